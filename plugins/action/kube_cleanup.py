@@ -26,7 +26,7 @@ class ActionModule(kube_action.KubeAction):
             count = len(there.get(args["run_id"], []))
             left = cleanup.remove(client, cleanup.of_run(args["run_id"]))
             removed = [f"{client.name}: removed {count} objects of run {args['run_id']}"] if count else []
-            removed += leases.give_back(client, leases.held(client, args["run_id"]))
+            removed += leases.give_back(client, leases.cordoned(client, args["run_id"]))
         else:
             removed = cleanup.janitor(client)
         for line in removed or [f"{client.name}: nothing to remove"]:

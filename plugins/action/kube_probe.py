@@ -62,7 +62,7 @@ class ActionModule(kube_action.KubeAction):
             probe = NodeProbe(client, pods, new_run_id(), args["probe"], float(request["params"]["timeout"]), payload.archive())
             try:
                 for together in probe.run(asked):
-                    answers.update({one.node: {"observations": [], **one.said, "pod": one.pod} for one in together})
+                    answers.update({one.node: {"observations": [], **one.result, "pod": one.pod} for one in together})
             finally:
                 left = probe.clean()
         return {"nodes": answers, "left": left}

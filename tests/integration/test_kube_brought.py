@@ -51,7 +51,7 @@ def stack(
     running = probe.NodeProbe(api, pods, RUN, "stack", 60, payload.archive())
     try:
         found = running.run([probe.NodeRequest(node, request) for node in cluster.nodes])
-        return {answer.node: answer.said for answers in found for answer in answers}
+        return {answer.node: answer.result for answers in found for answer in answers}
     finally:
         assert running.clean() == []
 

@@ -181,7 +181,7 @@ def test_a_token_that_expires_in_the_middle_of_a_group(lab: groups.Lab, tmp_path
     bearer(lab, tmp_path / "token")
     launched = lab.group("job", ["sleep", "35"], timeout=90)
     try:
-        said = launched.run().said
+        said = launched.run().result
         found = (said.get("reason_code"), said.get("reason"))
     except client.KubeError as error:
         found = (error.reason_code, error.reason)

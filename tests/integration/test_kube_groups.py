@@ -138,15 +138,15 @@ def lab(cluster: Kubernetes) -> t.Iterator[Lab]:
 
 def seen(answer: group.GroupResult) -> dict[str, t.Any]:
     """The one observation of the head."""
-    assert answer.said.get("state") == "done", answer.said
-    assert len(answer.said["observations"]) == 1, answer.said
-    return t.cast("dict[str, t.Any]", answer.said["observations"][0])
+    assert answer.result.get("state") == "done", answer.result
+    assert len(answer.result["observations"]) == 1, answer.result
+    return t.cast("dict[str, t.Any]", answer.result["observations"][0])
 
 
 def why(answer: group.GroupResult) -> tuple[str, str]:
     """Reason code and reason of what did not work."""
-    if answer.said.get("state") == "refused":
-        return answer.said["reason_code"], answer.said["reason"]
+    if answer.result.get("state") == "refused":
+        return answer.result["reason_code"], answer.result["reason"]
     found = seen(answer)
     assert found["outcome"] != "measured", found
     return found["reason_code"], found["reason"]
@@ -164,8 +164,8 @@ def test_a_real_mpi_program_runs_over_both_nodes(lab: Lab, kind: str) -> None:
     assert found["context"]["ranks"] == {"kube-01": 8, "kube-02": 8}
     hosts = re.findall(r"^#  Rank.* on (\S+) device", found["context"]["stdout"], re.MULTILINE)
     assert len(hosts) == 16 and len(set(hosts)) == 2
-    assert "--hostfile" in found["command"] and set(answer.about["nodes"]) == {"kube-01", "kube-02"}
-    assert answer.about["image_id"] and answer.about["launcher"] == kind
+    assert "--hostfile" in found["command"] and set(answer.launch_facts["nodes"]) == {"kube-01", "kube-02"}
+    assert answer.launch_facts["image_id"] and answer.launch_facts["launcher"] == kind
 
 
 @pytest.mark.long

@@ -57,7 +57,7 @@ def answer(rig_kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch) -> t.Cal
         finally:
             assert running.clean() == []
         lab.nothing_left()
-        return Seen(found.said, states.message(pod), len(read))
+        return Seen(found.result, states.message(pod), len(read))
 
     return run
 

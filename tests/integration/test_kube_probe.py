@@ -81,7 +81,7 @@ class Lab(Namespace):
 
     def run(self, running: probe.NodeProbe, asked: list[probe.NodeRequest] | None = None) -> dict[str, dict[str, t.Any]]:
         try:
-            return {answer.node: answer.said for answers in running.run(asked or self.asked()) for answer in answers}
+            return {answer.node: answer.result for answers in running.run(asked or self.asked()) for answer in answers}
         finally:
             assert running.clean() == []
             self.nothing_left()
@@ -209,7 +209,7 @@ def test_a_namespace_that_is_absent_or_going_is_named(lab: Lab) -> None:
     lab.containers.plant(dict.fromkeys(lab.nodes, "hang"))
     running = lab.probe()
     going = once_running(lab, lab.nodes, lambda: lab.admin.delete(f"/api/v1/namespaces/{lab.namespace}"))
-    answers = {answer.node: answer.said for together in running.run(lab.asked()) for answer in together}
+    answers = {answer.node: answer.result for together in running.run(lab.asked()) for answer in together}
     going.join()
     assert {said["reason_code"] for said in answers.values()} == {"namespace_gone"}
     absent = client.connect(client.Connection("lab", kubeconfig=str(lab.cluster.kubeconfig), namespace="nowhere"))

@@ -112,7 +112,11 @@ def test_what_its_operator_tells_the_pods_misleads_no_agent(lab: groups.Lab, ope
     lines = found["context"]["stdout"].splitlines()
     assert [line.split(" at ")[0] for line in lines] == ["0 of 2 with 8", "1 of 2 with 8"], lines
     assert all(line.endswith("world none rank none") and ":23456" not in line for line in lines), lines
-    assert answer.about["launcher"] == KIND and set(answer.about["nodes"]) == {"kube-01", "kube-02"} and answer.about["image_id"]
+    assert (
+        answer.launch_facts["launcher"] == KIND
+        and set(answer.launch_facts["nodes"]) == {"kube-01", "kube-02"}
+        and answer.launch_facts["image_id"]
+    )
     env = {one["name"]: one.get("value") for one in caught[0]["spec"]["containers"][0]["env"]}
     assert env["WORLD_SIZE"] and env["MASTER_ADDR"] and env["PET_NNODES"] == "2", "it did tell them"
 

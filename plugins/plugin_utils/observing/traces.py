@@ -75,8 +75,8 @@ SINK = Traces()
 
 
 def spans(of: Judged) -> t.Iterator[Span]:
-    """Yield the spans of a run: for each stage its nodes, pairs and groups with the wait for the pod and each tool, then the stage; last the
-    run."""
+    """Yield the spans of a run: for each stage its nodes, pairs and groups with the wait for the pod and each tool, then the stage, last
+    the run."""
     verdicts = {verdict.key: verdict for verdict in of.judgement.verdicts}
     complete = len(of.judgement.deciding) <= TOOLS
     of_stage = {(node["name"], stage): word for node in of.report["nodes"] for stage, word in node["stages"].items()}

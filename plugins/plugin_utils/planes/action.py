@@ -39,18 +39,18 @@ class StageAction(ActionBase):
 
     def _configure_module(self, *args: t.Any, **kwargs: t.Any) -> t.Any:
         """Everything but the text of the module is as Ansible does it: interpreter, pipelining, become, reading the answer."""
-        found = super()._configure_module(*args, **kwargs)
+        configured = super()._configure_module(*args, **kwargs)
         if self.request is None:
-            return found
+            return configured
         program = payload.program(self.request)
-        if len(found) == 4:  # core 2.18: style, interpreter line, text, path
-            return found[0], found[1], program, found[3]
-        return dataclasses.replace(found[0], b_module_data=program), found[1]
+        if len(configured) == 4:  # core 2.18: style, interpreter line, text, path
+            return configured[0], configured[1], program, configured[3]
+        return dataclasses.replace(configured[0], b_module_data=program), configured[1]
 
     def _parse_returned_data(self, res: dict[str, t.Any], *args: t.Any, **kwargs: t.Any) -> t.Any:
         """Ansible shows what stands around the answer: nothing of it may steer a terminal."""
-        shown = {name: _CONTROL.sub("?", res[name]) for name in ("stdout", "stderr") if isinstance(res.get(name), str)}
-        return super()._parse_returned_data({**res, **shown}, *args, **kwargs)
+        printable = {name: _CONTROL.sub("?", res[name]) for name in ("stdout", "stderr") if isinstance(res.get(name), str)}
+        return super()._parse_returned_data({**res, **printable}, *args, **kwargs)
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         task_vars = task_vars or {}
@@ -66,9 +66,9 @@ class StageAction(ActionBase):
         except RunError as error:
             return {"failed": True, "msg": str(error)}
         except OSError as error:
-            what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+            cause = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
             run = f"run {planned['run_id']} in {planned['results_dir']}"
-            return {"failed": True, "msg": f"{run}: {what}; what was measured is kept: put it right, then go on by playbooks/resume.yml"}
+            return {"failed": True, "msg": f"{run}: {cause}; what was measured is kept: put it right, then go on by playbooks/resume.yml"}
 
     def _on(self, planned: dict[str, t.Any], task_vars: dict[str, t.Any]) -> base.StageOnTarget:
         return registry.of(task_vars, str(task_vars["inventory_hostname"])).on(self, planned, task_vars)
@@ -82,7 +82,7 @@ def action_of(module: str) -> type[StageAction]:
     the probes of all stages.
     """
     with compiled.cached():
-        payload.unpacking(payload.door(module).PROBE)
+        payload.unpacking(payload.probe_module(module).PROBE)
         stages.shipped()
         registry.of({}, "")
     return type("ActionModule", (StageAction,), {"module": module, "spec": payload.options(module)})

@@ -25,8 +25,8 @@ def last_words(text: str) -> str:
 
 def interpret(answer: dict[str, t.Any], completer: Completer) -> list[dict[str, t.Any]]:
     """Every planned check gets a measurement: the module's own, or one that says why there is none."""
-    seen = answer.get("observations")
-    measurements = [completer.complete(item) for item in seen] if isinstance(seen, list) else []
+    observations = answer.get("observations")
+    measurements = [completer.complete(item) for item in observations] if isinstance(observations, list) else []
     have = {(m["check"], m["variant"], m["subject"]["id"]) for m in measurements}
     missing = [check for check in completer.planned if check not in have]
     if missing:

@@ -132,9 +132,9 @@ class StageOnTarget:
         self.sinks: t.Sequence[str] = planned.get("sinks") or ()
         todo = self.acting.mailbox.todo(self.host)
         secret = {name: action._templar.template(task_vars[name]) for name in todo.get("secret", ()) if name in task_vars}
-        told = todo.get("settings", {})
-        secret.update({name: withheld.whole(told[name], secret[name]) for name in secret if name in told})
-        self.settings: dict[str, t.Any] = {**told, **secret}
+        saved = todo.get("settings", {})
+        secret.update({name: withheld.whole(saved[name], secret[name]) for name in secret if name in saved})
+        self.settings: dict[str, t.Any] = {**saved, **secret}
         items = todo.get("stages", {}).get(self.stage, [])
         self.planned: dict[Check, TodoItem] = {(i["check"], i["variant"], i["subject"]["id"]): i for i in items}
         simulated = bool(self.settings.get("acceptance_simulated"))
@@ -164,7 +164,7 @@ class StageOnTarget:
         begins = {} if work.starts_in is None else {"begins_in": work.starts_in}
         pairs = dict.fromkeys((check, variant) for check, variant, _subject in self.planned)
         checks = [{"check": check, "variant": variant} for check, variant in pairs]
-        return {**self.settled(self.spec), "checks": checks, **work.options, **begins, **self.given, "run": self.asked()}
+        return {**self.settled(self.spec), "checks": checks, **work.options, **begins, **self.given, "run": self.run_options()}
 
     @property
     def given(self) -> dict[str, t.Any]:
@@ -181,7 +181,7 @@ class StageOnTarget:
                     break
         return args
 
-    def asked(self) -> dict[str, t.Any]:
+    def run_options(self) -> dict[str, t.Any]:
         """What a module is told of the run."""
         grace = self.vars["acceptance_stage"].get("grace")
         return {"run_id": self.acting.id, "stage": self.stage, "phase": self.phase, **({} if grace is None else {"grace": grace})}
@@ -200,8 +200,8 @@ class StageOnTarget:
         def compute() -> dict[str, Record]:
             todos = self.acting.mailbox.todos(self.stage)
             works = stage_works(self.description, self.description.work(self.acting, self.acting.plan(), todos), todos)
-            now = time.time()
-            return {target: {"computed_at": now, **vars(work)} for target, work in works.items()}
+            computed_at = time.time()
+            return {target: {"computed_at": computed_at, **vars(work)} for target, work in works.items()}
 
         record = self.acting.mailbox.compute_once(self.stage, self.host, compute)
         computed_at = record.pop("computed_at", 0.0)

@@ -70,11 +70,11 @@ print(json.dumps(runner.answer(json.loads(base64.b64decode("""{request}""")))))
 
 def sources() -> dict[str, str]:
     """Every module of module_utils by its full name."""
-    found = {}
+    texts = {}
     for path in sorted(HERE.rglob("*.py")):
         name = ".".join(path.relative_to(HERE).with_suffix("").parts)
-        found[f"{PACKAGE}.{name}"] = path.read_text(encoding="utf-8")
-    return found
+        texts[f"{PACKAGE}.{name}"] = path.read_text(encoding="utf-8")
+    return texts
 
 
 @functools.lru_cache(maxsize=1)
@@ -91,53 +91,53 @@ def archive() -> bytes:
     return packed.getvalue()
 
 
-def program(asked: dict[str, t.Any]) -> bytes:
+def program(node_request: dict[str, t.Any]) -> bytes:
     """One Python source text that holds the same files and the request, and prints the answer as JSON."""
-    text = base64.encodebytes(json.dumps(asked).encode()).decode()
-    probe = "" if "source" in asked else asked["probe"]
+    text = base64.encodebytes(json.dumps(node_request).encode()).decode()
+    probe = "" if "source" in node_request else node_request["probe"]
     return _PROGRAM.format(unpacking=unpacking(probe), package=PACKAGE, request=text).encode()
 
 
 @functools.lru_cache(maxsize=8)
 def unpacking(probe: str = "") -> str:
     """Python source after which module_utils can be imported from memory, whatever files there are: all of it, or what this probe needs."""
-    every = sources()
-    compiled = _compiled([f"{PACKAGE}.runner", *([f"{PACKAGE}.probes.{probe}"] if probe else [])], every)
-    needed = {name: every[name] for name in compiled} if probe else every
+    all_sources = sources()
+    compiled = _compiled([f"{PACKAGE}.runner", *([f"{PACKAGE}.probes.{probe}"] if probe else [])], all_sources)
+    needed = {name: all_sources[name] for name in compiled} if probe else all_sources
     texts = {"sources": json.dumps(needed).encode(), "compiled": marshal.dumps(compiled)}
     packed = {name: base64.encodebytes(zlib.compress(data, 6)).decode() for name, data in texts.items()}
     return _UNPACKING.format(**packed, magic=importlib.util.MAGIC_NUMBER) + _MEMORY
 
 
-def _compiled(names: list[str], every: dict[str, str]) -> dict[str, types.CodeType]:
+def _compiled(names: list[str], all_sources: dict[str, str]) -> dict[str, types.CodeType]:
     """These modules and all that they import of module_utils, wherever in their text."""
-    found: dict[str, types.CodeType] = {}
+    codes: dict[str, types.CodeType] = {}
     names = list(names)
     while names:
         name = names.pop()
-        if name in found or name not in every:
+        if name in codes or name not in all_sources:
             continue
-        tree = ast.parse(every[name], name)
-        found[name] = compile(tree, name, "exec", dont_inherit=True)
+        tree = ast.parse(all_sources[name], name)
+        codes[name] = compile(tree, name, "exec", dont_inherit=True)
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module:
-                names += [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
+                names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
             elif isinstance(node, ast.Import):
-                names += [one.name for one in node.names]
-    return found
+                names += [alias.name for alias in node.names]
+    return codes
 
 
-def door(module: str) -> t.Any:
+def probe_module(module: str) -> t.Any:
     """A probe module: its OPTIONS, and its PROBE, the file in probes/ that does the work."""
     return importlib.import_module(f"ansible_collections.gpufleet.acceptance.plugins.modules.{module}")
 
 
 def options(module: str) -> dict[str, t.Any]:
     """The argument spec of a probe module."""
-    return {**door(module).OPTIONS, **runner.COMMON}
+    return {**probe_module(module).OPTIONS, **runner.COMMON}
 
 
-def looking(args: dict[str, t.Any]) -> dict[str, t.Any]:
+def checkpoint_query(args: dict[str, t.Any]) -> dict[str, t.Any]:
     """What a node needs to know to say what is finished of an attempt, whatever its probe. ValueError names wrong arguments."""
     validated = ArgumentSpecValidator(runner.COMMON).validate({k: v for k, v in args.items() if v is not None})
     if validated.error_messages:
@@ -146,19 +146,19 @@ def looking(args: dict[str, t.Any]) -> dict[str, t.Any]:
     return {"probe": "", "params": validated.validated_parameters}
 
 
-def request(module: str, spec: dict[str, t.Any], args: dict[str, t.Any], own: str = "") -> dict[str, t.Any]:
+def request(module: str, spec: dict[str, t.Any], args: dict[str, t.Any], own_probe: str = "") -> dict[str, t.Any]:
     """What a node needs to know to do the work of a probe module: {"probe", "params"}. `own`: the path of a team's own probe, which
     does the work in place of the module's and travels along. ValueError names wrong arguments."""
     validated = ArgumentSpecValidator(spec).validate({k: v for k, v in args.items() if v is not None})
     if validated.error_messages:
         raise ValueError("; ".join(validated.error_messages))
     _check_timeouts(validated.validated_parameters)
-    found: dict[str, t.Any] = {"probe": door(module).PROBE, "params": validated.validated_parameters}
-    if own:
-        found.update(probe=pathlib.Path(own).stem, source=_source(own))
-    elif not found["probe"]:
+    work: dict[str, t.Any] = {"probe": probe_module(module).PROBE, "params": validated.validated_parameters}
+    if own_probe:
+        work.update(probe=pathlib.Path(own_probe).stem, source=_source(own_probe))
+    elif not work["probe"]:
         raise ValueError(f"module {module} does the work of a stage's own probe, and the description of this stage names none")
-    return found
+    return work
 
 
 def _check_timeouts(params: dict[str, t.Any]) -> None:

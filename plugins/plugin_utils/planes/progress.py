@@ -59,8 +59,8 @@ class Progress:
             moments.flush()
             total = self.mailbox.total(self.stage)
             count = self.mailbox.path(mailbox.COUNT, stage=self.stage)
-            done = count.read_bytes() if count.exists() else b""
-            Display().display(f"{progress_line(self.stage, done, total, 0.0)}, for {now - began:.0f} s; {self.host} among them")
+            marks = count.read_bytes() if count.exists() else b""
+            Display().display(f"{progress_line(self.stage, marks, total, 0.0)}, for {now - began:.0f} s; {self.host} among them")
 
     def add(self, measurements: list[Record]) -> None:
         """Count the nodes of these measurements as done. On a terminal, show a line if none was shown for PROGRESS_S."""
@@ -76,12 +76,12 @@ class Progress:
             with open(count, "ab") as target:
                 target.write(b"".join(b"x" if node in bad else b"." for node in nodes))
             now = time.time()
-            shown = self.mailbox.path(mailbox.SHOWN, stage=self.stage)
-            if not shown.exists():
-                shown.write_text(str(now))
-            elif TERMINAL and now - shown.stat().st_mtime > PROGRESS_S:
-                os.utime(shown)
-                since = now - float(shown.read_text())
+            shown_at = self.mailbox.path(mailbox.SHOWN, stage=self.stage)
+            if not shown_at.exists():
+                shown_at.write_text(str(now))
+            elif TERMINAL and now - shown_at.stat().st_mtime > PROGRESS_S:
+                os.utime(shown_at)
+                since = now - float(shown_at.read_text())
                 Display().display(progress_line(self.stage, count.read_bytes(), self.mailbox.total(self.stage), since))
 
 
@@ -91,12 +91,12 @@ def is_counted(stage: Stage, subject: SubjectData, target: str, behind: bool) ->
     return stage.topology not in (GROUP, ROUNDS) or (subject["kind"] == "node" and not (behind and subject["id"] == target))
 
 
-def progress_line(stage: str, done: bytes, total: int, since: float) -> str:
+def progress_line(stage: str, marks: bytes, total: int, since: float) -> str:
     """`done` has one byte for each node that is done, `x` where nothing was measured; `since` are the seconds since the first one."""
-    bad, left = done.count(b"x"), total - len(done)
-    line = f"{stage}: {len(done)} of {total} nodes done" + (f", {bad} of them without a result" if bad else "")
-    if left:
-        line += f", {left} running or waiting"
-    if left and len(done) > 1 and since:
-        line += f", about {since / (len(done) - 1) * left:.0f} s to go"
+    bad, remaining = marks.count(b"x"), total - len(marks)
+    line = f"{stage}: {len(marks)} of {total} nodes done" + (f", {bad} of them without a result" if bad else "")
+    if remaining:
+        line += f", {remaining} running or waiting"
+    if remaining and len(marks) > 1 and since:
+        line += f", about {since / (len(marks) - 1) * remaining:.0f} s to go"
     return line

@@ -44,8 +44,8 @@ def unsupported_variables(plane: Plane, variables: t.Iterable[str]) -> list[str]
     """Return the variables that have no effect on a plane, sorted: those that it names itself and, if it is a shipped one, those of the
     other shipped planes. A plane of a team's own may use any."""
     variables = list(variables)
-    others = tuple(start for other in shipped().values() if other is not plane for start in other.variables)
-    of_others = [name for name in variables if plane.name in shipped() and name.startswith(others)] if others else []
+    prefixes = tuple(start for foreign in shipped().values() if foreign is not plane for start in foreign.variables)
+    of_others = [name for name in variables if plane.name in shipped() and name.startswith(prefixes)] if prefixes else []
     return sorted({*plane.unsupported_variables(variables), *of_others})
 
 

@@ -30,7 +30,7 @@ def removed(behind: pathlib.Path, wait_s: float = 120.0) -> t.Iterator[str]:
                     if time.monotonic() > until:
                         break
                     time.sleep(0.05)
-            name, _line, said = target.read().partition("\n")
-        if said != DONE:
-            yield f"{name}: {said or 'pods may be left: whatever removes them has not ended; the next start does it again'}"
+            name, _line, message = target.read().partition("\n")
+        if message != DONE:
+            yield f"{name}: {message or 'pods may be left: whatever removes them has not ended; the next start does it again'}"
         path.unlink()

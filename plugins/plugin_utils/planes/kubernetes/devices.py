@@ -15,5 +15,5 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base im
 
 def asks_for_devices(stage: Stage, settings: t.Mapping[str, t.Any]) -> bool:
     """Whether the pods of a stage hold the devices of their nodes: as `acceptance_kube_gpu_stages` says, else as the stage does."""
-    named = settings.get("acceptance_kube_gpu_stages")
-    return stage.devices if named is None else stage.name in named
+    stages = settings.get("acceptance_kube_gpu_stages")
+    return stage.devices if stages is None else stage.name in stages

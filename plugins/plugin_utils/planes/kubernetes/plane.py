@@ -60,9 +60,9 @@ class Kubernetes(base.Plane):
 
         # A manifest and a stage of a whole cluster name images of their own.
         needs_image = any(stage.topology not in (MANIFEST, CLUSTER) for stage in stages)
-        own = {} if needs_image else {f"{of_variables.PREFIX}image": "their own"}
+        image = {} if needs_image else {f"{of_variables.PREFIX}image": "their own"}
         try:
-            of_variables.pods({**settings, **own})
+            of_variables.pods({**settings, **image})
             of_variables.connection(host, settings)
         except client.KubeError as error:
             return error.reason
@@ -80,8 +80,8 @@ class Kubernetes(base.Plane):
     def why_not_detachable(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> str | None:
         for stage in stages:
             if stage.topology != ALONE:
-                what = "is a manifest" if stage.topology == MANIFEST else "runs between nodes"
-                return f"stage {stage.name} {what} and needs its controller; leave it out, by --skip-tags for example"
+                kind = "is a manifest" if stage.topology == MANIFEST else "runs between nodes"
+                return f"stage {stage.name} {kind} and needs its controller; leave it out, by --skip-tags for example"
         launcher = settings["acceptance_kube_launcher"]
         if launcher != "pods":
             return f"{host}: found acceptance_kube_launcher {launcher!r}, expected 'pods'"

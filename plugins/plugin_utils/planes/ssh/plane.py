@@ -52,8 +52,8 @@ class StageOnHost(base.StageOnTarget):
         if not self.planned:
             return {"skipped": True, "changed": False, "skip_reason": "not in the plan of this run"}
         answer = self._answer(self._finished_before)
-        found = answer.get("finished")
-        self.acting.mailbox.save_checkpoints(self.stage, self.host, found if isinstance(found, list) else [])
+        finished = answer.get("finished")
+        self.acting.mailbox.save_checkpoints(self.stage, self.host, finished if isinstance(finished, list) else [])
         return {"changed": False, "msg": "looked"}
 
     def _stage_result(self) -> dict[str, t.Any]:
@@ -63,23 +63,23 @@ class StageOnHost(base.StageOnTarget):
 
     def _finished_before(self) -> dict[str, t.Any]:
         """Return what the machine has finished of an attempt that was cut off."""
-        given = {name: value for name, value in self.given.items() if name in COMMON}
-        return self._execute({**self.settled(COMMON), **given, "run": {**self.asked(), "phase": "all"}}, payload.looking)
+        task_args = {name: value for name, value in self.given.items() if name in COMMON}
+        return self._execute({**self.settled(COMMON), **task_args, "run": {**self.run_options(), "phase": "all"}}, payload.checkpoint_query)
 
     def _execute(self, args: dict[str, t.Any], request: t.Callable[[dict[str, t.Any]], dict[str, t.Any]]) -> dict[str, t.Any]:
         self.action.request = request(args)
         return dict(self.action._execute_module(module_args=args, task_vars=self.vars))
 
-    def asked(self) -> dict[str, t.Any]:
+    def run_options(self) -> dict[str, t.Any]:
         """Besides, which attempt each check is: what the node had finished of it when a controller died is part of the answer. The options
         of a module between nodes are made anew each time; the settings of the plan, from which they are made, are not."""
-        asked = super().asked()
+        options = super().run_options()
         if self.description.topology != ALONE:
             if not self.description.saves_checkpoints:
-                return asked
+                return options
             text = json.dumps([collection.version(), self.settings, self.given], sort_keys=True, default=str)
-            asked["settings"] = hashlib.sha256(text.encode()).hexdigest()
-        return {**asked, "attempts": {checkpoints.name_of(item): item["attempt"] for item in self.planned.values()}}
+            options["settings"] = hashlib.sha256(text.encode()).hexdigest()
+        return {**options, "attempts": {checkpoints.name_of(item): item["attempt"] for item in self.planned.values()}}
 
     def _answer(self, ask: t.Callable[[], dict[str, t.Any]]) -> dict[str, t.Any]:
         """Return the result of `ask`, or one that says why there is none."""
@@ -118,8 +118,8 @@ def _no_such_host(words: str) -> str:
     """What else a name without an address may mean."""
     if "Could not resolve hostname" not in words and "Name or service not known" not in words:
         return ""
-    others = " or ".join(name for name, plane in registry.shipped().items() if plane.nodes_behind)
-    return f"; set ansible_host, or acceptance_plane: {others} where it is a cluster"
+    names = " or ".join(name for name, plane in registry.shipped().items() if plane.nodes_behind)
+    return f"; set ansible_host, or acceptance_plane: {names} where it is a cluster"
 
 
 class Ssh(base.Plane):

@@ -39,12 +39,12 @@ LAUNCHERS: dict[str, tuple[Right, ...]] = {
 
 def missing(client: Client, in_namespace: t.Iterable[Right], in_cluster: t.Iterable[Right] = ()) -> list[str]:
     """Which of these rights we do not have, as `create pods`. KubeError where the API does not answer."""
-    asked = [(client.namespace, right) for right in in_namespace] + [("", right) for right in in_cluster]
+    rights = [(client.namespace, right) for right in in_namespace] + [("", right) for right in in_cluster]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        allowed = list(pool.map(lambda one: _allowed(client, *one), asked))
+        allowed = list(pool.map(lambda scoped_right: _allowed(client, *scoped_right), rights))
     return [
         f"{verb} {resource}{'/' + sub if sub else ''}{f'.{group}' if group else ''}" + ("" if namespace else " (cluster)")
-        for (namespace, (verb, group, resource, sub)), yes in zip(asked, allowed, strict=True)
+        for (namespace, (verb, group, resource, sub)), yes in zip(rights, allowed, strict=True)
         if not yes
     ]
 
@@ -87,12 +87,12 @@ def may(client: Client, namespace: str, right: Right, name: str = "", account: s
     verb, group, resource, sub = right
     attributes = {"verb": verb, "group": group, "resource": resource, "subresource": sub}
     attributes.update({key: value for key, value in (("namespace", namespace), ("name", name)) if value})
-    asked: t.Dict[str, t.Any] = {"resourceAttributes": attributes}
+    spec: t.Dict[str, t.Any] = {"resourceAttributes": attributes}
     kind = "SubjectAccessReview" if account else "SelfSubjectAccessReview"
     if account:
         every = "system:serviceaccounts"
-        asked["user"] = f"system:serviceaccount:{client.namespace}:{account}"
-        asked["groups"] = [every, f"{every}:{client.namespace}", "system:authenticated"]
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "metadata": {}, "spec": asked}
+        spec["user"] = f"system:serviceaccount:{client.namespace}:{account}"
+        spec["groups"] = [every, f"{every}:{client.namespace}", "system:authenticated"]
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "metadata": {}, "spec": spec}
     answer = client.post(f"/apis/authorization.k8s.io/v1/{kind.lower()}s", review)
     return bool(answer["status"].get("allowed"))

@@ -45,37 +45,37 @@ def path(api: str, namespace: str, resource: str) -> str:
 def remove(client: Client, selector: str, kinds: t.Iterable[tuple[str, str]] = KINDS, wait_s: float = 20.0) -> list[str]:
     """Delete all with these labels; what is still there after `wait_s`, as `pods/NAME`. KubeError where the API does not answer, and
     where it refuses one of `kinds` that were named."""
-    found = []
+    deleted = []
     for api, resource in kinds:
-        where = path(api, client.namespace, resource)
+        folder = path(api, client.namespace, resource)
         try:
-            listed = client.get(where, labelSelector=selector, limit=1)["items"]
+            listed = client.get(folder, labelSelector=selector, limit=1)["items"]
             if listed:
-                _delete(client, where, selector)
-                found.append((where, resource))
+                _delete(client, folder, selector)
+                deleted.append((folder, resource))
         except KubeError as error:
             if error.status not in _NONE_OF_OURS or kinds is not KINDS:
                 raise
     end = time.monotonic() + wait_s
-    left: list[str] = []
-    for where, resource in found:
+    remaining: list[str] = []
+    for folder, resource in deleted:
         while True:
-            there = client.get(where, labelSelector=selector, limit=20)["items"]
-            if not there or time.monotonic() > end:
-                left += [f"{resource}/{item['metadata']['name']}" for item in there]
+            items = client.get(folder, labelSelector=selector, limit=20)["items"]
+            if not items or time.monotonic() > end:
+                remaining += [f"{resource}/{item['metadata']['name']}" for item in items]
                 break
             time.sleep(0.1)
-    return left
+    return remaining
 
 
 def _delete(client: Client, where: str, selector: str) -> None:
     """Delete all with these labels. An API server ends a request after a minute, when it has deleted a part of thousands."""
-    for left in reversed(range(DELETES)):
+    for attempts_left in reversed(range(DELETES)):
         try:
             client.delete(where, labelSelector=selector, propagationPolicy="Background")
             return
         except KubeError as error:
-            if not left or not (error.status == 504 or "no answer in time" in error.reason):
+            if not attempts_left or not (error.status == 504 or "no answer in time" in error.reason):
                 raise
 
 
@@ -98,7 +98,7 @@ def janitor(client: Client, own_run: str = "", own_stage: str = "") -> list[str]
     """Remove what killed controllers and ended deadlines have left, and what this stage of our own run launched before from the client's
     inventory host. What a run that still lives holds is left alone, and so is what another inventory host of our own run launches in
     this namespace. Return one sentence for each launch that was removed."""
-    done = []
+    removed = []
     launches: dict[str, list[Object]] = {}
     for items in left_over(client).values():
         for item in items:
@@ -106,13 +106,13 @@ def janitor(client: Client, own_run: str = "", own_stage: str = "") -> list[str]
     for launch, items in launches.items():
         labels = items[0]["metadata"]["labels"]
         same = own_run and (labels.get(marks.RUN), labels.get(marks.STAGE)) == (own_run, own_stage)
-        own = same and marks.launched_by(items[0], client.name)
+        launched_here = same and marks.launched_by(items[0], client.name)
         marked = [item for item in items if marks.EXPIRES in (item["metadata"].get("annotations") or {})]
-        if own or not marked or all(marks.abandoned(item) for item in marked):
+        if launched_here or not marked or all(marks.abandoned(item) for item in marked):
             selector = f"{marks.OURS},{marks.LAUNCH}={launch}" if launch else f"{marks.OURS},!{marks.LAUNCH}"
             remove(client, selector)
-            done.append(f"{client.name}: removed {len(items)} objects of run {labels.get(marks.RUN, '?')}")
-    return done + leases.give_back(client, leases.abandoned(client))
+            removed.append(f"{client.name}: removed {len(items)} objects of run {labels.get(marks.RUN, '?')}")
+    return removed + leases.give_back(client, leases.abandoned(client))
 
 
 def of_run(run_id: str) -> str:
@@ -132,11 +132,11 @@ def report(client: Client) -> t.Iterator[str]:
         kinds: dict[str, int] = {}
         for item in items:
             kinds[item["resource"]] = kinds.get(item["resource"], 0) + 1
-        held = "abandoned" if all(marks.abandoned(item) for item in items) else "held by its controller"
+        holder = "abandoned" if all(marks.abandoned(item) for item in items) else "held by its controller"
         holders = {(item["metadata"].get("annotations") or {}).get(marks.CONTROLLER) for item in items}
-        if held != "abandoned" and len(holders) == 1:
-            held = HELD.get(str(holders.pop()), held)
-        yield f"{client.name}: run {run or '?'}: {', '.join(f'{n} {kind}' for kind, n in sorted(kinds.items()))}; {held}"
-    for node in leases.held(client):
-        held = "abandoned" if marks.abandoned(node) else "held by its controller"
-        yield f"{client.name}: run {node['metadata']['labels'][leases.CORDONED]}: cordon of node {node['metadata']['name']}; {held}"
+        if holder != "abandoned" and len(holders) == 1:
+            holder = HELD.get(str(holders.pop()), holder)
+        yield f"{client.name}: run {run or '?'}: {', '.join(f'{n} {kind}' for kind, n in sorted(kinds.items()))}; {holder}"
+    for node in leases.cordoned(client):
+        holder = "abandoned" if marks.abandoned(node) else "held by its controller"
+        yield f"{client.name}: run {node['metadata']['labels'][leases.CORDONED]}: cordon of node {node['metadata']['name']}; {holder}"

@@ -78,23 +78,23 @@ class Connection(t.NamedTuple):
     no_proxy: str = ""
 
 
-def connect(wanted: Connection) -> Client:
+def connect(connection: Connection) -> Client:
     """A client of a cluster; nothing is sent yet. KubeError where the credentials cannot even be read."""
     if kubernetes is None:
         raise KubeError("cluster_unreachable", "the controller's Python lacks the package kubernetes; see requirements.txt")
     configuration = kubernetes.client.Configuration()
     notes: list[str] = []
     with _key_files() as folder:
-        namespace = _identify(wanted, configuration, folder) or wanted.namespace or "default"
-        tls = _tls(wanted, configuration)
+        namespace = _identify(connection, configuration, folder) or connection.namespace or "default"
+        tls = _tls(connection, configuration)
     configuration.connection_pool_maxsize = CONNECTIONS
     configuration.retries = urllib3.Retry(0, redirect=False)
-    if wanted.proxy:
-        configuration.proxy = wanted.proxy
-    no_proxy, wrong = proxy_exceptions(wanted.no_proxy or configuration.no_proxy or "")
+    if connection.proxy:
+        configuration.proxy = connection.proxy
+    no_proxy, wrong = proxy_exceptions(connection.no_proxy or configuration.no_proxy or "")
     configuration.no_proxy = no_proxy
-    notes += [f"{wanted.name}: {line}" for line in wrong]
-    return Client(wanted.name, configuration, tls, wanted.namespace or namespace, notes)
+    notes += [f"{connection.name}: {line}" for line in wrong]
+    return Client(connection.name, configuration, tls, connection.namespace or namespace, notes)
 
 
 _one_at_a_time = threading.Lock()
@@ -111,7 +111,7 @@ def _key_files() -> t.Iterator[str]:
         yield folder
 
 
-def _tls(wanted: Connection, configuration: t.Any) -> t.Any:
+def _tls(connection: Connection, configuration: t.Any) -> t.Any:
     """The TLS context of a configuration, with its certificates read."""
     try:
         context = urllib3.util.ssl_.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE)
@@ -123,33 +123,33 @@ def _tls(wanted: Connection, configuration: t.Any) -> t.Any:
             context.load_cert_chain(configuration.cert_file, configuration.key_file)
     except (OSError, ValueError) as error:
         words = "no certificate or key that can be read" if isinstance(error, (ssl.SSLError, ValueError)) else error.strerror
-        where = f"certificates of {wanted.kubeconfig or wanted.server}: {words}"
-        if wanted.ca_file:
-            where = f"acceptance_kube_ca_file: {wanted.ca_file}: {words}; expected a file of certificates in PEM"
-        raise KubeError("credentials", f"{wanted.name}: {where}") from None
+        where = f"certificates of {connection.kubeconfig or connection.server}: {words}"
+        if connection.ca_file:
+            where = f"acceptance_kube_ca_file: {connection.ca_file}: {words}; expected a file of certificates in PEM"
+        raise KubeError("credentials", f"{connection.name}: {where}") from None
     return context
 
 
-def _identify(wanted: Connection, configuration: t.Any, folder: str) -> str:
+def _identify(connection: Connection, configuration: t.Any, folder: str) -> str:
     """Fill in server, TLS and credentials; the namespace that they name."""
-    name = wanted.name
-    if wanted.server:
-        configuration.host = wanted.server
-        configuration.ssl_ca_cert = os.path.expanduser(wanted.ca_file) or None
-        if wanted.token_file:
-            configuration.refresh_api_key_hook = lambda mine: mine.api_key.update(
-                authorization=f"Bearer {_text(f'{name}: acceptance_kube_token_file', wanted.token_file)}"
+    name = connection.name
+    if connection.server:
+        configuration.host = connection.server
+        configuration.ssl_ca_cert = os.path.expanduser(connection.ca_file) or None
+        if connection.token_file:
+            configuration.refresh_api_key_hook = lambda target: target.api_key.update(
+                authorization=f"Bearer {_text(f'{name}: acceptance_kube_token_file', connection.token_file)}"
             )
             configuration.refresh_api_key_hook(configuration)
         return ""
-    path = wanted.kubeconfig or os.environ.get("KUBECONFIG", "")
+    path = connection.kubeconfig or os.environ.get("KUBECONFIG", "")
     if not path and os.environ.get("KUBERNETES_SERVICE_HOST"):
         try:
             kubernetes.config.load_incluster_config(client_configuration=configuration)
         except kubernetes.config.ConfigException as error:
             raise KubeError("credentials", f"{name}: no service account in this pod: {error}") from None
-        own = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-        return _text(name, own) if os.path.exists(own) else ""
+        namespace_file = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+        return _text(name, namespace_file) if os.path.exists(namespace_file) else ""
     path = os.path.expanduser(path or "~/.kube/config")
     # The words of a YAML parser, and those of the loader, may quote what stands in the file.
     hidden = f"{name}: kubeconfig {path} cannot be used"
@@ -159,10 +159,10 @@ def _identify(wanted: Connection, configuration: t.Any, folder: str) -> str:
         contexts, active = kubernetes.config.list_kube_config_contexts(config_file=path)
     except Exception as error:
         raise KubeError("credentials", f"{hidden}: {_harmless(error)}") from None
-    chosen = next((c for c in contexts if c["name"] == wanted.context), None) if wanted.context else active
+    chosen = next((c for c in contexts if c["name"] == connection.context), None) if connection.context else active
     if chosen is None:
-        known = ", ".join(sorted(c["name"] for c in contexts)) or "none"
-        raise KubeError("credentials", f"{name}: context {wanted.context!r} is not in kubeconfig {path}; it has {known}")
+        names = ", ".join(sorted(c["name"] for c in contexts)) or "none"
+        raise KubeError("credentials", f"{name}: context {connection.context!r} is not in kubeconfig {path}; it has {names}")
     try:
         kubernetes.config.load_kube_config(path, chosen["name"], configuration, temp_file_path=folder)
     except Exception as error:
@@ -177,8 +177,8 @@ def _harmless(error: Exception) -> str:
         return f"it is not YAML at line {mark.line + 1}"
     if isinstance(error, OSError):
         return f"{error.strerror}: {error.filename}"
-    said = re.search(r"Expected (?:key|object with name|all values) [\w.\-]+|File does not exist: \S+", str(error))
-    return said.group(0) if said else "it is no kubeconfig; expected apiVersion v1, kind Config, with clusters, users and contexts"
+    match = re.search(r"Expected (?:key|object with name|all values) [\w.\-]+|File does not exist: \S+", str(error))
+    return match.group(0) if match else "it is no kubeconfig; expected apiVersion v1, kind Config, with clusters, users and contexts"
 
 
 def _text(name: str, path: str) -> str:
@@ -192,7 +192,7 @@ def _text(name: str, path: str) -> str:
 def proxy_exceptions(text: str) -> tuple[str, list[str]]:
     """NO_PROXY in the form that clients honour, and what had to be changed: `10.0.*.*` is written by many and means
     nothing to most clients."""
-    kept, notes = [], []
+    entries, notes = [], []
     for entry in (part.strip() for part in text.split(",")):
         numbers = entry.split(".")
         stars = numbers[::-1].index(next((n for n in numbers[::-1] if n != "*"), "*")) if "*" in numbers else 0
@@ -201,8 +201,8 @@ def proxy_exceptions(text: str) -> tuple[str, list[str]]:
             notes.append(f"NO_PROXY entry {entry} is taken as {network}; most clients do not know this spelling")
             entry = network
         if entry:
-            kept.append(entry)
-    return ",".join(kept), notes
+            entries.append(entry)
+    return ",".join(entries), notes
 
 
 class Client:
@@ -229,28 +229,28 @@ class Client:
 
     def get(self, path: str, **query: t.Any) -> Object:
         """A resource or a list. KubeError with the API's status."""
-        return self._asked("GET", path, query)
+        return self._request("GET", path, query)
 
     def post(self, path: str, body: Object, **query: t.Any) -> Object:
         """Make an object with a name of its own; one that our lost request had made is returned as it is."""
-        return self._asked("POST", path, query, body)
+        return self._request("POST", path, query, body)
 
     def post_like(self, path: str, body: Object) -> None:
         """As post(), of an object like one that was checked before: neither do fields have to be checked once more, which costs the API
         server a second look at each, nor is the answer wanted."""
-        self._asked("POST", path, {"fieldValidation": "Ignore"}, body, METADATA)
+        self._request("POST", path, {"fieldValidation": "Ignore"}, body, METADATA)
 
     def delete(self, path: str, **query: t.Any) -> None:
         """Delete an object, or with a labelSelector a collection; one that is not there is no error."""
         try:
-            self._asked("DELETE", path, query)
+            self._request("DELETE", path, query)
         except KubeError as error:
             if error.status != 404:
                 raise
 
     def patch(self, path: str, body: Object) -> Object:
         """Merge `body` into an object."""
-        return self._asked("PATCH", path, {}, body)
+        return self._request("PATCH", path, {}, body)
 
     def patch_once(self, path: str, body: Object, timeout: float) -> Object:
         """Merge `body` into an object and return its metadata. Ask once: KubeError if no answer comes within `timeout` seconds."""
@@ -266,7 +266,7 @@ class Client:
     def apply(self, path: str, body: Object, manager: str, dry_run: bool = False) -> Object:
         """Make an object what `body` says of it, by server-side apply: what others have said of other fields stays."""
         query = {"fieldManager": manager, "force": True, "fieldValidation": "Strict", "dryRun": "All" if dry_run else None}
-        return self._asked("PATCH", path, query, body)
+        return self._request("PATCH", path, query, body)
 
     def pages(self, path: str, limit: int = 500, **query: t.Any) -> t.Iterator[Object]:
         """A list in pages, so that no answer grows with the cluster."""
@@ -278,7 +278,7 @@ class Client:
             if not following:
                 return
 
-    def door(self) -> tuple[str, t.Any, dict[str, str], str]:
+    def transport(self) -> tuple[str, t.Any, dict[str, str], str]:
         """The way for requests that are none of HTTP: the server, its TLS context, the headers that say who we are, and the proxy."""
         headers = {"User-Agent": "gpufleet.acceptance", **self._authorisation()}
         proxy = getattr(self._pool, "proxy", None)
@@ -306,18 +306,18 @@ class Client:
         """The lines of a stream without their newlines; one longer than `line_limit` comes in pieces."""
         try:
             with self.stream(path, silence, **query) as response:
-                rest = b""
+                partial = b""
                 for piece in response.stream(1 << 16):
-                    found = (rest + piece).split(b"\n")
-                    rest = found.pop()
-                    yield from found
-                    if len(rest) > line_limit:
-                        yield rest
-                        rest = b""
-                if rest:
-                    yield rest
+                    pieces = (partial + piece).split(b"\n")
+                    partial = pieces.pop()
+                    yield from pieces
+                    if len(partial) > line_limit:
+                        yield partial
+                        partial = b""
+                if partial:
+                    yield partial
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise KubeError("cluster_unreachable", f"{self.name}: {self.server}{self._way}: {_network(error)}") from None
+            raise KubeError("cluster_unreachable", f"{self.name}: {self.server}{self._through_proxy}: {_network(error)}") from None
 
     def text(self, path: str, timeout: float, **query: t.Any) -> tuple[int, str]:
         """What a pod behind the API server's proxy says: its status and its text. KubeError where nothing comes; it is asked once."""
@@ -332,14 +332,14 @@ class Client:
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise KubeError("cluster_unreachable", f"{self.name}: {path}: {_network(error)}") from None
 
-    def _asked(self, method: str, path: str, query: Object, body: Object | None = None, accept: str = WHOLE) -> Object:
+    def _request(self, method: str, path: str, query: Object, body: Object | None = None, accept: str = WHOLE) -> Object:
         begin = time.monotonic()
         pause, tried, renewed = 0.1, 0, False
         while True:
             tried += 1
             try:
                 response = self._send(method, path, query, body, urllib3.Timeout(connect=10, read=ANSWER_S), accept)
-                data, status, after = response.data, response.status, response.headers.get("Retry-After", "")
+                data, status, retry_after = response.data, response.status, response.headers.get("Retry-After", "")
             except KubeError as error:
                 self._lost_at = time.monotonic()
                 if error.reason_code != "cluster_unreachable" or time.monotonic() + pause > begin + self.patience:
@@ -357,36 +357,38 @@ class Client:
             if status == 409 and method == "POST" and tried > 1 and body and "AlreadyExists" in str(refused.details.get("reason")):
                 return self.get(f"{path}/{body['metadata']['name']}")
             settling = status == 403 and time.monotonic() - self._lost_at < SETTLES_S
-            again = settling or status in (429, 503, 504) or (status == 500 and b"etcdserver" in data)
-            left = begin + self.patience - time.monotonic()
-            if not again or pause > left:
+            retry = settling or status in (429, 503, 504) or (status == 500 and b"etcdserver" in data)
+            remaining_s = begin + self.patience - time.monotonic()
+            if not retry or pause > remaining_s:
                 raise refused
-            time.sleep(min(float(after) if after.isdigit() else pause, left))
+            time.sleep(min(float(retry_after) if retry_after.isdigit() else pause, remaining_s))
             pause = min(pause * 2, 3.0)
 
     def _send(self, method: str, path: str, query: Object, body: Object | None, timeout: t.Any, accept: str = WHOLE) -> t.Any:
         url = self._configuration.host.rstrip("/") + path
-        asked = {k: str(v).lower() if isinstance(v, bool) else v for k, v in query.items() if v is not None}
-        if asked:
-            url += "?" + urllib.parse.urlencode(asked)
+        parameters = {k: str(v).lower() if isinstance(v, bool) else v for k, v in query.items() if v is not None}
+        if parameters:
+            url += "?" + urllib.parse.urlencode(parameters)
         headers = {"Accept": accept, "User-Agent": "gpufleet.acceptance", **self._authorisation()}
         data = None
         if body is not None:
             data = json.dumps(body).encode()
-            patch = "application/apply-patch+yaml" if "fieldManager" in asked else "application/merge-patch+json"
+            patch = "application/apply-patch+yaml" if "fieldManager" in parameters else "application/merge-patch+json"
             headers["Content-Type"] = patch if method == "PATCH" else WHOLE
         try:
             return self._pool.request(method, url, body=data, headers=headers, timeout=timeout, preload_content=False, redirect=False)
         except urllib3.exceptions.SSLError as error:
-            said = re.search(r"certificate verify failed: [\w ,'.-]+|hostname [^)]*doesn't match[^)]*", str(error))
+            match = re.search(r"certificate verify failed: [\w ,'.-]+|hostname [^)]*doesn't match[^)]*", str(error))
             raise KubeError(
-                "credentials", f"{self.name}: TLS with {self.server}: {said.group(0) if said else type(error).__name__}"
+                "credentials", f"{self.name}: TLS with {self.server}: {match.group(0) if match else type(error).__name__}"
             ) from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise KubeError("cluster_unreachable", f"{self.name}: {self.server} does not answer{self._way}: {_network(error)}") from None
+            raise KubeError(
+                "cluster_unreachable", f"{self.name}: {self.server} does not answer{self._through_proxy}: {_network(error)}"
+            ) from None
 
     @property
-    def _way(self) -> str:
+    def _through_proxy(self) -> str:
         """The proxy through which requests go, without what its URL may hold of credentials; where one is away, it is not the server."""
         proxy = getattr(self._pool, "proxy", None)
         return f" through proxy {proxy.scheme}://{proxy.host}:{proxy.port}" if proxy else ""
@@ -397,14 +399,14 @@ class Client:
         parts = urllib.parse.urlsplit(self._configuration.host)
         return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
 
-    def _refused(self, status: int, data: bytes, what: str) -> KubeError:
+    def _refused(self, status: int, data: bytes, request: str) -> KubeError:
         try:
             details = json.loads(data)
         except ValueError:
             details = {}
         details = details if isinstance(details, dict) else {}
         message = " ".join(str(details.get("message") or data[:300].decode("utf-8", "replace")).split())
-        return refusal(self.name, status, message, details, what)
+        return refusal(self.name, status, message, details, request)
 
 
 def _network(error: BaseException) -> str:
@@ -444,10 +446,10 @@ _REFUSALS: tuple[tuple[int, str, str, str], ...] = (
 )
 
 
-def refusal(cluster: str, status: int, message: str, details: Object, what: str) -> KubeError:
+def refusal(cluster: str, status: int, message: str, details: Object, request: str) -> KubeError:
     """The API server's no as an error that names the cause in the server's own words."""
-    for known, mark, code, meaning in _REFUSALS:
-        if status == known and mark in message:
+    for known_status, mark, code, meaning in _REFUSALS:
+        if status == known_status and mark in message:
             return KubeError(code, f"{cluster}: {meaning}: {message}"[:900], status, details)
     code = "cluster_unreachable" if status >= 500 or status == 429 else "bad_spec"
-    return KubeError(code, f"{cluster}: {what}: status {status}: {message}"[:900], status, details)
+    return KubeError(code, f"{cluster}: {request}: status {status}: {message}"[:900], status, details)

@@ -58,20 +58,20 @@ class Choice(t.NamedTuple):
     why: list[str]
 
 
-def choose(client: Client, wanted: str = AUTO) -> Choice:
+def choose(client: Client, launcher: str = AUTO) -> Choice:
     """What `wanted` comes to on this cluster. KubeError names what is missing where nothing is left."""
-    if wanted != AUTO and wanted not in ORDER:
-        raise KubeError("bad_spec", f"{client.name}: launcher {wanted!r}: expected one of {', '.join((AUTO, *ORDER))}")
+    if launcher != AUTO and launcher not in ORDER:
+        raise KubeError("bad_spec", f"{client.name}: launcher {launcher!r}: expected one of {', '.join((AUTO, *ORDER))}")
     access.require(client, COMMON)
     kinds, why = [], []
-    for kind in ORDER if wanted == AUTO else (wanted,):
+    for kind in ORDER if launcher == AUTO else (launcher,):
         reason = absent(client, kind)
         if not reason:
             lacking = access.missing(client, RIGHTS[kind])
             reason = KubeError("no_permission", f"we may not {', '.join(lacking)}; apply the role of files/rbac") if lacking else None
         if reason is None:
             kinds.append(kind)
-        elif wanted != AUTO:
+        elif launcher != AUTO:
             raise KubeError(reason.reason_code, f"{client.name}: namespace {client.namespace}: launcher {kind}: {reason.reason}")
         else:
             why.append(f"not {kind}: {reason.reason}")
@@ -89,23 +89,24 @@ def absent(client: Client, kind: str) -> KubeError | None:
         return None
     # Another operator's CRD of the same name may be there in another version; the two cannot be in one cluster.
     try:
-        others = [found["version"] for found in client.get(f"/apis/{group}")["versions"]]
+        other_versions = [served["version"] for served in client.get(f"/apis/{group}")["versions"]]
     except KubeError as error:
         if error.status != 404:
             raise
-        others = []
-    others = [other for other in others if _has(client, f"{group}/{other}", resource)]
-    if others:
+        other_versions = []
+    other_versions = [other_version for other_version in other_versions if _has(client, f"{group}/{other_version}", resource)]
+    if other_versions:
         return KubeError(
             "no_launcher",
-            f"the API serves {resource} of {group} in version {', '.join(others)} only, which is another operator's; {version} is needed",
+            f"the API serves {resource} of {group} in version {', '.join(other_versions)} only, which is another operator's; "
+            f"{version} is needed",
         )
     return KubeError("no_launcher", f"the API does not serve {resource} of {group}/{version}: its operator is not installed")
 
 
 def _has(client: Client, version: str, resource: str) -> bool:
     try:
-        return any(found["name"] == resource for found in client.get(f"/apis/{version}")["resources"])
+        return any(served["name"] == resource for served in client.get(f"/apis/{version}")["resources"])
     except KubeError as error:
         if error.status == 404:
             return False

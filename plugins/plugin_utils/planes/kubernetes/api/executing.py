@@ -40,16 +40,16 @@ def run(client: Client, pod: str, container: str, argv: t.Sequence[str], timeout
     not end in time."""
     if websocket is None:
         raise KubeError("cluster_unreachable", "the controller's Python lacks the package websocket-client; see requirements.txt")
-    server, tls, headers, proxy = client.door()
+    server, tls, headers, proxy = client.transport()
     query = [("container", container)] if container else []
     query += [("stdout", "true"), ("stderr", "true"), *(("command", word) for word in argv)]
     url = f"ws{server.removeprefix('http')}{pod}/exec?{urllib.parse.urlencode(query)}"
     through = urllib.parse.urlsplit(proxy)
-    by: dict[str, t.Any] = {"http_proxy_host": through.hostname, "http_proxy_port": through.port, "proxy_type": "http"}
-    way = by if proxy else {"http_no_proxy": ["*"]}
+    by_proxy: dict[str, t.Any] = {"http_proxy_host": through.hostname, "http_proxy_port": through.port, "proxy_type": "http"}
+    proxy_options = by_proxy if proxy else {"http_no_proxy": ["*"]}
     try:
         link = websocket.create_connection(
-            url, timeout=timeout, sslopt={"context": tls}, header=headers, subprotocols=[PROTOCOL], suppress_origin=True, **way
+            url, timeout=timeout, sslopt={"context": tls}, header=headers, subprotocols=[PROTOCOL], suppress_origin=True, **proxy_options
         )
     except (websocket.WebSocketException, OSError) as error:
         status = getattr(error, "status_code", 0) or 0
@@ -61,26 +61,26 @@ def run(client: Client, pod: str, container: str, argv: t.Sequence[str], timeout
 
 
 def _followed(link: t.Any, end: float) -> Ended:
-    found: dict[int, bytearray] = {STDOUT: bytearray(), STDERR: bytearray(), STATUS: bytearray()}
+    streams: dict[int, bytearray] = {STDOUT: bytearray(), STDERR: bytearray(), STATUS: bytearray()}
     with contextlib.suppress(websocket.WebSocketException, OSError):
-        while time.monotonic() < end and len(found[STDOUT]) < OUTPUT_LIMIT:
+        while time.monotonic() < end and len(streams[STDOUT]) < OUTPUT_LIMIT:
             link.settimeout(max(0.1, end - time.monotonic()))
             message = link.recv()
             message = message.encode() if isinstance(message, str) else message
             if not message:
                 break
-            found.get(message[0], bytearray()).extend(message[1:])
+            streams.get(message[0], bytearray()).extend(message[1:])
             if message[0] == STATUS:
                 break
-    return Ended(_status(bytes(found[STATUS])), *(bytes(found[stream]).decode("utf-8", "replace") for stream in (STDOUT, STDERR)))
+    return Ended(_status(bytes(streams[STATUS])), *(bytes(streams[stream]).decode("utf-8", "replace") for stream in (STDOUT, STDERR)))
 
 
 def _status(text: bytes) -> int | None:
     """The exit status in the words of the kubelet; None where it has none."""
     with contextlib.suppress(ValueError, KeyError, TypeError):
-        said = json.loads(text)
-        if said["status"] == "Success":
+        ending = json.loads(text)
+        if ending["status"] == "Success":
             return 0
-        causes = (said.get("details") or {}).get("causes") or []
+        causes = (ending.get("details") or {}).get("causes") or []
         return next((int(cause["message"]) for cause in causes if cause.get("reason") == "ExitCode"), None)
     return None

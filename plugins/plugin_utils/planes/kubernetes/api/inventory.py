@@ -45,7 +45,7 @@ class ClusterNode(t.NamedTuple):
         return {**({"node_info": self.machine} if self.machine else {}), **({"devices": devices} if self.capacity or self.devices else {})}
 
 
-class WantedNodes(t.NamedTuple):
+class NodeSelection(t.NamedTuple):
     """The variable acceptance_nodes: which nodes are meant, and which must be there."""
 
     selector: str
@@ -54,17 +54,17 @@ class WantedNodes(t.NamedTuple):
     number: int
 
 
-def wanted(cluster: str, variables: t.Mapping[str, t.Any]) -> WantedNodes:
+def selection_of(cluster: str, variables: t.Mapping[str, t.Any]) -> NodeSelection:
     """RunError names what acceptance_nodes may not hold."""
-    given = variables.get("acceptance_nodes") or {}
-    if not isinstance(given, dict) or not set(given) <= _KEYS:
-        raise RunError(f"{cluster}: acceptance_nodes: found {given!r}, expected {{selector, names, expected}}")
-    expected = given.get("expected") or []
-    names = given.get("names") or []
+    value = variables.get("acceptance_nodes") or {}
+    if not isinstance(value, dict) or not set(value) <= _KEYS:
+        raise RunError(f"{cluster}: acceptance_nodes: found {value!r}, expected {{selector, names, expected}}")
+    expected = value.get("expected") or []
+    names = value.get("names") or []
     number = expected if isinstance(expected, int) and not isinstance(expected, bool) else 0
     if number < 0 or (not number and not _names(expected)) or not _names(names):
-        raise RunError(f"{cluster}: acceptance_nodes: found {given!r}, expected lists of names, and a list or a number as expected")
-    return WantedNodes(str(given.get("selector") or SELECTOR), list(names), [] if number else list(expected), number)
+        raise RunError(f"{cluster}: acceptance_nodes: found {value!r}, expected lists of names, and a list or a number as expected")
+    return NodeSelection(str(value.get("selector") or SELECTOR), list(names), [] if number else list(expected), number)
 
 
 def _names(value: t.Any) -> bool:
@@ -76,21 +76,21 @@ def subjects(cluster: str, variables: t.Mapping[str, t.Any]) -> tuple[list[str],
 
     Empty where nobody can say: the cluster does not answer, or has no such node.
     """
-    asked = wanted(cluster, variables)
-    known = list(dict.fromkeys([*asked.names, *asked.expected]))
+    selection = selection_of(cluster, variables)
+    named = list(dict.fromkeys([*selection.names, *selection.expected]))
     try:
         client = connect(of_variables.connection(cluster, variables))
         resource = str(variables.get("acceptance_kube_resource") or of_variables.PodSettings.resource)
-        there = [node for node in meant(client, asked, resource) if not asked.names or node.name in known]
+        present = [node for node in selected_nodes(client, selection, resource) if not selection.names or node.name in named]
         lacking = []
         if variables.get("acceptance_gpu_count") != 0:
-            lacking = [identity.withdrawn(n.name, n.capacity, n.devices, resource) for n in there if n.capacity != n.devices]
-            lacking += preflight.missing(client, there, resource, variables.get("acceptance_kube_device_plugin_namespaces") or ())
+            lacking = [identity.withdrawn(n.name, n.capacity, n.devices, resource) for n in present if n.capacity != n.devices]
+            lacking += preflight.missing(client, present, resource, variables.get("acceptance_kube_device_plugin_namespaces") or ())
         if variables.get("acceptance_kube_gpu_stages") != [] and not variables.get("acceptance_kube_priority_class"):
             lacking += preflight.preempting(client)
     except KubeError as error:
-        return known or unnamed(asked.number, 0), [error.reason]
-    found = [] if asked.names else [node.name for node in there]
+        return named or unnamed(selection.number, 0), [error.reason]
+    selected = [] if selection.names else [node.name for node in present]
     notes = [*client.notes, *lacking]
     image = str(variables.get("acceptance_kube_image") or "")
     if image and of_variables.untagged(image):
@@ -98,23 +98,23 @@ def subjects(cluster: str, variables: t.Mapping[str, t.Any]) -> tuple[list[str],
     powers = of_variables.switched_on(variables)
     if powers:
         notes.append(f"{cluster}: the pods are {' and '.join(powers)}, as its variables say")
-    absent = [name for name in asked.expected if name not in found and name not in asked.names]
-    more = unnamed(asked.number, len(found))
-    if absent or more:
-        words = ", ".join(absent[:10]) or f"{len(more)} of {asked.number}"
-        notes.append(f"{cluster}: expected nodes that selector {asked.selector} does not return: {words}")
-    if not found and not known and not more:
-        notes.append(f"{cluster}: selector {asked.selector} matches no node")
-    return list(dict.fromkeys([*sorted(found), *known, *more])), notes
+    absent = [name for name in selection.expected if name not in selected and name not in selection.names]
+    unlisted = unnamed(selection.number, len(selected))
+    if absent or unlisted:
+        words = ", ".join(absent[:10]) or f"{len(unlisted)} of {selection.number}"
+        notes.append(f"{cluster}: expected nodes that selector {selection.selector} does not return: {words}")
+    if not selected and not named and not unlisted:
+        notes.append(f"{cluster}: selector {selection.selector} matches no node")
+    return list(dict.fromkeys([*sorted(selected), *named, *unlisted])), notes
 
 
 def select(cluster: str, variables: t.Mapping[str, t.Any], entry: t.Mapping[str, t.Any]) -> list[str]:
     """The nodes that an entry of acceptance_node_vars is about, by its `names` or its `selector`; none where the cluster does not
     answer, for then nothing is measured there either. RunError where it speaks of none that could be."""
-    given = entry.get("names", entry.get("selector"))
-    if not (_names(given) if "names" in entry else isinstance(given, str) and given):
+    value = entry.get("names", entry.get("selector"))
+    if not (_names(value) if "names" in entry else isinstance(value, str) and value):
         words = "a list of names" if "names" in entry else "a label selector"
-        raise RunError(f"{cluster}: acceptance_node_vars: found {given!r}, expected {words}")
+        raise RunError(f"{cluster}: acceptance_node_vars: found {value!r}, expected {words}")
     if "names" in entry:
         return list(entry["names"])
     try:
@@ -126,20 +126,20 @@ def select(cluster: str, variables: t.Mapping[str, t.Any], entry: t.Mapping[str,
         return []
 
 
-def unnamed(number: int, found: int) -> list[str]:
+def unnamed(number: int, count: int) -> list[str]:
     """Stand-ins for expected nodes of which only the number is known."""
-    return [f"{UNNAMED}{place}" for place in range(found + 1, number + 1)]
+    return [f"{UNNAMED}{place}" for place in range(count + 1, number + 1)]
 
 
-def meant(client: Client, asked: WantedNodes, resource: str) -> t.Iterator[ClusterNode]:
+def selected_nodes(client: Client, selection: NodeSelection, resource: str) -> t.Iterator[ClusterNode]:
     """The nodes that acceptance_nodes selects, or all where it names them. KubeError names a selector that is none."""
     try:
-        yield from nodes(client, "" if asked.names else asked.selector, resource)
+        yield from nodes(client, "" if selection.names else selection.selector, resource)
     except KubeError as error:
-        if error.reason_code != "bad_spec" or asked.names:
+        if error.reason_code != "bad_spec" or selection.names:
             raise
-        said = error.reason.removeprefix(f"{client.name}: ")
-        raise KubeError("bad_spec", f"{client.name}: acceptance_nodes: selector {asked.selector!r}: {said}", error.status) from None
+        message = error.reason.removeprefix(f"{client.name}: ")
+        raise KubeError("bad_spec", f"{client.name}: acceptance_nodes: selector {selection.selector!r}: {message}", error.status) from None
 
 
 def nodes(client: Client, selector: str, resource: str) -> t.Iterator[ClusterNode]:
@@ -152,7 +152,7 @@ def nodes(client: Client, selector: str, resource: str) -> t.Iterator[ClusterNod
 def summary(item: Object, resource: str) -> ClusterNode:
     """A node object in what matters of it."""
     status, spec = item.get("status") or {}, item.get("spec") or {}
-    devices, capacity = (_count(status.get(which), resource) for which in ("allocatable", "capacity"))
+    devices, capacity = (_count(status.get(field), resource) for field in ("allocatable", "capacity"))
     info = status.get("nodeInfo") or {}
     machine = " ".join(str(info[name]) for name in ("machineID", "systemUUID") if info.get(name))
     taints = list(spec.get("taints") or [])
@@ -182,14 +182,14 @@ Why = t.Tuple[str, str]
 
 
 def usable(
-    names: t.Iterable[str], there: t.Iterable[ClusterNode], why_not: t.Callable[[ClusterNode], Why | None], absent: t.Callable[[str], Why]
+    names: t.Iterable[str], present: t.Iterable[ClusterNode], why_not: t.Callable[[ClusterNode], Why | None], absent: t.Callable[[str], Why]
 ) -> tuple[dict[str, ClusterNode], dict[str, Why]]:
     """Which of these nodes pods may go to, and of the others why not, as (reason code, reason): `why_not` of one that is there."""
-    known = {node.name: node for node in there}
+    by_name = {node.name: node for node in present}
     able: dict[str, ClusterNode] = {}
     refused: dict[str, Why] = {}
     for name in names:
-        node = known.get(name)
+        node = by_name.get(name)
         why = absent(name) if node is None else why_not(node)
         if why is not None:
             refused[name] = why

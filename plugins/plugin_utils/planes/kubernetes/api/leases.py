@@ -24,11 +24,11 @@ CORDONED = f"{marks.DOMAIN}/cordoned-by"
 
 def cordon(client: Client, node: str, run_id: str, deadline_s: float) -> None:
     """KubeError where somebody else has cordoned the node: it would not be ours to give back."""
-    found = client.get(_path(node))
-    if (found.get("spec") or {}).get("unschedulable"):
+    item = client.get(_path(node))
+    if (item.get("spec") or {}).get("unschedulable"):
         raise KubeError("node_cordoned", f"{client.name}: node {node} is cordoned already, and not by this run")
     mark = {marks.EXPIRES: str(int(time.time() + deadline_s)), marks.CONTROLLER: driver.of()}
-    metadata = {"labels": {CORDONED: run_id}, "annotations": mark, "resourceVersion": found["metadata"]["resourceVersion"]}
+    metadata = {"labels": {CORDONED: run_id}, "annotations": mark, "resourceVersion": item["metadata"]["resourceVersion"]}
     client.patch(_path(node), {"metadata": metadata, "spec": {"unschedulable": True}})
 
 
@@ -39,16 +39,16 @@ def guarded(node: str, run_id: str) -> Object:
 
 def uncordon(client: Client, node: str, run_id: str = "") -> bool:
     """Give a node back that a run holds, or any; whether it takes pods again."""
-    found = client.get(_path(node))
-    holder = (found["metadata"].get("labels") or {}).get(CORDONED)
+    item = client.get(_path(node))
+    holder = (item["metadata"].get("labels") or {}).get(CORDONED)
     if holder is None or (run_id and holder != run_id):
-        return not (found.get("spec") or {}).get("unschedulable")
+        return not (item.get("spec") or {}).get("unschedulable")
     metadata = {"labels": {CORDONED: None}, "annotations": {marks.EXPIRES: None, marks.CONTROLLER: None}}
-    found = client.patch(_path(node), {"metadata": metadata, "spec": {"unschedulable": None}})
-    return not (found.get("spec") or {}).get("unschedulable")
+    item = client.patch(_path(node), {"metadata": metadata, "spec": {"unschedulable": None}})
+    return not (item.get("spec") or {}).get("unschedulable")
 
 
-def held(client: Client, run_id: str = "") -> list[Object]:
+def cordoned(client: Client, run_id: str = "") -> list[Object]:
     """The nodes that a run, or any, has cordoned; none where we may not look."""
     try:
         pages = client.pages("/api/v1/nodes", labelSelector=f"{CORDONED}={run_id}" if run_id else CORDONED)
@@ -61,17 +61,17 @@ def held(client: Client, run_id: str = "") -> list[Object]:
 
 def give_back(client: Client, nodes: t.Iterable[Object]) -> list[str]:
     """Uncordon these; what was done, in words."""
-    done = []
+    sentences = []
     for node in nodes:
         name = node["metadata"]["name"]
         uncordon(client, name)
-        done.append(f"{client.name}: uncordoned node {name} of run {node['metadata']['labels'][CORDONED]}")
-    return done
+        sentences.append(f"{client.name}: uncordoned node {name} of run {node['metadata']['labels'][CORDONED]}")
+    return sentences
 
 
 def abandoned(client: Client) -> list[Object]:
     """Those for which nobody will come."""
-    return [node for node in held(client) if marks.abandoned(node)]
+    return [node for node in cordoned(client) if marks.abandoned(node)]
 
 
 def _path(node: str) -> str:

@@ -70,14 +70,14 @@ def read(
     that `raw()` names, made where it is needed.
     `restarts`: its container was started again, or is while we read, and the log is that of its first end."""
     code, reason, last = "no_result", "", ""
-    with contextlib.closing(_Kept(raw)) as kept:
+    with contextlib.closing(_RawFile(raw)) as raw_file:
         for pause in (*LATE_S, None):
             try:
                 if restarts:
-                    found, last = _first(client, pod, reader, kept, container)
+                    result_reader, last = _first(client, pod, reader, raw_file, container)
                 else:
-                    found, last = _stream(client, pod, reader(), kept, container=container)
-                return PodLog(found.result(), "", "", last, found.foreign)
+                    result_reader, last = _stream(client, pod, reader(), raw_file, container=container)
+                return PodLog(result_reader.result(), "", "", last, result_reader.foreign)
             except KubeError as error:
                 code, reason = "no_result", f"its log cannot be read: {error.reason}"
                 if error.status == 404:
@@ -107,7 +107,7 @@ def _is_for_people(line: bytes) -> bool:
     return frame.TAG not in line and bool(line.strip())
 
 
-class _Kept:
+class _RawFile:
     """The file for what is not of a frame: a new one, made with its first line. A log that is read again is written again."""
 
     def __init__(self, raw: Raw | None) -> None:
@@ -132,33 +132,33 @@ class _Kept:
             self._file.close()
 
 
-def _first(client: Client, pod: str, reader: t.Callable[[], ResultReader], kept: _Kept, container: str) -> tuple[ResultReader, str]:
+def _first(client: Client, pod: str, reader: t.Callable[[], ResultReader], raw_file: _RawFile, container: str) -> tuple[ResultReader, str]:
     """The container before this one, if there was one: asked before and after this one's, for it may begin in between."""
-    found: tuple[ResultReader, str] | None = None
+    first: tuple[ResultReader, str] | None = None
     for previous in (True, False, True):
         try:
-            seen = _stream(client, pod, reader(), kept, container=container, previous=previous)
+            streamed = _stream(client, pod, reader(), raw_file, container=container, previous=previous)
         except KubeError as error:
             if not previous or error.status != 400:
                 raise
             continue
-        if previous and seen[1].startswith(_REMOVED):
+        if previous and streamed[1].startswith(_REMOVED):
             continue
-        found = seen
+        first = streamed
         if previous:
             break
-    return t.cast("tuple[ResultReader, str]", found)
+    return t.cast("tuple[ResultReader, str]", first)
 
 
-def _stream(client: Client, pod: str, reader: ResultReader, kept: _Kept, **query: t.Any) -> tuple[ResultReader, str]:
+def _stream(client: Client, pod: str, reader: ResultReader, raw_file: _RawFile, **query: t.Any) -> tuple[ResultReader, str]:
     last: collections.deque[bytes] = collections.deque(maxlen=LAST_LINES)
     begun = False
     for line in lines(client, pod, **query):
         reader.feed(line)
         if _is_for_people(line):
             if not begun:
-                kept.begin()
+                raw_file.begin()
                 begun = True
             last.append(line[:300])
-            kept.line(line)
+            raw_file.line(line)
     return reader, " | ".join(line.decode("utf-8", "replace").strip() for line in last)[-600:]

@@ -35,16 +35,16 @@ class NodeView(t.Protocol):
 def missing(client: Client, nodes: t.Iterable[NodeView], resource: str, namespaces: t.Iterable[str]) -> list[str]:
     """One sentence for each kind of thing that is missing. `namespaces`: where the device plugin may run; its pods are looked at only
     where a node offers no device, and only where we may (files/rbac/device-plugin.yaml)."""
-    found = []
+    sentences = []
     nodes = list(nodes)
     not_ready = [node.name for node in nodes if node.not_ready]
     without = [node.name for node in nodes if not node.not_ready and not node.devices]
     if not_ready:
-        found.append(f"{client.name}: {len(not_ready)} of {len(nodes)} nodes are not ready: {_some(not_ready)}")
+        sentences.append(f"{client.name}: {len(not_ready)} of {len(nodes)} nodes are not ready: {_some(not_ready)}")
     if without:
         words = f"{client.name}: {len(without)} of {len(nodes)} nodes have no allocatable {resource}: {_some(without)}"
-        found.append(f"{words}; {_plugin(client, without, list(namespaces))}")
-    return found
+        sentences.append(f"{words}; {_plugin(client, without, list(namespaces))}")
+    return sentences
 
 
 def preempting(client: Client) -> list[str]:
@@ -55,27 +55,27 @@ def preempting(client: Client) -> list[str]:
     except KubeError:
         return []
     return [
-        f"{client.name}: pods that ask for devices get the cluster's default priority class {one['metadata']['name']}, which preempts pods"
-        " of lower priority; set acceptance_kube_priority_class to one that never does (files/rbac/priority.yaml)"
-        for one in classes
-        if one.get("globalDefault") and one.get("preemptionPolicy") != "Never"
+        f"{client.name}: pods that ask for devices get the cluster's default priority class {priority_class['metadata']['name']}, "
+        "which preempts pods of lower priority; set acceptance_kube_priority_class to one that never does (files/rbac/priority.yaml)"
+        for priority_class in classes
+        if priority_class.get("globalDefault") and priority_class.get("preemptionPolicy") != "Never"
     ]
 
 
 def _plugin(client: Client, nodes: list[str], namespaces: list[str]) -> str:
     """What the pods of the device plugin say on these nodes."""
-    there: dict[str, list[Object]] = {}
+    by_node: dict[str, list[Object]] = {}
     hidden = []
     for namespace in namespaces:
         try:
             for page in client.pages(cleanup.path("/api/v1", namespace, "pods")):
                 for pod in page["items"]:
                     if PLUGIN in pod["metadata"]["name"]:
-                        there.setdefault(str(pod["spec"].get("nodeName") or ""), []).append(pod)
+                        by_node.setdefault(str(pod["spec"].get("nodeName") or ""), []).append(pod)
         except KubeError as error:
             if error.status != 404:
                 hidden.append(namespace)
-    without = [node for node in nodes if node not in there]
+    without = [node for node in nodes if node not in by_node]
     words = []
     if without:
         looked = [namespace for namespace in namespaces if namespace not in hidden]
@@ -83,7 +83,7 @@ def _plugin(client: Client, nodes: list[str], namespaces: list[str]) -> str:
             words.append(f"no pod of a device plugin runs there in {', '.join(looked)}: {_some(without)}")
         if hidden:
             words.append(f"pods in {', '.join(hidden)} may not be read, see files/rbac/device-plugin.yaml")
-    bad = [f"{pod['metadata']['name']} on {node}" for node in nodes for pod in there.get(node, ()) if not _ready(pod)]
+    bad = [f"{pod['metadata']['name']} on {node}" for node in nodes for pod in by_node.get(node, ()) if not _ready(pod)]
     if bad:
         words.append(f"pods of the device plugin that are not ready: {_some(bad)}")
     return "; ".join(words) or "the pods of the device plugin are ready there: see their logs"

@@ -94,7 +94,7 @@ class PodSettings:
         return bool(self.metrics_port or self.env.get(telemetry.LOG))
 
 
-def known() -> list[str]:
+def variable_names() -> list[str]:
     """The names of all variables of a cluster, without their prefix."""
     fields = [field.name for field in dataclasses.fields(PodSettings)]
     return sorted([*fields, *(name for name in Connection._fields if name != "name"), *_OTHERS])
@@ -103,14 +103,14 @@ def known() -> list[str]:
 def connection(cluster: str, variables: t.Mapping[str, t.Any]) -> Connection:
     """How to reach a cluster, of its variables. KubeError names one that cannot be, or that would be passed over."""
     names = [name for name in Connection._fields if name != "name"]
-    found = {name: str(variables.get(PREFIX + name) or "") for name in names}
+    values = {name: str(variables.get(PREFIX + name) or "") for name in names}
     for name in ("server", "proxy"):
-        if found[name] and not _is_address(found[name]):
+        if values[name] and not _is_address(values[name]):
             raise KubeError("credentials", f"{cluster}: {PREFIX}{name}: expected an address like https://192.0.2.1:6443")
     for name in ("token_file", "ca_file"):
-        if found[name] and not found["server"]:
+        if values[name] and not values["server"]:
             raise KubeError("credentials", f"{cluster}: {PREFIX}{name} goes with {PREFIX}server; a kubeconfig brings its own")
-    return Connection(cluster, **found)
+    return Connection(cluster, **values)
 
 
 def _is_address(text: str) -> bool:
@@ -124,13 +124,13 @@ def _is_address(text: str) -> bool:
 def pods(variables: t.Mapping[str, t.Any]) -> PodSettings:
     """What a cluster's pods look like, of its variables, or of those and the option `pods` of a module. KubeError names one that
     cannot be. A run's variables have passed the argument specs of role common, those of a module have not."""
-    names = known()
+    names = variable_names()
     strange = sorted(name for name in variables if name.startswith(PREFIX) and name[len(PREFIX) :] not in names)
     if strange:
         raise KubeError("bad_spec", f"{strange[0]} is not known; expected {PREFIX} and one of {', '.join(names)}")
     fields = {PREFIX + field.name: field for field in dataclasses.fields(PodSettings)}
-    given = {name: variables[name] for name in fields if variables.get(name) not in (None, "")}
-    validated = ArgumentSpecValidator({name: _TYPES[str(fields[name].type)] for name in given}).validate(given)
+    values = {name: variables[name] for name in fields if variables.get(name) not in (None, "")}
+    validated = ArgumentSpecValidator({name: _TYPES[str(fields[name].type)] for name in values}).validate(values)
     if validated.error_messages:
         raise KubeError("bad_spec", "; ".join(validated.error_messages))
     settings = PodSettings(**{fields[name].name: value for name, value in validated.validated_parameters.items()})
@@ -162,17 +162,17 @@ def pods(variables: t.Mapping[str, t.Any]) -> PodSettings:
     return settings
 
 
-def with_own(pods: PodSettings, own: t.Mapping[str, t.Any]) -> PodSettings:
+def with_own(pods: PodSettings, stage_pods: t.Mapping[str, t.Any]) -> PodSettings:
     """Pods with what their stage says of them besides (stages/base.py, Stage.pods)."""
-    limits = {**(pods.resources.get("limits") or {}), **{name: str(count) for name, count in (own.get("limits") or {}).items()}}
+    limits = {**(pods.resources.get("limits") or {}), **{name: str(count) for name, count in (stage_pods.get("limits") or {}).items()}}
     return dataclasses.replace(
         pods,
-        host_root=own.get("host_root", pods.host_root),
-        host_network=own.get("host_network", pods.host_network),
-        capabilities=list(dict.fromkeys([*pods.capabilities, *(own.get("capabilities") or ())])),
-        annotations={**pods.annotations, **(own.get("annotations") or {})},
+        host_root=stage_pods.get("host_root", pods.host_root),
+        host_network=stage_pods.get("host_network", pods.host_network),
+        capabilities=list(dict.fromkeys([*pods.capabilities, *(stage_pods.get("capabilities") or ())])),
+        annotations={**pods.annotations, **(stage_pods.get("annotations") or {})},
         resources={**pods.resources, **({"limits": limits} if limits else {})},
-        pod_patch=merged(dict(pods.pod_patch), own.get("patch") or {}),
+        pod_patch=merged(dict(pods.pod_patch), stage_pods.get("patch") or {}),
     )
 
 
@@ -218,8 +218,8 @@ def _check_shapes(settings: PodSettings) -> None:
 def _check_patch(patch: t.Mapping[str, t.Any]) -> None:
     lacking = withheld.lacking(dict(patch))
     if lacking is not None:
-        said = f"the value of {lacking} in its env stands in no file of a run: give the variable again as the run was begun with it"
-        raise KubeError("bad_spec", f"acceptance_kube_pod_patch: {said}")
+        problem = f"the value of {lacking} in its env stands in no file of a run: give the variable again as the run was begun with it"
+        raise KubeError("bad_spec", f"acceptance_kube_pod_patch: {problem}")
     unknown = sorted(set(patch) - set(_PATCHES))
     if unknown:
         raise KubeError("bad_spec", f"acceptance_kube_pod_patch: found key {unknown[0]!r}, expected some of {', '.join(_PATCHES)}")
@@ -243,8 +243,8 @@ def _check_patch(patch: t.Mapping[str, t.Any]) -> None:
 def _kind(value: t.Any, items: t.Iterable[t.Any] = ()) -> str:
     """What was found, in words: its text may hold a secret."""
     if isinstance(value, list):
-        other = next((item for item in items if not isinstance(item, dict)), None)
-        return "a list" if other is None else f"a list with {_kind(other)}"
+        odd_item = next((item for item in items if not isinstance(item, dict)), None)
+        return "a list" if odd_item is None else f"a list with {_kind(odd_item)}"
     return "a mapping" if isinstance(value, dict) else f"a {type(value).__name__}"
 
 

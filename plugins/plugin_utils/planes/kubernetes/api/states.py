@@ -121,7 +121,7 @@ def _waiting(waiting: Object, container: Object) -> State:
     return State(PENDING, "container_failed", words)
 
 
-def _said(ended: Object) -> str:
+def _end_words(ended: Object) -> str:
     """How a container ended, in the kubelet's words. A result is no words."""
     message = " ".join(str(ended.get("message") or "").split())[:300]
     message = "" if TAG in message else message
@@ -130,7 +130,7 @@ def _said(ended: Object) -> str:
 
 def _terminated(ended: Object) -> State:
     number, reason, message = ended.get("exitCode"), str(ended.get("reason") or ""), str(ended.get("message") or "")
-    words = _said(ended)
+    words = _end_words(ended)
     if reason == "OOMKilled":
         return State(ENDED, "oom_killed", f"{words}: raise the memory in acceptance_kube_resources")
     if number in (126, 127) or _NO_PROGRAM.search(message):
@@ -158,22 +158,22 @@ def _ended(status: Object, container: Object, phase: str) -> State:
         # OutOfcpu, OutOfnvidia.com/gpu, UnexpectedAdmissionError, NodeAffinity, TaintToleration ...: it never ran.
         return State(ENDED, "pod_refused", f"the kubelet refused the pod: {words}")
     for init in status.get("initContainerStatuses") or []:
-        before = (init.get("state") or {}).get("terminated") or {}
-        if before.get("exitCode") and init["name"] != marks.CONTAINER:
-            return State(ENDED, "container_failed", f"init container {init['name']}: {_said(before)}")
-    found = _terminated((container.get("state") or {}).get("terminated") or {"exitCode": 0 if phase == "Succeeded" else None})
-    return found if phase == "Failed" else State(ENDED)
+        ended = (init.get("state") or {}).get("terminated") or {}
+        if ended.get("exitCode") and init["name"] != marks.CONTAINER:
+            return State(ENDED, "container_failed", f"init container {init['name']}: {_end_words(ended)}")
+    outcome = _terminated((container.get("state") or {}).get("terminated") or {"exitCode": 0 if phase == "Succeeded" else None})
+    return outcome if phase == "Failed" else State(ENDED)
 
 
 def waited_s(pod: Object) -> float:
     """Seconds from when the API took a pod to when its probe started, by the cluster's clocks; 0 where it has not."""
     state = own_container(pod).get("state") or {}
     started = (_first_end(pod) or state.get("running") or state.get("terminated") or {}).get("startedAt")
-    asked = pod["metadata"].get("creationTimestamp")
-    if not started or not asked:
+    created = pod["metadata"].get("creationTimestamp")
+    if not started or not created:
         return 0.0
     try:
-        between = datetime.datetime.fromisoformat(str(started)) - datetime.datetime.fromisoformat(str(asked))
+        between = datetime.datetime.fromisoformat(str(started)) - datetime.datetime.fromisoformat(str(created))
         return max(0.0, between.total_seconds())
     except (TypeError, ValueError):
         return 0.0
@@ -196,12 +196,12 @@ def own_container(pod: Object) -> Object:
 
 
 def _named(pod: Object, kind: str) -> Object:
-    return next((one for one in (pod.get("status") or {}).get(kind) or [] if one["name"] == marks.container(pod)), {})
+    return next((status for status in (pod.get("status") or {}).get(kind) or [] if status["name"] == marks.container(pod)), {})
 
 
 def _first_end(pod: Object) -> Object:
     """How our container ended where it goes before another, which stays: the pod is not over then. The first time counts: the kubelet
     starts one that has failed again."""
-    ours = _named(pod, "initContainerStatuses")
-    ends = ((ours.get(name) or {}).get("terminated") for name in ("lastState", "state"))
+    status = _named(pod, "initContainerStatuses")
+    ends = ((status.get(name) or {}).get("terminated") for name in ("lastState", "state"))
     return next((end for end in ends if end), {})

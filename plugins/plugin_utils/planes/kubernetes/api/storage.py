@@ -19,21 +19,21 @@ OPERATOR = "/apis/monitoring.coreos.com/v1"
 NOT_FOUND = 404
 
 
-def blocking(client: Client, wanted: str, namespace: str) -> list[str]:
+def blocking(client: Client, storage_class: str, namespace: str) -> list[str]:
     """One sentence for each thing in the way of claims of the class `wanted` in a namespace. KubeError where we may not look: nobody can
     say then that nothing is in the way."""
     classes = _listed(client, "/apis/storage.k8s.io/v1/storageclasses")
     claims = _listed(client, cleanup.path("/api/v1", namespace, "persistentvolumeclaims"))
     volumes = _listed(client, "/api/v1/persistentvolumes")
-    known = {one["metadata"]["name"] for one in classes}
-    found = [_missing(wanted, classes)] if wanted not in known else []
+    names = {existing["metadata"]["name"] for existing in classes}
+    sentences = [_missing(storage_class, classes)] if storage_class not in names else []
     for resource, kind in (("prometheuses", "Prometheus"), ("alertmanagers", "Alertmanager")):
-        for one in _of_operator(client, resource, namespace):
-            asked = _class_of(((one["spec"].get("storage") or {}).get("volumeClaimTemplate") or {}).get("spec") or {})
-            if asked and asked not in known and asked != wanted:
-                found.append(f"{kind} {one['metadata']['name']} names StorageClass {asked}, which is not there")
-    found += [line for claim in claims if (line := _held_up(claim, known, wanted))]
-    return found + [line for volume in volumes if (line := _left(volume, namespace))]
+        for item in _of_operator(client, resource, namespace):
+            claim_class = _class_of(((item["spec"].get("storage") or {}).get("volumeClaimTemplate") or {}).get("spec") or {})
+            if claim_class and claim_class not in names and claim_class != storage_class:
+                sentences.append(f"{kind} {item['metadata']['name']} names StorageClass {claim_class}, which is not there")
+    sentences += [line for claim in claims if (line := _blocking_claim(claim, names, storage_class))]
+    return sentences + [line for volume in volumes if (line := _released(volume, namespace))]
 
 
 def _listed(client: Client, path: str) -> list[Object]:
@@ -50,42 +50,45 @@ def _of_operator(client: Client, resource: str, namespace: str) -> list[Object]:
         raise
 
 
-def _missing(wanted: str, classes: list[Object]) -> str:
+def _missing(storage_class: str, classes: list[Object]) -> str:
     names = [
-        one["metadata"]["name"] + (" (the default)" if (one["metadata"].get("annotations") or {}).get(DEFAULT) == "true" else "")
-        for one in classes
+        item["metadata"]["name"] + (" (the default)" if (item["metadata"].get("annotations") or {}).get(DEFAULT) == "true" else "")
+        for item in classes
     ]
-    there = f"there are {', '.join(sorted(names))}" if names else "there is none at all"
-    return f"StorageClass {wanted} is not there, and a claim of it stays Pending for ever; {there}"
+    existing = f"there are {', '.join(sorted(names))}" if names else "there is none at all"
+    return f"StorageClass {storage_class} is not there, and a claim of it stays Pending for ever; {existing}"
 
 
 def _class_of(spec: t.Mapping[str, t.Any]) -> str:
     return str(spec.get("storageClassName") or "")
 
 
-def _held_up(claim: Object, known: set[str], wanted: str) -> str:
+def _blocking_claim(claim: Object, names: set[str], storage_class: str) -> str:
     """Why a claim is in the way."""
     name, spec, phase = claim["metadata"]["name"], claim["spec"], (claim.get("status") or {}).get("phase") or "Pending"
-    of = _class_of(spec)
-    said = f"claim {name} ({phase}, StorageClass {of or 'none'}, volume {spec.get('volumeName') or 'none'})"
+    claim_class = _class_of(spec)
+    claim_words = f"claim {name} ({phase}, StorageClass {claim_class or 'none'}, volume {spec.get('volumeName') or 'none'})"
     if claim["metadata"].get("deletionTimestamp"):
-        return f"{said} is being deleted and waits for whoever uses it"
+        return f"{claim_words} is being deleted and waits for whoever uses it"
     if phase == "Lost":
-        return f"{said} has lost its volume: whatever mounts it does not start"
-    if of and of not in known:
-        return f"{said} is of a StorageClass that is not there" + ("" if phase == "Bound" else ", and waits for ever")
+        return f"{claim_words} has lost its volume: whatever mounts it does not start"
+    if claim_class and claim_class not in names:
+        return f"{claim_words} is of a StorageClass that is not there" + ("" if phase == "Bound" else ", and waits for ever")
     if phase != "Bound":
-        return f"{said} waits for a volume: kubectl describe pvc {name} has the events"
-    if of != wanted:
-        return f"{said} keeps its class: a StatefulSet of {wanted} takes it as it is, and an upgrade that changes the class is refused"
+        return f"{claim_words} waits for a volume: kubectl describe pvc {name} has the events"
+    if claim_class != storage_class:
+        return (
+            f"{claim_words} keeps its class: a StatefulSet of {storage_class} takes it as it is, and an upgrade that changes the class "
+            "is refused"
+        )
     return ""
 
 
-def _left(volume: Object, namespace: str) -> str:
+def _released(volume: Object, namespace: str) -> str:
     """Why a volume is in the way."""
     claim, phase = volume["spec"].get("claimRef") or {}, (volume.get("status") or {}).get("phase") or ""
     if claim.get("namespace") != namespace or phase not in ("Released", "Failed"):
         return ""
     keeps = volume["spec"].get("persistentVolumeReclaimPolicy") or "Retain"
-    said = f"volume {volume['metadata']['name']} ({phase}, {keeps}) was that of claim {claim.get('name')}"
-    return f"{said}, may hold its data, and is given to no new claim while that stands in it"
+    volume_words = f"volume {volume['metadata']['name']} ({phase}, {keeps}) was that of claim {claim.get('name')}"
+    return f"{volume_words}, may hold its data, and is given to no new claim while that stands in it"

@@ -73,8 +73,8 @@ class Watch:
                 version = self._list()
                 self.ready.set()
             try:
-                for seen in self._watch(version):
-                    version = seen
+                for latest in self._watch(version):
+                    version = latest
                     while self.changes.qsize() >= BACKLOG and not self._stop.wait(0.05):
                         pass
                     if self._stop.is_set():
@@ -89,17 +89,17 @@ class Watch:
                     raise
 
     def _list(self) -> str:
-        there: dict[str, str] = {}
+        present: dict[str, str] = {}
         version = ""
         for page in self.client.pages(self.path, labelSelector=self.selector):
             version = page["metadata"]["resourceVersion"]
             for item in page["items"]:
-                there[item["metadata"]["uid"]] = item["metadata"]["name"]
+                present[item["metadata"]["uid"]] = item["metadata"]["name"]
                 self.changes.put((ADDED, item))
         for uid, name in self._known.items():
-            if uid not in there:
+            if uid not in present:
                 self.changes.put((GONE, {"metadata": {"name": name, "uid": uid}}))
-        self._known = there
+        self._known = present
         self.lists += 1
         return version
 

@@ -63,14 +63,14 @@ class GroupPod(Pod):
 class GroupResult(t.NamedTuple):
     """The result of one group.
 
-    `said`: the head's result of a probe module, or {"state": "refused", "reason_code", "reason"}.
-    `about`: {"launcher", "name", "nodes": {node: pod}, "image", "image_id"}.
+    `result`: the head's result of a probe module, or {"state": "refused", "reason_code", "reason"}.
+    `launch_facts`: {"launcher", "name", "nodes": {node: pod}, "image", "image_id"}.
     `workers`: results of the workers that have one, by node.
     `absent`: if the group does not stand, (reason code, reason) of each node that keeps it from standing. It may stand without them.
     """
 
-    said: Object
-    about: Object
+    result: Object
+    launch_facts: Object
     workers: dict[str, Object]
     absent: t.Mapping[str, tuple[str, str]] = types.MappingProxyType({})
 
@@ -119,7 +119,7 @@ class GroupLaunch:
         self.following = self._follower()
         self.pods: dict[str, GroupPod] = {}
         self.placed = False
-        self.left: list[str] = []
+        self.remaining: list[str] = []
         self._began = self._looked = time.monotonic()
         self._stood = self._worse = 0.0
         self._fault: _Fault | None = None
@@ -128,46 +128,46 @@ class GroupLaunch:
         self._signed = 0.0
 
     def _follower(self) -> Follower:
-        what = f"{self.client.name}: {self.stage}, group {self.shape.name},"
-        made = Follower(self.client, self.settings, self.launch.selector, self.run_s, what)
-        made.lapsed = self.heartbeat.lapsed
-        return made
+        waiter = f"{self.client.name}: {self.stage}, group {self.shape.name},"
+        follower = Follower(self.client, self.settings, self.launch.selector, self.run_s, waiter)
+        follower.lapsed = self.heartbeat.lapsed
+        return follower
 
     def run(self) -> GroupResult:
         """The head's answer, or why there is none. KubeError where nothing could be submitted at all."""
         self.shape.check()
         try:
             self.heartbeat.start(self.settings)
-            made = group_objects.objects_of(self.shape, self._owner(), self.settings)
-            self._late = [one for one in made if one.late]
+            items = group_objects.objects_of(self.shape, self._owner(), self.settings)
+            self._late = [item for item in items if item.late]
             self.following = self._follower()
             self.following.start()
-            self._submit([one for one in made if not one.late])
+            self._submit([item for item in items if not item.late])
             self._began = time.monotonic()
             return self._follow()
         except _Fault as fault:
             init = f"init container {group_objects.TORCH_INIT}:"
             if any(pod.held_by == group_objects.TORCH_INIT or init in pod.state.words for pod in self._workers()):
                 # A program of the operator's, that no node needs for anything that is measured: another launcher does without.
-                own = f"its operator's init container {group_objects.TORCH_INIT} does not start, or not to its end"
-                fault = _Fault("no_launcher", f"{self.shape.kind} {self.shape.name}: {own}: {fault.reason}")
-            said = {"state": "refused", "reason_code": fault.reason_code, "reason": fault.reason[:1800]}
-            nobody = self.placed or fault.reason_code == "no_launcher"
-            return GroupResult(said, self._about(), {}, {} if nobody else self._absent(fault))
+                words = f"its operator's init container {group_objects.TORCH_INIT} does not start, or not to its end"
+                fault = _Fault("no_launcher", f"{self.shape.kind} {self.shape.name}: {words}: {fault.reason}")
+            result = {"state": "refused", "reason_code": fault.reason_code, "reason": fault.reason[:1800]}
+            no_node = self.placed or fault.reason_code == "no_launcher"
+            return GroupResult(result, self._about(), {}, {} if no_node else self._absent(fault))
         finally:
             self.heartbeat.stop()
             self.following.stop()
 
     def clean(self) -> list[str]:
         """Remove everything of this launch; what is still there in the end."""
-        self.left = cleanup.remove(self.client, self.launch.selector, group_objects.CLEANED[self.shape.kind])
+        self.remaining = cleanup.remove(self.client, self.launch.selector, group_objects.CLEANED[self.shape.kind])
         end = time.monotonic() + 20
         while True:
-            there = self.client.get(self.path, labelSelector=self.launch.selector, limit=20)["items"]
-            if not there or time.monotonic() > end:
+            pods = self.client.get(self.path, labelSelector=self.launch.selector, limit=20)["items"]
+            if not pods or time.monotonic() > end:
                 self.heartbeat.end()
-                self.left += [f"pods/{pod['metadata']['name']}" for pod in there]
-                return self.left
+                self.remaining += [f"pods/{pod['metadata']['name']}" for pod in pods]
+                return self.remaining
             time.sleep(0.2)
 
     # Submission ------------------------------------------------------------------------------------------------------
@@ -175,16 +175,16 @@ class GroupLaunch:
     def _owner(self) -> objects.Launch:
         """The ConfigMap that owns the rest, and the request to every worker in it."""
         self.port_and_key = dict(zip(("identity", "authorized_keys"), group_objects.key_folder(self.shape.kind), strict=True))
-        asked = {"port": self.shape.port, "authorized_keys": self.port_and_key["authorized_keys"], "work": None, **self.worker}
+        parameters = {"port": self.shape.port, "authorized_keys": self.port_and_key["authorized_keys"], "work": None, **self.worker}
         # A worker waits for its head as long as a head may need to come.
-        whole = self.launch.deadline_s - 60.0
-        request = group_objects.request("worker", asked, whole, self.run_id, self.stage)
+        timeout_s = self.launch.deadline_s - 60.0
+        request = group_objects.request("worker", parameters, timeout_s, self.run_id, self.stage)
         # A container that ends is started again in a StatefulSet; this one stays until it is told to go.
-        made = self.client.post(
+        config = self.client.post(
             cleanup.path("/api/v1", self.client.namespace, "configmaps"),
             self.launch.config(self.archive, [{**request, "hold": objects.DONE if self.shape.kind == STATEFULSET else ""}], self.settings),
         )
-        self.launch.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": made["metadata"]})
+        self.launch.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": config["metadata"]})
         self._sign(time.monotonic())
         return self.launch
 
@@ -196,37 +196,37 @@ class GroupLaunch:
         body = group_objects.sign(self.launch, self.settings, time.time())
         with contextlib.suppress(KubeError):  # whatever is wrong is said by who needs an answer; pods have patience
             if self._signed:
-                one = {"labelSelector": self.launch.selector, "fieldSelector": f"metadata.name={body['metadata']['name']}"}
-                self.client.delete(path, propagationPolicy="Background", **one)
+                query = {"labelSelector": self.launch.selector, "fieldSelector": f"metadata.name={body['metadata']['name']}"}
+                self.client.delete(path, propagationPolicy="Background", **query)
             self.client.post(path, body)
         self._signed = now
 
-    def _submit(self, wanted: list[group_objects.Made]) -> None:
+    def _submit(self, items: list[group_objects.Made]) -> None:
         owners: dict[str, Object] = {}
-        for one in wanted:
-            if one.belongs_to:
-                one.body["metadata"]["ownerReferences"] = [owners[one.belongs_to]]
-            made = self.client.post(cleanup.path(one.api, self.client.namespace, one.resource), one.body, **STRICT)
-            owners[one.resource] = {
-                "apiVersion": one.body["apiVersion"], "kind": one.body["kind"],
-                "name": made["metadata"]["name"], "uid": made["metadata"]["uid"],
+        for item in items:
+            if item.belongs_to:
+                item.body["metadata"]["ownerReferences"] = [owners[item.belongs_to]]
+            created = self.client.post(cleanup.path(item.api, self.client.namespace, item.resource), item.body, **STRICT)
+            owners[item.resource] = {
+                "apiVersion": item.body["apiVersion"], "kind": item.body["kind"],
+                "name": created["metadata"]["name"], "uid": created["metadata"]["uid"],
             }  # fmt: skip
 
     # Following -------------------------------------------------------------------------------------------------------
 
     def _follow(self) -> GroupResult:
         while True:
-            for kind, what in self.following.news(NEWS_S):
+            for kind, change in self.following.news(NEWS_S):
                 if kind == ADDED:
-                    self._seen(what)
+                    self._seen(change)
                 elif kind == GONE:
-                    self._gone(what)
+                    self._gone(change)
                 elif kind == FAILED:
-                    raise _Fault(what.reason_code, what.reason)
+                    raise _Fault(change.reason_code, change.reason)
             head = next((pod for pod in self.pods.values() if not pod.worker), None)
             if head and head.state.phase == states.ENDED:
                 answer = self._answer(head)
-                return answer._replace(workers=self._workers_said()) if self.shape.workers_answer else answer
+                return answer._replace(workers=self._worker_results()) if self.shape.workers_answer else answer
             if not self.placed and self._stands():
                 self._place()
             now = time.monotonic()
@@ -279,8 +279,8 @@ class GroupLaunch:
         workers = sorted(self._workers(), key=lambda pod: order.get(pod.node, 0))
         nodes = group_objects.seats(workers, self.client.namespace)
         params = {"port": self.shape.port, "identity": self.port_and_key["identity"], "work": None, **self.head(nodes)}
-        asked = group_objects.request("head", params, self.timeout, self.run_id, self.stage)
-        body = group_objects.head_config(self.launch, self.settings, asked)
+        request = group_objects.request("head", params, self.timeout, self.run_id, self.stage)
+        body = group_objects.head_config(self.launch, self.settings, request)
         self.client.post(cleanup.path("/api/v1", self.client.namespace, "configmaps"), body)
         self._submit(self._late)
         self.placed = True
@@ -294,8 +294,8 @@ class GroupLaunch:
         running = head is not None and head.going_on
         if self._fault and (not running or now - self._worse > AFTER_S):
             raise self._fault
-        if head and head.state.phase != states.PENDING and (found := self.following.trouble(head, now)):
-            raise _Fault(found.code, f"the head of the group, pod {head.name} on {head.node}: {found.reason}")
+        if head and head.state.phase != states.PENDING and (trouble := self.following.trouble(head, now)):
+            raise _Fault(trouble.code, f"the head of the group, pod {head.name} on {head.node}: {trouble.reason}")
         if running:
             return
         stands = self._stands()
@@ -307,16 +307,16 @@ class GroupLaunch:
         if stands and now - self._stood > self.settings.start_timeout:
             words = head.words if head else f"{self.shape.kind} {self.shape.name} has made no pod for the head"
             code = head.state.code if head else ""
-            raise _Fault(code or "timeout", f"the workers are ready and the head is not: {words}{self._said()}")
+            raise _Fault(code or "timeout", f"the workers are ready and the head is not: {words}{self._warnings()}")
 
     def _check_worker(self, pod: GroupPod, now: float) -> None:
         if pod.state.phase == states.ENDED:
             deleted = self._deleted(pod)
-            self._blame(*((deleted.reason_code, deleted.reason) if deleted else self._worker_said(pod)))
+            self._blame(*((deleted.reason_code, deleted.reason) if deleted else self._why_worker_ended(pod)))
         elif pod.restarts:
             self._blame("crash_loop", f"{pod.words}: its container has ended and was started again {pod.restarts} times")
-        elif (pod.state.phase == states.HOPELESS or pod.state.code == "lost_node") and (found := self.following.trouble(pod, now)):
-            self._blame(found.code, f"pod {pod.name} on {pod.node}: {found.reason}")
+        elif (pod.state.phase == states.HOPELESS or pod.state.code == "lost_node") and (trouble := self.following.trouble(pod, now)):
+            self._blame(trouble.code, f"pod {pod.name} on {pod.node}: {trouble.reason}")
 
     def _besides(self, head: GroupPod | None) -> str:
         """What is waited for once no pod is."""
@@ -328,16 +328,16 @@ class GroupLaunch:
         late = [pod.node for pod in self._workers() if pod.state.phase == states.RUNNING]
         return f"workers that run and cannot be entered yet: {', '.join(sorted(late)[:8])}" if late else ""
 
-    def _worker_said(self, pod: GroupPod, only_its_own: bool = False) -> tuple[str, str]:
+    def _why_worker_ended(self, pod: GroupPod, only_its_own: bool = False) -> tuple[str, str]:
         """Why a worker has ended: its own words where it had some, else what the API says."""
         log = self._log(pod)
-        for seen in (log.record or {}).get("observations") or []:
-            if isinstance(seen, dict) and seen.get("outcome") != "measured" and seen.get("reason_code"):
-                return str(seen["reason_code"]), f"worker {pod.name} on {pod.node}: {seen.get('reason')}"
+        for observation in (log.record or {}).get("observations") or []:
+            if isinstance(observation, dict) and observation.get("outcome") != "measured" and observation.get("reason_code"):
+                return str(observation["reason_code"]), f"worker {pod.name} on {pod.node}: {observation.get('reason')}"
         if only_its_own:
             return "", ""
-        said = [pod.state.words, f"its last words: {log.last}" if log.last else ""]
-        words = "; ".join(word for word in said if word) or "it has ended before its head"
+        parts = [pod.state.words, f"its last words: {log.last}" if log.last else ""]
+        words = "; ".join(word for word in parts if word) or "it has ended before its head"
         return pod.state.code or "container_failed", f"worker {pod.name} on {pod.node}: {words}"
 
     def _not_standing(self) -> _Fault:
@@ -349,12 +349,12 @@ class GroupLaunch:
         if missing:
             words.append(f"{missing} of {self.shape.workers} workers were never made")
         if code == "unschedulable":
-            taken = {pod.node for pod in self._workers()}
-            words.append(free(self.client, [node for node in self.shape.nodes if node not in taken], self.settings, self.shape.devices))
+            occupied = {pod.node for pod in self._workers()}
+            words.append(free(self.client, [node for node in self.shape.nodes if node not in occupied], self.settings, self.shape.devices))
         limit = self.settings.start_timeout
         words.append(self._service())
-        said = "; ".join(word for word in words if word)
-        return _Fault(code, f"the group does not stand within {limit:.0f} s: {said}{self._said()}", late=True)
+        joined_words = "; ".join(word for word in words if word)
+        return _Fault(code, f"the group does not stand within {limit:.0f} s: {joined_words}{self._warnings()}", late=True)
 
     def _absent(self, fault: _Fault) -> dict[str, tuple[str, str]]:
         """The nodes whose workers have kept the group from standing: those that have ended or never will run, else all that are not
@@ -362,7 +362,9 @@ class GroupLaunch:
         over = (states.HOPELESS, states.ENDED)
         bad = [pod for pod in self._workers() if pod.node and pod.state.phase in over and not self._deleted(pod)]
         if bad:
-            return {pod.node: (self._worker_said(pod) if pod.state.phase == states.ENDED else (pod.state.code, pod.words)) for pod in bad}
+            return {
+                pod.node: (self._why_worker_ended(pod) if pod.state.phase == states.ENDED else (pod.state.code, pod.words)) for pod in bad
+            }
         if not fault.late:
             return {}
         pods = {pod.node: pod for pod in self._workers() if pod.node}
@@ -377,7 +379,12 @@ class GroupLaunch:
             slices = self.client.get(path, labelSelector=f"kubernetes.io/service-name={self.shape.name}", limit=100)["items"]
         except KubeError:
             return ""
-        addresses = {address for one in slices for end in one.get("endpoints") or [] for address in end.get("addresses") or []}
+        addresses = {
+            address
+            for endpoint_slice in slices
+            for endpoint in endpoint_slice.get("endpoints") or []
+            for address in endpoint.get("addresses") or []
+        }
         missing = [pod.name for pod in self._workers() if pod.address not in addresses]
         if not addresses:
             return f"Service {self.shape.name} has no endpoints" + ("" if slices else ", and no EndpointSlice")
@@ -387,7 +394,7 @@ class GroupLaunch:
 
     def _ask_controller(self, now: float) -> None:
         """Whether somebody acts on our object, and whether it may."""
-        for reason, message in self.following.warnings(named=self.shape.name):
+        for reason, message in self.following.warnings(name_prefix=self.shape.name):
             if reason in ("ValidationError", "ErrResourceExists"):
                 raise _Fault("bad_spec", f"{self.shape.kind} {self.shape.name}: {reason}: {message}")
             if "forbidden" in message or "admission webhook" in message or "failed calling webhook" in message:
@@ -409,7 +416,7 @@ class GroupLaunch:
             raise
         ended, acts = _ended(status), bool(status.get("conditions") or (status.get("state") or {}).get("phase"))
         if ended and not any(pod.state.phase == states.ENDED for pod in self.pods.values()):
-            raise _Fault("launch_failed", f"{self.shape.kind} {self.shape.name}: {ended}{self._said()}")
+            raise _Fault("launch_failed", f"{self.shape.kind} {self.shape.name}: {ended}{self._warnings()}")
         if not acts and not self.pods and now - self._began > ACTS_S:
             raise _Fault(
                 "no_launcher",
@@ -417,43 +424,45 @@ class GroupLaunch:
                 "and their controller does not run, or does not look at this namespace",
             )
 
-    def _said(self) -> str:
+    def _warnings(self) -> str:
         skipped = ("Unhealthy", "FailedMount", "FailedScheduling")
-        told = [f"{reason}: {message}" for reason, message in self.following.warnings(named=self.shape.name) if reason not in skipped]
-        return "".join(f"; {line[:300]}" for line in told[-3:])
+        warnings = [
+            f"{reason}: {message}" for reason, message in self.following.warnings(name_prefix=self.shape.name) if reason not in skipped
+        ]
+        return "".join(f"; {line[:300]}" for line in warnings[-3:])
 
     # The answer ------------------------------------------------------------------------------------------------------
 
     def _answer(self, head: GroupPod) -> GroupResult:
         log = self._log(head, self.raw)
-        about = self._about(head)
+        launch_facts = self._about(head)
         if log.record is None and (deleted := self._deleted(head)):
             raise deleted
         if log.record is not None:
-            return GroupResult(self._explained(log.record), {**about, "foreign_frames": log.foreign}, {})
+            return GroupResult(self._explained(log.record), {**launch_facts, "foreign_frames": log.foreign}, {})
         code = head.state.code if head.state.code and log.reason_code != "forged_frame" else log.reason_code
         words = [head.state.words, log.reason, f"its last words: {log.last}" if log.last and log.reason_code == "no_result" else ""]
         if self._fault:
             words.append(self._fault.reason)
         reason = f"the head of the group, pod {head.name}: " + "; ".join(word for word in words if word)
-        return GroupResult({"state": "refused", "reason_code": code, "reason": reason[:1800]}, about, {})
+        return GroupResult({"state": "refused", "reason_code": code, "reason": reason[:1800]}, launch_facts, {})
 
-    def _workers_said(self) -> dict[str, Object]:
+    def _worker_results(self) -> dict[str, Object]:
         """What workers say at their end, which is a moment after that of their head."""
         end = time.monotonic() + WORKERS_END_S
         holds = self.shape.kind == STATEFULSET
         while not holds and time.monotonic() < end and any(pod.state.phase in (states.RUNNING, states.READY) for pod in self._workers()):
-            for kind, what in self.following.news(NEWS_S):
+            for kind, change in self.following.news(NEWS_S):
                 if kind == ADDED:
-                    self._seen(what)
+                    self._seen(change)
                 elif kind == GONE:
-                    self.pods.pop(what["metadata"]["uid"], None)
+                    self.pods.pop(change["metadata"]["uid"], None)
                 else:
                     end = 0
         with concurrent.futures.ThreadPoolExecutor(READERS) as readers:
-            return dict(readers.map(self._worker_answer, self._workers()))
+            return dict(readers.map(self._worker_result, self._workers()))
 
-    def _worker_answer(self, pod: GroupPod) -> tuple[str, Object]:
+    def _worker_result(self, pod: GroupPod) -> tuple[str, Object]:
         log = self._log(pod)
         if log.record is not None:
             return pod.node, log.record
@@ -464,25 +473,33 @@ class GroupLaunch:
         nonce = frame.nonce_of(self.launch.secret, pod.uid)
         return logs.read(self.client, f"{self.path}/{pod.name}", lambda: frame.Reader(nonce), raw, container=pod.container)
 
-    def _explained(self, said: Object) -> Object:
+    def _explained(self, result: Object) -> Object:
         """What the head could not know: why a worker was lost."""
         now = time.monotonic()
-        failed = not all(_good(seen) for seen in said.get("observations") or [{}])
+        failed = not all(_good(observation) for observation in result.get("observations") or [{}])
         for pod in self._workers():
             if (pod.state.phase in (states.HOPELESS, states.ENDED) and pod.state.code) or pod.restarts:
                 self._check_worker(pod, now)
             elif failed and (pod.state.phase == states.ENDED or self.shape.kind == STATEFULSET):
                 # One that could not be entered says why and ends well; that of a StatefulSet stays, so that nobody starts it again.
-                code, reason = self._worker_said(pod, only_its_own=True)
+                code, reason = self._why_worker_ended(pod, only_its_own=True)
                 if code:
                     self._blame(code, reason)
-        seen = said.get("observations")
-        bad = [one for one in seen if isinstance(one, dict) and not _good(one)] if isinstance(seen, list) else []
-        apart = self._service() if any(one.get("reason_code") in _APART for one in bad) else ""
-        for one in bad:
-            words = [str(one.get("reason")), self._fault.reason if self._fault else "", apart if one.get("reason_code") in _APART else ""]
-            one["reason"] = "; ".join(word for word in words if word)[:1900]
-        return said
+        observations = result.get("observations")
+        bad = (
+            [observation for observation in observations if isinstance(observation, dict) and not _good(observation)]
+            if isinstance(observations, list)
+            else []
+        )
+        apart = self._service() if any(observation.get("reason_code") in _APART for observation in bad) else ""
+        for observation in bad:
+            words = [
+                str(observation.get("reason")),
+                self._fault.reason if self._fault else "",
+                apart if observation.get("reason_code") in _APART else "",
+            ]
+            observation["reason"] = "; ".join(word for word in words if word)[:1900]
+        return result
 
     def _about(self, head: GroupPod | None = None) -> Object:
         workers = self._workers()
@@ -503,13 +520,13 @@ def launched(
 ) -> tuple[GroupResult, list[str]]:
     """The answer of the group that `make` makes of a kind of launcher, of the first of `kinds` that somebody acts on, and what is left of
     it in the end. `controller` and `name` as for held(); `instead` is told why one was not it."""
-    for kind, *others in (kinds[place:] for place in range(len(kinds))):
-        made = make(kind)
-        with cleanup_guard(made, controller, name):
-            answer = made.run()
-        if answer.said.get("reason_code") != "no_launcher" or not others:
-            return answer, made.left
-        instead(f"not {kind}: {answer.said['reason']}; {others[0]} is tried in its place")
+    for kind, *remaining in (kinds[place:] for place in range(len(kinds))):
+        launch = make(kind)
+        with cleanup_guard(launch, controller, name):
+            answer = launch.run()
+        if answer.result.get("reason_code") != "no_launcher" or not remaining:
+            return answer, launch.remaining
+        instead(f"not {kind}: {answer.result['reason']}; {remaining[0]} is tried in its place")
     raise ValueError("expected at least one kind of launcher")
 
 
@@ -521,20 +538,20 @@ def short_name(run_id: str) -> str:
 
 def free(client: Client, nodes: list[str], settings: PodSettings, devices: int) -> str:
     """How many devices each of these nodes has, and which pods use them; empty where we may not know."""
-    told = []
+    sentences = []
     for name in nodes[:8] if devices else []:
         try:
             node = inventory.summary(client.get(f"/api/v1/nodes/{name}"), settings.resource)
-            held = holders(client, name, settings.resource)
+            used_by = holders(client, name, settings.resource)
         except KubeError as error:
             return f"who uses the GPUs is not known: {error.reason}" if error.status == 403 else ""
-        used = ", ".join(f"{pod} {count}" for pod, count in held.items()) or "nobody"
-        told.append(f"{name}: {node.devices} {settings.resource}, {devices} wanted, used by {used}")
-    return "; ".join(told)
+        used = ", ".join(f"{pod} {count}" for pod, count in used_by.items()) or "nobody"
+        sentences.append(f"{name}: {node.devices} {settings.resource}, {devices} wanted, used by {used}")
+    return "; ".join(sentences)
 
 
-def _good(seen: t.Any) -> bool:
-    return isinstance(seen, dict) and seen.get("outcome") in ("measured", "not_applicable")
+def _good(observation: t.Any) -> bool:
+    return isinstance(observation, dict) and observation.get("outcome") in ("measured", "not_applicable")
 
 
 def _ended(status: Object) -> str:

@@ -68,20 +68,20 @@ class GroupAction(kube_action.KubeAction):
     kind = discovery.AUTO
 
     def act(self, client: Client, args: Object, variables: Object) -> dict[str, t.Any]:
-        more = {of_variables.PREFIX + name: value for name, value in args["pods"].items()}
+        overrides = {of_variables.PREFIX + name: value for name, value in args["pods"].items()}
         if args["image"]:
-            more[of_variables.PREFIX + "image"] = args["image"]
-        pods = of_variables.pods({**variables, **more})
+            overrides[of_variables.PREFIX + "image"] = args["image"]
+        pods = of_variables.pods({**variables, **overrides})
         if not args["command"]:
             raise KubeError("bad_spec", "command: found an empty list, expected a program and its arguments")
-        for name, (least, most) in _BOUNDS.items():
-            if args[name] is not None and not least <= args[name] <= most:
+        for name, (lowest, highest) in _BOUNDS.items():
+            if args[name] is not None and not lowest <= args[name] <= highest:
                 raise KubeError(
-                    "bad_spec", f"{name}: found {args[name]}, expected at least {least:g}" + f" and at most {most:g}" * (most < 1e9)
+                    "bad_spec", f"{name}: found {args[name]}, expected at least {lowest:g}" + f" and at most {highest:g}" * (highest < 1e9)
                 )
         access.require(client, (), access.NODES)
         choice = discovery.choose(client, args.get("kind") or self.kind)
-        nodes, workers, devices = _placed(client, pods, args)
+        nodes, workers, devices = _placement(client, pods, args)
         ranks = args["ranks_per_node"] or max(1, devices)
         shape = group_objects.Shape(
             choice.kinds[0], args["name"] or short_name(new_run_id()), nodes, workers, devices, ranks, args["ssh_port"],
@@ -91,12 +91,12 @@ class GroupAction(kube_action.KubeAction):
         if self._task.check_mode:
             return {"launcher": shape.kind, "why": choice.why, "would_run": {"nodes": nodes, "workers": workers, "ranks": workers * ranks}}
         cleanup.janitor(client)
-        answer, left = self._launched(client, pods, shape, choice, args)
-        told = _told(answer, args["command"], workers * ranks)
-        if told["outcome"] != "measured":
+        answer, remaining = self._launched(client, pods, shape, choice, args)
+        returned = _returned(answer, args["command"], workers * ranks)
+        if returned["outcome"] != "measured":
             # Ansible fails a task for its rc alone, and in no words.
-            told.update(failed=True, msg=told["reason"])
-        return {**told, "why": choice.why, "left": left}
+            returned.update(failed=True, msg=returned["reason"])
+        return {**returned, "why": choice.why, "left": remaining}
 
     def _launched(
         self, client: Client, pods: PodSettings, shape: group_objects.Shape, choice: discovery.Choice, args: Object
@@ -130,33 +130,35 @@ class GroupAction(kube_action.KubeAction):
         except KubeError as error:
             if error.reason_code == "bad_spec":  # it was asked for what the API does not take
                 raise
-            said = {"state": "refused", "reason_code": error.reason_code, "reason": error.reason}
-            return GroupResult(said, {"launcher": shape.kind, "name": shape.name}, {}), []
+            refusal = {"state": "refused", "reason_code": error.reason_code, "reason": error.reason}
+            return GroupResult(refusal, {"launcher": shape.kind, "name": shape.name}, {}), []
 
 
-def _placed(client: Client, pods: PodSettings, args: Object) -> tuple[list[str], int, int]:
+def _placement(client: Client, pods: PodSettings, args: Object) -> tuple[list[str], int, int]:
     """Names of nodes that can be used, how many of them are wanted, and how many devices of each. KubeError where the wish does not
     fit the cluster: a node that was named and cannot be used is an error, and so is one of the whole pool."""
-    there = {node.name: node for node in inventory.nodes(client, "" if args["nodes"] else args["selector"], pods.resource)}
-    wanted = args["nodes"] or sorted(there)
-    least = args["gpus_per_node"] or 0
+    present = {node.name: node for node in inventory.nodes(client, "" if args["nodes"] else args["selector"], pods.resource)}
+    names = args["nodes"] or sorted(present)
+    min_devices = args["gpus_per_node"] or 0
 
     def why_not(node: inventory.ClusterNode) -> inventory.Why | None:
-        found = inventory.obstacle(node, pods.tolerations, args["gpus_per_node"] != 0, pods.resource)
-        if found or least <= node.devices:
-            return found
-        return "gpu_count", f"node {node.name} has {node.devices} {pods.resource}, gpus_per_node asks for {least}"
+        obstacle = inventory.obstacle(node, pods.tolerations, args["gpus_per_node"] != 0, pods.resource)
+        if obstacle or min_devices <= node.devices:
+            return obstacle
+        return "gpu_count", f"node {node.name} has {node.devices} {pods.resource}, gpus_per_node asks for {min_devices}"
 
-    usable, problems = inventory.usable(wanted, there.values(), why_not, lambda name: ("node_absent", f"the cluster has no node {name}"))
+    usable, problems = inventory.usable(names, present.values(), why_not, lambda name: ("node_absent", f"the cluster has no node {name}"))
     able = list(usable)
-    if not wanted:
+    if not names:
         raise KubeError("node_absent", f"{client.name}: selector {args['selector']} matches no node")
     devices = args["gpus_per_node"]
     if devices is None:
-        counts = {there[name].devices for name in able}
+        counts = {present[name].devices for name in able}
         if len(counts) > 1:
-            shown = ", ".join(f"{name}: {there[name].devices}" for name in able[:20])
-            raise KubeError("gpu_count", f"{client.name}: the nodes have unlike numbers of {pods.resource}, {shown}: set gpus_per_node")
+            counts_by_node = ", ".join(f"{name}: {present[name].devices}" for name in able[:20])
+            raise KubeError(
+                "gpu_count", f"{client.name}: the nodes have unlike numbers of {pods.resource}, {counts_by_node}: set gpus_per_node"
+            )
         devices = next(iter(counts), 0)
     workers = args["node_count"]
     if args["world_size"]:
@@ -166,46 +168,46 @@ def _placed(client: Client, pods: PodSettings, args: Object) -> tuple[list[str],
         if workers and workers != args["world_size"] // each:
             raise KubeError("bad_spec", f"world_size {args['world_size']} is {args['world_size'] // each} nodes, node_count is {workers}")
         workers = args["world_size"] // each
-    said = "; ".join(f"{name}: {reason}" for name, (_code, reason) in problems.items())
+    problem_words = "; ".join(f"{name}: {reason}" for name, (_code, reason) in problems.items())
     if problems and (workers is None or args["nodes"]):
         code = next(iter(problems.values()))[0]
-        raise KubeError(code, f"{client.name}: {len(problems)} of {len(wanted)} nodes cannot be used: {said}")
+        raise KubeError(code, f"{client.name}: {len(problems)} of {len(names)} nodes cannot be used: {problem_words}")
     workers = workers or len(able)
     if workers > len(able):
-        more = f"; {said}" if said else ""
-        raise KubeError("node_absent", f"{client.name}: {workers} nodes were asked for, {len(able)} of {len(wanted)} can be used{more}")
+        suffix = f"; {problem_words}" if problem_words else ""
+        raise KubeError("node_absent", f"{client.name}: {workers} nodes were asked for, {len(able)} of {len(names)} can be used{suffix}")
     return able, workers, devices
 
 
-def _told(answer: GroupResult, command: list[str], ranks: int) -> Object:
+def _returned(answer: GroupResult, command: list[str], ranks: int) -> Object:
     """What the module returns of an answer."""
-    about = {key: answer.about.get(key) for key in ("launcher", "name", "nodes", "image", "image_id")}
-    said = answer.said
-    seen = next((one for one in said.get("observations") or [] if isinstance(one, dict)), None)
-    if seen is None:
-        code = str(said.get("reason_code") or "no_result")
-        reason = str(said.get("reason") or said.get("fault") or said.get("end") or "the head of the group said nothing")
-        return {**about, "outcome": "error", "reason_code": code, "reason": reason, "rc": None, "stdout": "", "stderr": ""}
-    context = seen.get("context") or {}
-    told: Object = {
-        **about,
-        **{key: seen.get(key) for key in ("outcome", "reason_code", "reason")},
+    launch_facts = {key: answer.launch_facts.get(key) for key in ("launcher", "name", "nodes", "image", "image_id")}
+    result = answer.result
+    observation = next((item for item in result.get("observations") or [] if isinstance(item, dict)), None)
+    if observation is None:
+        code = str(result.get("reason_code") or "no_result")
+        reason = str(result.get("reason") or result.get("fault") or result.get("end") or "the head of the group said nothing")
+        return {**launch_facts, "outcome": "error", "reason_code": code, "reason": reason, "rc": None, "stdout": "", "stderr": ""}
+    context = observation.get("context") or {}
+    returned: Object = {
+        **launch_facts,
+        **{key: observation.get(key) for key in ("outcome", "reason_code", "reason")},
         "rc": context.get("rc"),
         "stdout": str(context.get("stdout") or ""),
         "stderr": str(context.get("stderr") or ""),
         "ranks": context.get("ranks") or context.get("hosts") or {},
         "mpi": context.get("launcher"),
-        "cmd": seen.get("command"),
-        "duration_s": seen.get("duration_s"),
-        "simulated": bool(seen.get("simulated")),
+        "cmd": observation.get("command"),
+        "duration_s": observation.get("duration_s"),
+        "simulated": bool(observation.get("simulated")),
     }
-    if told["rc"] is not None and _NCCL_TESTS.search(told["stdout"]):
-        told["nccl"] = nccl_tests.parse(told["stdout"], rc=told["rc"], expect_ranks=ranks * _gpus_of_a_rank(command))
-        if told["outcome"] == "measured" and told["nccl"]["outcome"] != "measured":
-            told.update({key: told["nccl"][key] for key in ("outcome", "reason_code", "reason")})
-    if told["outcome"] == "measured" and context.get("cut"):
-        told.update(outcome="error", reason_code="incomplete_output", reason="the command printed more than comes back")
-    return told
+    if returned["rc"] is not None and _NCCL_TESTS.search(returned["stdout"]):
+        returned["nccl"] = nccl_tests.parse(returned["stdout"], rc=returned["rc"], expect_ranks=ranks * _gpus_of_a_rank(command))
+        if returned["outcome"] == "measured" and returned["nccl"]["outcome"] != "measured":
+            returned.update({key: returned["nccl"][key] for key in ("outcome", "reason_code", "reason")})
+    if returned["outcome"] == "measured" and context.get("cut"):
+        returned.update(outcome="error", reason_code="incomplete_output", reason="the command printed more than comes back")
+    return returned
 
 
 def _gpus_of_a_rank(command: list[str]) -> int:

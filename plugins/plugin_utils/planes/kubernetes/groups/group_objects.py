@@ -99,8 +99,8 @@ class Shape:
                 "digits and hyphens that starts with a letter and leaves room for at most 63",
             )
         if not 1 <= self.workers <= len(self.nodes):
-            there = ", ".join(self.nodes[:20])
-            raise KubeError("node_absent", f"{self.workers} nodes were asked for and {len(self.nodes)} are there: {there}")
+            names = ", ".join(self.nodes[:20])
+            raise KubeError("node_absent", f"{self.workers} nodes were asked for and {len(self.nodes)} are there: {names}")
 
 
 _OF_OUR_OWN = (("/apis/batch/v1", "jobs"), ("/api/v1", "services"), ("/api/v1", "secrets"), ("/api/v1", "configmaps"))
@@ -144,14 +144,14 @@ def seats(pods: t.Iterable[Pod], namespace: str) -> list[Object]:
     return [{"node": pod.node, "address": pod.address, "host": f"{pod.host}.{namespace}.svc"} for pod in pods]
 
 
-def head_config(launch: objects.Launch, settings: PodSettings, asked: Object) -> Object:
+def head_config(launch: objects.Launch, settings: PodSettings, head_request: Object) -> Object:
     """What the head is asked, written once it is known where the workers are; its pod waits for it."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": launch.metadata(f"{launch.name}-{HEAD}", "group", settings),
         "immutable": True,
-        "data": {"request.json": json.dumps(asked)},
+        "data": {"request.json": json.dumps(head_request)},
     }
 
 
@@ -191,7 +191,9 @@ def head_template(shape: Shape, launch: objects.Launch, settings: PodSettings) -
     container = template["spec"]["containers"][0]
     container["command"][-1] = f"{GROUP}/request.json"
     hidden = accelerators.hidden()
-    container["env"] = [{**one, "value": hidden[one["name"]]} if one["name"] in hidden else one for one in container["env"]]
+    container["env"] = [
+        {**variable, "value": hidden[variable["name"]]} if variable["name"] in hidden else variable for variable in container["env"]
+    ]
     container["volumeMounts"].append({"name": "group", "mountPath": GROUP, "readOnly": True})
     template["spec"]["volumes"].append({"name": "group", "configMap": {"name": f"{launch.name}-{HEAD}"}})
     return template
@@ -271,8 +273,8 @@ def _pytorchjob(shape: Shape, launch: objects.Launch, settings: PodSettings) -> 
             "pytorchReplicaSpecs": {kind: replica for kind, replica in replicas.items() if replica["replicas"]},
         },
     }
-    *others, head = _shared(shape, launch, settings)
-    return [*others, Made("/apis/kubeflow.org/v1", "pytorchjobs", body), head._replace(late=True)]
+    *shared, head = _shared(shape, launch, settings)
+    return [*shared, Made("/apis/kubeflow.org/v1", "pytorchjobs", body), head._replace(late=True)]
 
 
 def _volcano(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list[Made]:
@@ -299,8 +301,8 @@ def _volcano(shape: Shape, launch: objects.Launch, settings: PodSettings) -> lis
 def _job(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list[Made]:
     workers = _batch_job(f"{shape.name}-w", WORKER, worker_template(shape, launch, settings), launch, settings)
     workers["spec"].update(completionMode="Indexed", completions=shape.workers, parallelism=shape.workers)
-    *others, head = _shared(shape, launch, settings)
-    return [*others, Made("/apis/batch/v1", "jobs", workers), head._replace(late=True)]
+    *shared, head = _shared(shape, launch, settings)
+    return [*shared, Made("/apis/batch/v1", "jobs", workers), head._replace(late=True)]
 
 
 def _statefulset(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list[Made]:

@@ -50,7 +50,7 @@ def cleanup_guard(launched: Launched, controller: int, name: str, behind: pathli
     removed(). `name` stands in what is said of leftovers."""
     stop = threading.Event()
     cleaning = threading.Lock()
-    ending = whole = False
+    ending = completed = False
 
     def orphaned() -> None:
         while not stop.wait(0.5):
@@ -67,24 +67,24 @@ def cleanup_guard(launched: Launched, controller: int, name: str, behind: pathli
             raise SystemExit(1)
 
     threading.Thread(target=orphaned, daemon=True).start()
-    before = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}
+    old_handlers = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         try:
             yield
-            whole = True
+            completed = True
         finally:
             ending = True
     finally:
         with cleaning:
-            later = whole and behind is not None and isinstance(launched, Ending) and launched.ended()
+            later = completed and behind is not None and isinstance(launched, Ending) and launched.ended()
             if later:
                 try:
                     _leave(t.cast("Ending", launched), name, t.cast("pathlib.Path", behind))
                 except OSError:  # a disk that is full, a process too many: then somebody has to wait
                     later = False
-            if not later and (said := _remove(launched)):
-                Display().warning(f"{name}: {said}")
-        for number, handler in before.items():
+            if not later and (problem := _remove(launched)):
+                Display().warning(f"{name}: {problem}")
+        for number, handler in old_handlers.items():
             signal.signal(number, handler)
         stop.set()
 
@@ -92,10 +92,10 @@ def cleanup_guard(launched: Launched, controller: int, name: str, behind: pathli
 def _remove(launched: Launched) -> str:
     """What could not be removed, in words."""
     try:
-        left = launched.clean()
+        remaining = launched.clean()
     except KubeError as error:
         return f"what was made could not be removed: {error.reason}"
-    return f"still being deleted: {', '.join(left[:10])}" if left else ""
+    return f"still being deleted: {', '.join(remaining[:10])}" if remaining else ""
 
 
 def _leave(launched: Ending, name: str, behind: pathlib.Path) -> None:
@@ -120,10 +120,10 @@ def _leave(launched: Ending, name: str, behind: pathlib.Path) -> None:
                     os.dup2(nothing, stream)
                 try:
                     launched.forked()
-                    said = _remove(launched)
+                    problem = _remove(launched)
                 except Exception as error:  # nobody else would hear of it
-                    said = f"pods are left: {type(error).__name__}: {error}"
-                target.write(said or removing.DONE)
+                    problem = f"pods are left: {type(error).__name__}: {error}"
+                target.write(problem or removing.DONE)
                 target.flush()
         finally:
             os._exit(0)

@@ -76,7 +76,9 @@ class Pod:
         self.container = marks.container(body)
         self.held_by = states.held_by(body)
         self.deleted = bool(meta.get("deletionTimestamp"))
-        self.restarts = max((int(one.get("restartCount") or 0) for one in status.get("containerStatuses") or []), default=0)
+        self.restarts = max(
+            (int(container_status.get("restartCount") or 0) for container_status in status.get("containerStatuses") or []), default=0
+        )
 
     @property
     def going_on(self) -> bool:
@@ -95,11 +97,11 @@ class Follower:
     `run_s`: by when a pod that has started must have answered. `what`: who waits, in words.
     """
 
-    def __init__(self, client: Client, settings: PodSettings, selector: str, run_s: float, what: str) -> None:
+    def __init__(self, client: Client, settings: PodSettings, selector: str, run_s: float, waiter: str) -> None:
         self.client = client
         self.settings = settings
         self.run_s = run_s
-        self.what = what
+        self.what = waiter
         # Why the cluster has removed the launch though its controller lives (pods/heartbeat.py); empty if it has not.
         self.lapsed: t.Callable[[], str] = str
         self.watch = Watch(client, cleanup.path("/api/v1", client.namespace, "pods"), selector)
@@ -116,10 +118,10 @@ class Follower:
     def stop(self) -> None:
         self.watch.stop()
 
-    def news(self, wait_s: float, *more: queue.Queue[tuple[str, t.Any]]) -> t.Iterator[tuple[str, t.Any]]:
+    def news(self, wait_s: float, *queues: queue.Queue[tuple[str, t.Any]]) -> t.Iterator[tuple[str, t.Any]]:
         """What has happened, of `more` first, waiting a moment for the first of it."""
         wait = wait_s
-        for source in (*more, self.watch.changes):
+        for source in (*queues, self.watch.changes):
             while True:
                 try:
                     yield source.get(timeout=wait) if wait and source is self.watch.changes else source.get_nowait()
@@ -129,14 +131,14 @@ class Follower:
 
     # Why one does not go on ------------------------------------------------------------------------------------------
 
-    def trouble(self, pod: Pod, now: float, devices: int = 0, about: str = "") -> Trouble | None:
+    def trouble(self, pod: Pod, now: float, devices: int = 0, maker_uid: str = "") -> Trouble | None:
         """Why a pod that has not ended is given up. `devices`: how many it asks for on its node; `about`: the uid of what makes it,
         where that is not we and it has made none."""
         state, waited = pod.state, now - pod.since
         if state.phase == states.HOPELESS:
             return Trouble(state.code, state.words)
         if state.phase == states.PENDING and waited > self.settings.start_timeout:
-            words = state.words + self._events(pod, about) + self._holders(pod, devices)
+            words = state.words + self._events(pod, maker_uid) + self._holders(pod, devices)
             return Trouble(state.code, f"not started within {self.settings.start_timeout:.0f} s: {words}")
         if state.code == "lost_node" and waited > LOST_S:
             return Trouble("lost_node", f"{state.words}{self.not_ready(pod.node)}")
@@ -145,7 +147,7 @@ class Follower:
             return Trouble(state.code or "timeout", f"no answer within {self.run_s:.0f} s: {words}{self.not_ready(pod.node)}")
         return None
 
-    def gone(self, pod: Pod, before: str) -> Trouble:
+    def gone(self, pod: Pod, event: str) -> Trouble:
         """Why a pod is not there any more, or is on its way out, `before` something had happened."""
         if pod.state.code == "evicted":
             return Trouble("evicted", pod.state.words)
@@ -154,12 +156,12 @@ class Follower:
             return Trouble("namespace_gone", words)
         if words := self.lapsed():
             return Trouble("pod_deleted", f"{words}; a resume measures again")
-        return Trouble("pod_deleted", f"somebody deleted pod {pod.name} before {before}{self._of_node(pod.node)}; a resume measures again")
+        return Trouble("pod_deleted", f"somebody deleted pod {pod.name} before {event}{self._of_node(pod.node)}; a resume measures again")
 
     def _of_node(self, node: str) -> str:
         """What is wrong with the node of a pod that went, asked at most once in two seconds: of thousands one is enough."""
-        asked_at, asked, words = self._node
-        if node == asked:
+        asked_at, last_node, words = self._node
+        if node == last_node:
             return words
         if not node or (asked_at and time.monotonic() - asked_at < 2):
             return ""
@@ -172,8 +174,8 @@ class Follower:
         if time.monotonic() - asked_at > 2 or not asked_at:
             words = ""
             try:
-                found = self.client.get(f"/api/v1/namespaces/{self.client.namespace}")
-                if found["metadata"].get("deletionTimestamp"):
+                namespace = self.client.get(f"/api/v1/namespaces/{self.client.namespace}")
+                if namespace["metadata"].get("deletionTimestamp"):
                     words = f"namespace {self.client.namespace} is being deleted"
             except KubeError as error:
                 # What may not be asked any more: a namespace that goes takes the RoleBinding with it, now and then before the pods.
@@ -190,21 +192,21 @@ class Follower:
             return f"; node {node} no longer exists" if error.status == 404 else ""
         return f"; {words}" if words else ""
 
-    def warnings(self, uid: str = "", named: str = "") -> list[tuple[str, str]]:
+    def warnings(self, uid: str = "", name_prefix: str = "") -> list[tuple[str, str]]:
         """(reason, message) of what the cluster warns of: about one object, or about those whose names begin with `named`."""
         path = cleanup.path("/api/v1", self.client.namespace, "events")
         try:
             selector = "type=Warning" + (f",involvedObject.uid={uid}" if uid else "")
-            found = self.client.get(path, fieldSelector=selector, limit=500)["items"]
+            events = self.client.get(path, fieldSelector=selector, limit=500)["items"]
         except KubeError:
             return []
-        about = ((event, str((event.get("involvedObject") or {}).get("name"))) for event in found)
-        ours = [event for event, name in about if not named or f"{name}-".startswith(f"{named}-")]
-        return list(dict.fromkeys((str(event.get("reason")), " ".join(str(event.get("message")).split())) for event in ours))
+        named_events = ((event, str((event.get("involvedObject") or {}).get("name"))) for event in events)
+        matching = [event for event, name in named_events if not name_prefix or f"{name}-".startswith(f"{name_prefix}-")]
+        return list(dict.fromkeys((str(event.get("reason")), " ".join(str(event.get("message")).split())) for event in matching))
 
-    def _events(self, pod: Pod, about: str) -> str:
+    def _events(self, pod: Pod, maker_uid: str) -> str:
         """What the cluster says of a pod that does not start, the newest last; for mounts it says it nowhere else."""
-        uid = pod.uid or about
+        uid = pod.uid or maker_uid
         if pod.state.code == "unschedulable" or not uid:
             return ""
         return "".join(f"; {reason}: {message[:280]}" for reason, message in self.warnings(uid)[-2:])
@@ -215,40 +217,40 @@ class Follower:
             return ""
         resource = self.settings.resource
         try:
-            held = holders(self.client, pod.node, resource)
+            used_by = holders(self.client, pod.node, resource)
         except KubeError:
             return f"; to name the pods that hold {resource} of {pod.node}, grant files/rbac/holders.yaml"
-        users = [f"{name} ({count})" for name, count in held.items()]
+        users = [f"{name} ({count})" for name, count in used_by.items()]
         return f"; {resource} of {pod.node} is held by {', '.join(users[:10])}" if users else f"; no pod holds {resource} of {pod.node}"
 
     # A word to people ------------------------------------------------------------------------------------------------
 
-    def waiting(self, pods: t.Iterable[Pod], now: float, more: str = "") -> None:
+    def waiting(self, pods: t.Iterable[Pod], now: float, extra: str = "") -> None:
         """Say what is waited for, at the first moment after SILENCE_S and whenever it is something else by then. `more`: what there is
         besides pods that have not started."""
-        said_at, said = self._told
-        if now - max(said_at, self._began) < SILENCE_S:
+        last_words_at, last_words = self._told
+        if now - max(last_words_at, self._began) < SILENCE_S:
             return
-        words = waited_for(pods, more)
-        if words and (words != said or now - said_at > AGAIN_S):
+        words = waited_for(pods, extra)
+        if words and (words != last_words or now - last_words_at > AGAIN_S):
             self._told = (now, words)
             Display().display(f"{self.what} has waited {now - self._began:.0f} s for {words}")
 
 
-def waited_for(pods: t.Iterable[Pod], more: str = "") -> str:
+def waited_for(pods: t.Iterable[Pod], extra: str = "") -> str:
     """What those that have not started wait for, the most common first."""
     causes: dict[str, list[str]] = collections.defaultdict(list)
     for pod in pods:
         if pod.state.phase == states.PENDING:
             causes[pod.state.words].append(pod.node or pod.name)
-    found = sorted(causes.items(), key=lambda one: -len(one[1]))
-    told = []
-    for words, names in found[:SHOWN]:
-        some = ", ".join(sorted(names)[:SHOWN]) + (" ..." if len(names) > SHOWN else "")
-        told.append(f"{len(names)} pod{'s' if len(names) > 1 else ''} ({some}): {words}")
-    if len(found) > SHOWN:
-        told.append(f"{sum(len(names) for _words, names in found[SHOWN:])} more")
-    return "; ".join([*told, *([more] if more else [])])
+    by_cause = sorted(causes.items(), key=lambda entry: -len(entry[1]))
+    sentences = []
+    for words, names in by_cause[:SHOWN]:
+        examples = ", ".join(sorted(names)[:SHOWN]) + (" ..." if len(names) > SHOWN else "")
+        sentences.append(f"{len(names)} pod{'s' if len(names) > 1 else ''} ({examples}): {words}")
+    if len(by_cause) > SHOWN:
+        sentences.append(f"{sum(len(names) for _words, names in by_cause[SHOWN:])} more")
+    return "; ".join([*sentences, *([extra] if extra else [])])
 
 
 def requested(pod: Object, resource: str) -> int:
@@ -264,6 +266,6 @@ def requested(pod: Object, resource: str) -> int:
 def holders(client: Client, node: str, resource: str) -> dict[str, int]:
     """Which pods hold how many devices of a node, by namespace/name. KubeError where we may not look."""
     query = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
-    found = [pod for page in client.pages("/api/v1/pods", fieldSelector=query) for pod in page["items"]]
-    held = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": requested(pod, resource) for pod in found}
-    return {name: count for name, count in sorted(held.items()) if count}
+    pods = [pod for page in client.pages("/api/v1/pods", fieldSelector=query) for pod in page["items"]]
+    counts = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": requested(pod, resource) for pod in pods}
+    return {name: count for name, count in sorted(counts.items()) if count}

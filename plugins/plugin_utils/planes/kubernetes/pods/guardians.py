@@ -37,15 +37,15 @@ GRACE_S = 30
 EARLIER_S = 30.0
 
 
-def wanted(switch: str, settings: t.Mapping[str, t.Any], allow: t.Sequence[str]) -> bool:
+def requested(switch: str, settings: t.Mapping[str, t.Any], allow: t.Sequence[str]) -> bool:
     """Whether the variable `switch` asks for guardians; KubeError where `allow`, acceptance_kube_allow, does not name what they need."""
-    asked = bool(settings.get(switch))
-    if asked and "privileged" not in allow:
+    is_requested = bool(settings.get(switch))
+    if is_requested and "privileged" not in allow:
         raise KubeError("bad_spec", f"{switch}: a guardian pod is privileged; acceptance_kube_allow does not name privileged")
     folder = str(settings.get("acceptance_state_dir") or "/")
-    if asked and not folder.startswith("/"):
+    if is_requested and not folder.startswith("/"):
         raise KubeError("bad_spec", f"acceptance_state_dir: found {folder!r}, expected a whole path, for the ledger of {switch}")
-    return asked
+    return is_requested
 
 
 def pods_of(pods: PodSettings) -> PodSettings:
@@ -88,11 +88,11 @@ class Guardians:
         try:
             self._following.start()
             self.heartbeat.start(self.pods)
-            request = {"guardian": self._told()}
-            made = self.client.post(
+            request = {"guardian": self._request()}
+            config = self.client.post(
                 cleanup.path("/api/v1", self.client.namespace, "configmaps"), self.launch.config(self.archive, [request], self.pods)
             )
-            self.launch.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": made["metadata"]})
+            self.launch.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": config["metadata"]})
             bodies = [self._pod(node, place) for place, node in enumerate(nodes)]
             # Where the first is refused for what it is, so are all.
             self.client.post(self.path, bodies[0])
@@ -105,22 +105,22 @@ class Guardians:
 
     def settled(self) -> bool:
         """Whether each runs or is given up."""
-        for kind, what in self._following.news(0.0):
+        for kind, change in self._following.news(0.0):
             if kind == ADDED:
-                self._seen(what)
+                self._seen(change)
             elif kind == GONE:
-                self._give_up(str(what.get("spec", {}).get("nodeName")), "pod_deleted", "somebody deleted it")
+                self._give_up(str(change.get("spec", {}).get("nodeName")), "pod_deleted", "somebody deleted it")
             elif kind == FAILED:
                 for node in list(self._waiting):
-                    self._give_up(node, what.reason_code, what.reason)
+                    self._give_up(node, change.reason_code, change.reason)
         now = time.monotonic()
         for node, pod in list(self._waiting.items()):
-            if found := self._following.trouble(pod, now):
-                self._give_up(node, *found)
+            if trouble := self._following.trouble(pod, now):
+                self._give_up(node, *trouble)
         self._following.waiting(list(self._waiting.values()), now)
         return not self._waiting
 
-    def told(self, node: str) -> Object:
+    def facts_of(self, node: str) -> Object:
         """What guardian_pod.Held on a node is told."""
         return {"governor": self.governor, **self._known[node]}
 
@@ -132,11 +132,11 @@ class Guardians:
     def clean(self) -> list[str]:
         """Remove them, which gives back what they hold; what is still there in the end."""
         self._over = True
-        left = cleanup.remove(self.client, self.launch.selector, cleanup.KINDS_OF_PROBES, wait_s=float(GRACE_S))
+        remaining = cleanup.remove(self.client, self.launch.selector, cleanup.KINDS_OF_PROBES, wait_s=float(GRACE_S))
         self.heartbeat.end(self.client)
-        return left
+        return remaining
 
-    def _told(self) -> Object:
+    def _request(self) -> Object:
         """What the guardians themselves are told."""
         return {
             "governor": self.governor, "state_dir": objects.HOST + self.state_dir, "machine": objects.HOST, "port": guardian_pod.PORT,
@@ -174,14 +174,14 @@ class Guardians:
         node = str(pod["spec"].get("nodeName") or "")
         if node not in self._waiting:
             return
-        seen = self._waiting[node]
-        seen.see(pod)
-        if seen.going_on and not seen.state.code and seen.address:
-            key = frame.nonce_of(self.launch.secret, seen.uid)
-            self._known[node] = {"address": seen.address, "port": guardian_pod.PORT, "key": key}
+        guardian = self._waiting[node]
+        guardian.see(pod)
+        if guardian.going_on and not guardian.state.code and guardian.address:
+            key = frame.nonce_of(self.launch.secret, guardian.uid)
+            self._known[node] = {"address": guardian.address, "port": guardian_pod.PORT, "key": key}
             del self._waiting[node]
-        elif seen.state.phase == states.ENDED:
-            self._give_up(node, seen.state.code or "no_result", seen.state.words or "it has ended")
+        elif guardian.state.phase == states.ENDED:
+            self._give_up(node, guardian.state.code or "no_result", guardian.state.words or "it has ended")
 
     def _give_up(self, node: str, code: str, reason: str) -> None:
         if self._waiting.pop(node, None):

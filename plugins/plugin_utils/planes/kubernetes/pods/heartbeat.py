@@ -53,14 +53,14 @@ class Heartbeat:
                 return
             name = f"gpufleet-alive-{secrets.token_hex(6)}"
             self._began = self._beaten = time.monotonic()
-            made = self.client.post(self._path(), job(name, self.launch, settings), **objects.STRICT)
+            created = self.client.post(self._path(), job(name, self.launch, settings), **objects.STRICT)
         except KubeError as error:
             if error.reason_code in ("cluster_unreachable", "credentials", "namespace_gone"):
                 raise
             self._warn(f"the cluster refuses the Job of the heartbeat: {error.reason}")
             return
         self.name = name
-        self.launch.own({"apiVersion": "batch/v1", "kind": "Job", "metadata": made["metadata"]})
+        self.launch.own({"apiVersion": "batch/v1", "kind": "Job", "metadata": created["metadata"]})
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -76,9 +76,9 @@ class Heartbeat:
         its own."""
         self.stop()
         if self.name:
-            one = {"labelSelector": self.launch.selector, "fieldSelector": f"metadata.name={self.name}"}
+            query = {"labelSelector": self.launch.selector, "fieldSelector": f"metadata.name={self.name}"}
             with contextlib.suppress(KubeError):
-                (client or self.client).delete(self._path(), propagationPolicy="Background", **one)
+                (client or self.client).delete(self._path(), propagationPolicy="Background", **query)
 
     def lapsed(self) -> str:
         """Why the cluster has removed the launch although we live, or an empty string if it has not."""

@@ -27,36 +27,38 @@ GET, PATCH = (("get", "", "nodes", ""), ("patch", "", "nodes", ""))
 FORBIDDEN = 403
 
 
-def facts(client: Client, cluster: SharingCluster, asked: Settled, wanted: inventory.WantedNodes) -> preflight.ClusterFacts:
+def facts(client: Client, cluster: SharingCluster, settings: Settled, selection: inventory.NodeSelection) -> preflight.ClusterFacts:
     """KubeError where the API does not let us see it."""
-    system = asked.system
-    there = inventory.meant(client, wanted, system.resource)
-    nodes = [node for node in there if not wanted.names or node.name in wanted.names]
-    daemons = {what: _daemons(client, system, what) for what in (SCHEDULER, PLUGIN)}
+    system = settings.system
+    selected = inventory.selected_nodes(client, selection, system.resource)
+    nodes = [node for node in selected if not selection.names or node.name in selection.names]
+    daemons = {kind: _daemons(client, system, kind) for kind in (SCHEDULER, PLUGIN)}
     memory: dict[str, float] = {}
     gpus: dict[str, int] = {}
     answering = []
-    for one in daemons[SCHEDULER] if "metrics" in system.has else ():
-        answer = cluster.ask(one.name, str(system.scheduler["metrics"]))
-        said = scraped.parse(answer.text, system.metrics) if answer.status == 200 else None
-        if said is None or said.wrong:
+    for daemon in daemons[SCHEDULER] if "metrics" in system.has else ():
+        answer = cluster.ask(daemon.name, str(system.scheduler["metrics"]))
+        exposition = scraped.parse(answer.text, system.metrics) if answer.status == 200 else None
+        if exposition is None or exposition.wrong:
             continue
-        answering.append(one.name)
-        sizes = [series.value for series in said.of("gpu_memory_total_bytes")]
+        answering.append(daemon.name)
+        sizes = [series.value for series in exposition.of("gpu_memory_total_bytes")]
         if sizes:
-            memory[one.node], gpus[one.node] = max(sizes) / GIB, len(sizes)
+            memory[daemon.node], gpus[daemon.node] = max(sizes) / GIB, len(sizes)
     product = str(system.expects.get("product_label", ""))
     places = [preflight.SharedNode(node.name, node.devices, _gpus(node, system, gpus), node.labels.get(product, "")) for node in nodes]
-    named = {f"{PREFIX}{name}": node for name, node in asked.nodes.items()}
-    draining = [_draining(client, cluster, node) for node in _drained(asked)]
-    return preflight.ClusterFacts(places, daemons[SCHEDULER], daemons[PLUGIN], memory, answering, named, draining)
+    named_nodes = {f"{PREFIX}{name}": node for name, node in settings.nodes.items()}
+    draining = [_draining(client, cluster, node) for node in _drained(settings)]
+    return preflight.ClusterFacts(places, daemons[SCHEDULER], daemons[PLUGIN], memory, answering, named_nodes, draining)
 
 
-def _drained(asked: Settled) -> list[str]:
+def _drained(settings: Settled) -> list[str]:
     """The nodes that cases will drain, those left out that are skipped beforehand."""
-    of = (asked.system, asked.cluster, asked.destructive, asked.nodes)
-    taken = [case for case in asked.cases if actions.does(case.steps, actions.OF_NODE) and conclusion.beforehand(case, *of) is None]
-    return sorted({asked.nodes[case.node] for case in taken})
+    conditions = (settings.system, settings.cluster, settings.destructive, settings.nodes)
+    cases = [
+        case for case in settings.cases if actions.does(case.steps, actions.OF_NODE) and conclusion.beforehand(case, *conditions) is None
+    ]
+    return sorted({settings.nodes[case.node] for case in cases})
 
 
 def _draining(client: Client, cluster: SharingCluster, node: str) -> preflight.Draining:
@@ -68,8 +70,8 @@ def _draining(client: Client, cluster: SharingCluster, node: str) -> preflight.D
         return preflight.Draining(node, lacking)
     refused, unknown = "", ""
     try:  # a pod as it would be, of which nothing comes: an account that is not there is refused
-        made = cluster.guardian(node, cluster.options.deadline_s)
-        client.post(cleanup.path("/api/v1", client.namespace, "pods"), made, dryRun="All", **objects.STRICT)
+        pod = cluster.guardian(node, cluster.options.deadline_s)
+        client.post(cleanup.path("/api/v1", client.namespace, "pods"), pod, dryRun="All", **objects.STRICT)
         not_allowed = [verb for verb in (GET, PATCH) if not access.may(client, "", verb, node, account)]
         refused = f"it may not {' and '.join(verb for verb, *_of in not_allowed)} nodes" if not_allowed else ""
     except KubeError as error:
@@ -91,17 +93,21 @@ def _gpus(node: inventory.ClusterNode, system: System, counted: t.Mapping[str, i
         return counted.get(node.name)
 
 
-def _daemons(client: Client, system: System, what: str) -> list[preflight.SystemPod]:
-    of: t.Mapping[str, t.Any] = getattr(system, what)
-    if not of:
+def _daemons(client: Client, system: System, kind: str) -> list[preflight.SystemPod]:
+    daemonset: t.Mapping[str, t.Any] = getattr(system, kind)
+    if not daemonset:
         return []
-    pages = client.pages(cleanup.path("/api/v1", system.namespace, "pods"), labelSelector=str(of["selector"]))
+    pages = client.pages(cleanup.path("/api/v1", system.namespace, "pods"), labelSelector=str(daemonset["selector"]))
     return [_daemon(item) for page in pages for item in page["items"] if not item["metadata"].get("deletionTimestamp")]
 
 
 def _daemon(item: Object) -> preflight.SystemPod:
     spec = item["spec"]
-    env = {one["name"]: None if "valueFrom" in one else str(one.get("value", "")) for c in spec["containers"] for one in c.get("env") or ()}
-    images = tuple(str(one.get("image")) for one in spec["containers"])
+    env = {
+        variable["name"]: None if "valueFrom" in variable else str(variable.get("value", ""))
+        for c in spec["containers"]
+        for variable in c.get("env") or ()
+    }
+    images = tuple(str(container.get("image")) for container in spec["containers"])
     name, node = str(item["metadata"]["name"]), str(spec.get("nodeName") or "")
     return preflight.SystemPod(name, node, is_ready(item), bool(spec.get("hostPID")), env, images)

@@ -59,9 +59,9 @@ class KubeAction(ActionBase):
             return {"failed": True, "msg": "; ".join(validated.error_messages)}
         args = validated.validated_parameters
         of_host = {k: self._templar.template(v) for k, v in task_vars.items() if k.startswith(PREFIX)}
-        given = {PREFIX + name: value for name, value in args.items() if value is not None and name not in self.options}
+        options = {PREFIX + name: value for name, value in args.items() if value is not None and name not in self.options}
         try:
-            variables = {**of_host, **given}
+            variables = {**of_host, **options}
             name = str(task_vars.get("inventory_hostname") or "cluster")
             return {"changed": False, **self.act(connect(of_variables.connection(name, variables)), args, variables)}
         except KubeError as error:
@@ -77,9 +77,9 @@ def selector(run_id: str = "", stage: str = "") -> str:
     return ",".join(part for part in parts if part)
 
 
-def pods(client: Client, wanted: str, node: str = "") -> t.Iterator[Object]:
+def pods(client: Client, label_selector: str, node: str = "") -> t.Iterator[Object]:
     """Pods of ours: {"pod", "node", "run_id", "stage", "phase", "code", "words", "advice"}."""
-    for page in client.pages(cleanup.path("/api/v1", client.namespace, "pods"), labelSelector=wanted):
+    for page in client.pages(cleanup.path("/api/v1", client.namespace, "pods"), labelSelector=label_selector):
         for item in page["items"]:
             on = str(item["spec"].get("nodeName") or "")
             if node in ("", on):
@@ -103,8 +103,8 @@ def pods(client: Client, wanted: str, node: str = "") -> t.Iterator[Object]:
 def last_lines(client: Client, pod: Object, count: int, previous: bool = False) -> list[str]:
     """The last lines of a pod's log, without frames; a sentence where it cannot be read."""
     try:
-        found = logs.words(client, _path(client, pod), pod["container"], tailLines=count + 50, previous=previous)
-        return list(collections.deque(found, maxlen=count))
+        words = logs.words(client, _path(client, pod), pod["container"], tailLines=count + 50, previous=previous)
+        return list(collections.deque(words, maxlen=count))
     except KubeError as error:
         return [f"no log: {error.reason}"]
 
@@ -115,7 +115,7 @@ def _path(client: Client, pod: Object) -> str:
 
 def follow(client: Client, chosen: list[Object], seconds: float, say: t.Callable[[str], None]) -> None:
     """Say the lines of these pods' logs as they come, for so long or until all have ended."""
-    said: queue.Queue[str | None] = queue.Queue(1000)
+    messages: queue.Queue[str | None] = queue.Queue(1000)
     stop = threading.Event()
 
     def read(pod: Object) -> None:
@@ -124,18 +124,18 @@ def follow(client: Client, chosen: list[Object], seconds: float, say: t.Callable
             for line in logs.words(client, _path(client, pod), pod["container"], silence=seconds, follow=True, tailLines=10):
                 if stop.is_set():
                     return
-                said.put(f"{who}: {line}")
+                messages.put(f"{who}: {line}")
         except KubeError as error:
-            said.put(f"{who}: no log: {error.reason}")
+            messages.put(f"{who}: no log: {error.reason}")
         finally:
-            said.put(None)
+            messages.put(None)
 
     for pod in chosen[:FOLLOWED]:
         threading.Thread(target=read, args=(pod,), daemon=True).start()
     running, end = min(len(chosen), FOLLOWED), time.monotonic() + seconds
     while running and time.monotonic() < end:
         try:
-            line = said.get(timeout=0.5)
+            line = messages.get(timeout=0.5)
         except queue.Empty:
             continue
         if line is None:

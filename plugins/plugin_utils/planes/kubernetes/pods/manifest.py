@@ -57,29 +57,29 @@ class ManifestProbe(NodeProbe):
         checks: dict[str, list[tuple[str, str]]],
         raw: t.Callable[[str], pathlib.Path] | None = None,
     ) -> None:
-        own = dataclasses.replace(settings, image=manifests.image(manifest), launcher="pods", keep="never")
-        super().__init__(client, own, run_id, stage, timeout, b"", raw)
+        own_settings = dataclasses.replace(settings, image=manifests.image(manifest), launcher="pods", keep="never")
+        super().__init__(client, own_settings, run_id, stage, timeout, b"", raw)
         self.manifest = manifest
         self.checks = checks
         self.api, self.resource = probe.LAUNCHED_BY[LAUNCHER[manifest["kind"]]][0]
         self._ends: dict[str, int | None] = {}
 
     def clean(self) -> list[str]:
-        left = cleanup.remove(self.client, self.launch.selector, [(self.api, self.resource), *cleanup.KINDS_OF_PROBES])
+        remaining = cleanup.remove(self.client, self.launch.selector, [(self.api, self.resource), *cleanup.KINDS_OF_PROBES])
         self.heartbeat.end(self.client)
-        return left
+        return remaining
 
-    def _submit(self, asked: list[NodeRequest], numbers: list[int], makers: concurrent.futures.Executor) -> None:
-        for item in asked:
-            self.followed[item.node] = probe._Followed(item.node, asked=item)
-        nodes = [item.node for item in asked]
+    def _submit(self, requests: list[NodeRequest], numbers: list[int], makers: concurrent.futures.Executor) -> None:
+        for item in requests:
+            self.followed[item.node] = probe._Followed(item.node, request=item)
+        nodes = [item.node for item in requests]
         groups = [nodes] if self.manifest["kind"] == manifests.DAEMONSET else [[node] for node in nodes]
         bodies = [body(self.launch, f"{self.launch.name}-{n}", self.manifest, of, self.settings) for n, of in enumerate(groups)]
         # Where the first one is refused for what it is, so are all.
         where = cleanup.path(self.api, self.client.namespace, self.resource)
         self._makers.append(self.client.post(where, bodies[0], **objects.STRICT)["metadata"]["uid"])
-        for node, one in zip(nodes[1:], bodies[1:], strict=False):
-            makers.submit(self._make, where, node, one)
+        for node, workload in zip(nodes[1:], bodies[1:], strict=False):
+            makers.submit(self._make, where, node, workload)
 
     def _seen(self, pod: Object) -> None:
         pod = first_end(pod, manifests.framed(self.manifest))
@@ -106,29 +106,29 @@ class ManifestProbe(NodeProbe):
         elif record is None and not code and status is None:
             code, reason = "no_result", "its pod has ended, but the cluster reports no exit status"
         if code:
-            said: Object = {"state": "refused", "reason_code": code, "reason": reason[:1500]}
+            result: Object = {"state": "refused", "reason_code": code, "reason": reason[:1500]}
         else:
-            said = {"state": "done", "end": "done", "observations": self._observations(followed, record, status, last)}
-        return NodeResult(followed.asked.node, said, self._about(followed))
+            result = {"state": "done", "end": "done", "observations": self._observations(followed, record, status, last)}
+        return NodeResult(followed.request.node, result, self._about(followed))
 
     def _observations(self, followed: probe._Followed, record: Object | None, status: int | None, last: str) -> list[Object]:
         container = self.manifest["spec"]["template"]["spec"]["containers"][0]
         common = {"command": [str(word) for word in [*(container.get("command") or []), *(container.get("args") or [])]]}
         if record is None:
             # Its exit status is the result: it has no number and needs none.
-            wanted = self.checks[followed.asked.node]
-            found = [observation.measured(check, variant=variant, context={"condition": True}) for check, variant in wanted]
+            checks = self.checks[followed.request.node]
+            observations = [observation.measured(check, variant=variant, context={"condition": True}) for check, variant in checks]
         else:
-            seen = [item for item in record["observations"] if isinstance(item, dict)]
-            found = [{**observation.measured(str(item.get("check"))), **item} for item in seen]
-        for item in found:
+            items = [item for item in record["observations"] if isinstance(item, dict)]
+            observations = [{**observation.measured(str(item.get("check"))), **item} for item in items]
+        for item in observations:
             item.update({name: value for name, value in common.items() if not item.get(name)})
             if isinstance(item.get("context"), dict):
                 item["context"]["exit_status"] = status
                 if status:
                     text = f"the test ended with exit status {status}" + (f": {last}" if last else "")
                     item["context"]["findings"] = [*(item["context"].get("findings") or []), {"code": "own_test", "text": text[:600]}]
-        return found
+        return observations
 
 
 def body(launch: objects.Launch, name: str, manifest: Object, nodes: list[str], settings: PodSettings) -> Object:
@@ -145,31 +145,31 @@ def body(launch: objects.Launch, name: str, manifest: Object, nodes: list[str], 
         *(container.get("env") or []),
     ]
     spec["affinity"] = {**(spec.get("affinity") or {}), **objects.on_nodes(nodes)}
-    spec["tolerations"] = [*(spec.get("tolerations") or []), *(dict(one) for one in settings.tolerations)]
+    spec["tolerations"] = [*(spec.get("tolerations") or []), *(dict(toleration) for toleration in settings.tolerations)]
     spec.setdefault("automountServiceAccountToken", False)
     spec.setdefault("enableServiceLinks", False)
     spec.setdefault("terminationGracePeriodSeconds", 5)
     if settings.image_pull_secrets:
-        spec.setdefault("imagePullSecrets", [{"name": one} for one in settings.image_pull_secrets])
+        spec.setdefault("imagePullSecrets", [{"name": secret} for secret in settings.image_pull_secrets])
     if settings.priority_class:
         spec.setdefault("priorityClassName", settings.priority_class)
     for power in objects.powers(spec):
         if power not in settings.allow:
             raise KubeError("bad_spec", f"the manifest's pods would be {power}; acceptance_kube_allow does not name it")
-    ours = launch.metadata(name, "probe", settings)
-    theirs = template.get("metadata") or {}
-    template["metadata"] = {kind: {**(theirs.get(kind) or {}), **ours[kind]} for kind in ("labels", "annotations")}
+    own_metadata = launch.metadata(name, "probe", settings)
+    team_metadata = template.get("metadata") or {}
+    template["metadata"] = {kind: {**(team_metadata.get(kind) or {}), **own_metadata[kind]} for kind in ("labels", "annotations")}
     if manifest["kind"] == manifests.DAEMONSET:
         spec["restartPolicy"] = "Always"
-        wanted = {"selector": {"matchLabels": {marks.LAUNCH: launch.name}}, "updateStrategy": {"type": "OnDelete"}}
+        fields = {"selector": {"matchLabels": {marks.LAUNCH: launch.name}}, "updateStrategy": {"type": "OnDelete"}}
     else:
         spec.update(restartPolicy="Never", activeDeadlineSeconds=int(launch.deadline_s))
-        wanted = {"backoffLimit": 0, "activeDeadlineSeconds": int(launch.deadline_s), "ttlSecondsAfterFinished": int(marks.GRACE_S)}
+        fields = {"backoffLimit": 0, "activeDeadlineSeconds": int(launch.deadline_s), "ttlSecondsAfterFinished": int(marks.GRACE_S)}
     of = manifest.get("metadata") or {}
     metadata = launch.metadata(name, "launcher", settings)
     metadata.update({kind: {**(of.get(kind) or {}), **metadata[kind]} for kind in ("labels", "annotations")})
-    made = {"apiVersion": manifest["apiVersion"], "kind": manifest["kind"], "metadata": metadata}
-    return {**made, "spec": {**wanted, "template": template}}
+    workload = {"apiVersion": manifest["apiVersion"], "kind": manifest["kind"], "metadata": metadata}
+    return {**workload, "spec": {**fields, "template": template}}
 
 
 def first_end(pod: Object, framed: bool) -> Object:
@@ -184,10 +184,10 @@ def first_end(pod: Object, framed: bool) -> Object:
         ended = {"reason": "Ready"}
     if ended is None:
         return pod
-    others = [one for one in pod["status"]["containerStatuses"] if one["name"] != marks.CONTAINER]
+    other_statuses = [status for status in pod["status"]["containerStatuses"] if status["name"] != marks.CONTAINER]
     changed = {
         "phase": "Failed" if ended.get("exitCode") else "Succeeded",
-        "containerStatuses": [*others, {**container, "state": {"terminated": ended}}],
+        "containerStatuses": [*other_statuses, {**container, "state": {"terminated": ended}}],
     }
     return {**pod, "status": {**pod["status"], **changed}}
 
@@ -238,9 +238,9 @@ class ManifestReader:
         if len(text) != size or hashlib.sha256(text).hexdigest() != digest:
             raise ReasonedError("incomplete_output", "the result in the log does not fit its length and checksum")
         try:
-            found = json.loads(text)
+            record = json.loads(text)
         except ValueError:
-            found = None
-        if not isinstance(found, dict) or not isinstance(found.get("observations"), list):
+            record = None
+        if not isinstance(record, dict) or not isinstance(record.get("observations"), list):
             raise ReasonedError("incomplete_output", 'the result in the log is no JSON object {"observations": [...]}')
-        return found
+        return record

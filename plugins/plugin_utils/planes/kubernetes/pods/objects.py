@@ -91,14 +91,14 @@ class Launch:
             marks.CONTROLLER: self.holder or driver.of(),
             marks.HOST: self.host,
         }
-        found: Object = {"name": name, "namespace": self.namespace, "labels": labels, "annotations": annotations}
+        metadata: Object = {"name": name, "namespace": self.namespace, "labels": labels, "annotations": annotations}
         if self.owner:
-            found["ownerReferences"] = [self.owner]
-        return found
+            metadata["ownerReferences"] = [self.owner]
+        return metadata
 
     def config(self, archive: bytes, requests: list[Object], settings: PodSettings) -> Object:
         """The ConfigMap that owns the rest: the payload and every request, `request-0.json` and so on."""
-        made = {
+        config = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": self.metadata(self.name, "owner", settings),
@@ -106,18 +106,18 @@ class Launch:
             "binaryData": {"payload.zip": base64.b64encode(archive).decode()},
             "data": {f"request-{number}.json": json.dumps(request) for number, request in enumerate(requests)},
         }
-        size = len(json.dumps(made))
+        size = len(json.dumps(config))
         if size > CONFIG_LIMIT - 4096:
             raise KubeError("bad_spec", f"payload and requests have {size} bytes, more than a ConfigMap takes")
-        return made
+        return config
 
-    def own(self, made: Object) -> None:
+    def own(self, owner: Object) -> None:
         """From now on all objects belong to this one."""
         self.owner = {
-            "apiVersion": made["apiVersion"],
-            "kind": made["kind"],
-            "name": made["metadata"]["name"],
-            "uid": made["metadata"]["uid"],
+            "apiVersion": owner["apiVersion"],
+            "kind": owner["kind"],
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
         }
 
     # Pods --------------------------------------------------------------------------------------------------------
@@ -219,10 +219,10 @@ def daemonset(launch: Launch, name: str, template: Object, settings: PodSettings
     spec = template["spec"]
     spec["restartPolicy"] = "Always"  # the only one that a DaemonSet takes; neither does it take a deadline
     del spec["activeDeadlineSeconds"]
-    wanted = {"selector": {"matchLabels": {marks.LAUNCH: launch.name}}, "template": _template(template)}
+    fields = {"selector": {"matchLabels": {marks.LAUNCH: launch.name}}, "template": _template(template)}
     update = {"updateStrategy": {"type": "OnDelete"}}
     metadata = launch.metadata(name, "launcher", settings)
-    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": {**wanted, **update}}
+    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": {**fields, **update}}
 
 
 def job(launch: Launch, name: str, template: Object, settings: PodSettings, nodes: int) -> Object:
@@ -259,15 +259,15 @@ def going_before(pod: Object, settings: PodSettings) -> Object:
     nothing. Who it is and what it may do are the probe's own alone; devices are, too, and the pod keeps them."""
     spec = pod["spec"]
     probe = spec["containers"][0]
-    given = {kind: {k: v for k, v in values.items() if "/" not in k} for kind, values in probe["resources"].items()}
+    resources = {kind: {k: v for k, v in values.items() if "/" not in k} for kind, values in probe["resources"].items()}
     hidden = accelerators.hidden()
-    environment = [one for one in probe["env"] if not one["name"].startswith("GPUFLEET_") and one["name"] not in hidden]
+    environment = [variable for variable in probe["env"] if not variable["name"].startswith("GPUFLEET_") and variable["name"] not in hidden]
     allowed = {k: v for k, v in probe["securityContext"].items() if k != "privileged"}
     stays = {
         "name": STAYS,
         "command": [settings.python, "-c", _STAY],
         "env": [*environment, *({"name": name, "value": value} for name, value in hidden.items())],
-        "resources": {kind: values for kind, values in given.items() if values},
+        "resources": {kind: values for kind, values in resources.items() if values},
         "securityContext": {**allowed, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         **{key: probe[key] for key in ("image", "imagePullPolicy", "volumeMounts") if key in probe},
     }
@@ -307,9 +307,9 @@ def patched(pod: Object, settings: PodSettings) -> Object:
         if touched:
             raise KubeError("bad_spec", f"acceptance_kube_pod_patch: {part}.{touched[0]} is not to be changed")
     for kind in ("labels", "annotations"):
-        ours = [k for k in (patch.get("metadata") or {}).get(kind) or {} if str(k).startswith(marks.DOMAIN) or "managed-by" in str(k)]
-        if ours:
-            raise KubeError("bad_spec", f"acceptance_kube_pod_patch: metadata.{kind}.{ours[0]} is not to be changed")
+        reserved = [k for k in (patch.get("metadata") or {}).get(kind) or {} if str(k).startswith(marks.DOMAIN) or "managed-by" in str(k)]
+        if reserved:
+            raise KubeError("bad_spec", f"acceptance_kube_pod_patch: metadata.{kind}.{reserved[0]} is not to be changed")
     for variable in (patch.get("container") or {}).get("env") or []:
         if variable.get("name") in _RESERVED_ENV:
             raise KubeError("bad_spec", f"acceptance_kube_pod_patch: env {variable['name']} is not to be changed")

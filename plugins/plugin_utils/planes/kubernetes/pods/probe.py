@@ -49,17 +49,17 @@ class NodeRequest:
 
 
 class NodeResult(t.NamedTuple):
-    """The result of one node. `said`: the result of a probe module, or {"state": "refused", "reason_code", "reason"}. `pod`: {"pod",
+    """The result of one node. `result`: the result of a probe module, or {"state": "refused", "reason_code", "reason"}. `pod`: {"pod",
     "image", "image_id", "pod_waited_s"}."""
 
     node: str
-    said: Object
+    result: Object
     pod: Object
 
 
 @dataclasses.dataclass
 class _Followed(Pod):
-    asked: NodeRequest = dataclasses.field(kw_only=True)
+    request: NodeRequest = dataclasses.field(kw_only=True)
     ended: bool = False
 
 
@@ -92,8 +92,8 @@ class NodeProbe:
         # Pods that stay when they have answered, and those that are left for a person: {pod: node}.
         self.stay = settings.launcher != "pods" or settings.keep != "never"
         # Of a pod that stays its probe goes before, and leaves a message, where nobody is to look at it afterwards.
-        self.before = settings.launcher != "pods" and not settings.shown
-        self.kept: dict[str, str] = {}
+        self.goes_before = settings.launcher != "pods" and not settings.shown
+        self.kept_pods: dict[str, str] = {}
         if settings.keep != "never":
             self.launch.deadline_s += settings.keep_seconds
             self.launch.holder = marks.KEPT
@@ -107,10 +107,10 @@ class NodeProbe:
         self._holding = any(settings.resources.values())
         self._unplaced = UNSEEN
 
-    def run(self, asked: list[NodeRequest]) -> t.Iterator[list[NodeResult]]:
+    def run(self, node_requests: list[NodeRequest]) -> t.Iterator[list[NodeResult]]:
         """Every node's answer as soon as it is there, together with those that came with it. KubeError where nothing could be
         submitted at all."""
-        numbers, requests = _numbered(asked)
+        numbers, requests = _numbered(node_requests)
         requests = [{**request, **self._ending()} for request in requests]
         self.following = self._follower()
         self.following.start()
@@ -120,7 +120,7 @@ class NodeProbe:
             self._make_owner(requests)
             with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as makers, concurrent.futures.ThreadPoolExecutor(READERS) as readers:
                 try:
-                    self._submit(asked, numbers, makers)
+                    self._submit(node_requests, numbers, makers)
                     yield from self._follow(readers)
                 finally:
                     makers.shutdown(wait=False, cancel_futures=True)
@@ -131,18 +131,18 @@ class NodeProbe:
 
     def _ending(self) -> Object:
         """How a probe is to end. One that stays says in its log alone what it has to say."""
-        if self.before:
+        if self.goes_before:
             return {"message": objects.MESSAGE, "once": objects.ONCE}
         return {"hold": objects.DONE} if self.stay else {"message": objects.MESSAGE}
 
-    def submit(self, asked: list[NodeRequest], stays_s: float) -> tuple[Object, list[NodeResult]]:
+    def submit(self, node_requests: list[NodeRequest], stays_s: float) -> tuple[Object, list[NodeResult]]:
         """Make everything and leave it to the cluster, for whoever collects it within `stays_s` of its deadline: what collect() has to
         know, and the answers of nodes whose pods could not be made."""
         self.launch.stays_s, self.launch.holder = stays_s, marks.DETACHED
-        numbers, requests = _numbered(asked)
+        numbers, requests = _numbered(node_requests)
         self._make_owner([{**request, "message": objects.MESSAGE} for request in requests])
         with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as makers:
-            self._submit(asked, numbers, makers)
+            self._submit(node_requests, numbers, makers)
         refused: list[NodeResult] = []
         while not self._arrived.empty():
             _kind, (node, error) = self._arrived.get_nowait()
@@ -150,17 +150,17 @@ class NodeProbe:
         nodes = sorted(set(self.followed) - {answer.node for answer in refused})
         return {"launch": self.launch.name, "secret": self.launch.secret, "nodes": nodes}, refused
 
-    def collect(self, record: Object, asked: list[NodeRequest]) -> t.Iterator[list[NodeResult]]:
+    def collect(self, record: Object, node_requests: list[NodeRequest]) -> t.Iterator[list[NodeResult]]:
         """As run(), of what submit() has made: waits for those that have not ended."""
         self.launch.name, self.launch.secret = record["launch"], record["secret"]
-        self.followed = {item.node: _Followed(item.node, asked=item) for item in asked}
-        there = {_node(pod) for page in self.client.pages(self.pods, labelSelector=self.launch.selector) for pod in page["items"]}
+        self.followed = {item.node: _Followed(item.node, request=item) for item in node_requests}
+        nodes = {_node(pod) for page in self.client.pages(self.pods, labelSelector=self.launch.selector) for pod in page["items"]}
         words = "its pod no longer exists: it was removed, or its result was not collected before its deadline; a resume measures it again"
-        gone = [answer for node in sorted(set(self.followed) - there) for answer in self._refuse(node, "pod_deleted", words)]
-        for answer in gone:
+        removed = [answer for node in sorted(set(self.followed) - nodes) for answer in self._refuse(node, "pod_deleted", words)]
+        for answer in removed:
             del self.followed[answer.node]
-        if gone:
-            yield gone
+        if removed:
+            yield removed
         self.following = self._follower()
         self.following.start()
         try:
@@ -173,30 +173,30 @@ class NodeProbe:
             self.following.stop()
 
     def _follower(self) -> Follower:
-        what = f"{self.client.name}: {self.launch.stage}"
-        made = Follower(self.client, self.settings, self.launch.selector, self.run_s, what)
-        made.lapsed = self.heartbeat.lapsed
-        return made
+        waiter = f"{self.client.name}: {self.launch.stage}"
+        follower = Follower(self.client, self.settings, self.launch.selector, self.run_s, waiter)
+        follower.lapsed = self.heartbeat.lapsed
+        return follower
 
     def _make_owner(self, requests: list[Object]) -> None:
-        made = self.client.post(
+        config = self.client.post(
             cleanup.path("/api/v1", self.client.namespace, "configmaps"),
             self.launch.config(self.archive, requests, self.settings),
         )
-        self.launch.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": made["metadata"]})
+        self.launch.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": config["metadata"]})
 
     def clean(self) -> list[str]:
         """Remove everything of this launch but what is kept; what is still there in the end."""
         self._over = True  # where our controller has died, pods are still being made meanwhile
-        if self.kept:
+        if self.kept_pods:
             for page in self.client.pages(self.pods, labelSelector=self.launch.selector):
-                for name in {pod["metadata"]["name"] for pod in page["items"]} - set(self.kept):
-                    one = {"labelSelector": self.launch.selector, "fieldSelector": f"metadata.name={name}"}
-                    self.client.delete(self.pods, propagationPolicy="Background", **one)
+                for name in {pod["metadata"]["name"] for pod in page["items"]} - set(self.kept_pods):
+                    query = {"labelSelector": self.launch.selector, "fieldSelector": f"metadata.name={name}"}
+                    self.client.delete(self.pods, propagationPolicy="Background", **query)
             return []
-        left = cleanup.remove(self.client, self.launch.selector, [*LAUNCHED_BY[self.settings.launcher], *cleanup.KINDS_OF_PROBES])
+        remaining = cleanup.remove(self.client, self.launch.selector, [*LAUNCHED_BY[self.settings.launcher], *cleanup.KINDS_OF_PROBES])
         self.heartbeat.end(self.client)
-        return left
+        return remaining
 
     def ended(self) -> bool:
         """Whether every pod has answered and none holds what another stage may want: nobody waits for their removal then."""
@@ -207,35 +207,35 @@ class NodeProbe:
 
     # Submission --------------------------------------------------------------------------------------------------
 
-    def _submit(self, asked: list[NodeRequest], numbers: list[int], makers: concurrent.futures.Executor) -> None:
-        self._holding = self._holding or any(item.devices for item in asked)
-        for item in asked:
-            self.followed[item.node] = _Followed(item.node, asked=item)
+    def _submit(self, node_requests: list[NodeRequest], numbers: list[int], makers: concurrent.futures.Executor) -> None:
+        self._holding = self._holding or any(item.devices for item in node_requests)
+        for item in node_requests:
+            self.followed[item.node] = _Followed(item.node, request=item)
         if self.settings.launcher != "pods":
-            self._submit_groups(asked, numbers)
+            self._submit_groups(node_requests, numbers)
             return
-        bodies = (self._pod(item, place, number) for place, (item, number) in enumerate(zip(asked, numbers, strict=True)))
+        bodies = (self._pod(item, place, number) for place, (item, number) in enumerate(zip(node_requests, numbers, strict=True)))
         # Where the first pod is refused for what it is, so are all: it is said once and not a thousand times.
         self._seen(self.client.post(self.pods, next(bodies), **objects.STRICT))
-        for item, body in zip(asked[1:], bodies, strict=True):
+        for item, body in zip(node_requests[1:], bodies, strict=True):
             makers.submit(self._make, self.pods, item.node, body)
 
-    def _submit_groups(self, asked: list[NodeRequest], numbers: list[int]) -> None:
+    def _submit_groups(self, node_requests: list[NodeRequest], numbers: list[int]) -> None:
         """One DaemonSet or Job for all nodes that have the same request and as many devices."""
         groups: dict[tuple[int, int], list[str]] = {}
-        for item, number in zip(asked, numbers, strict=True):
+        for item, number in zip(node_requests, numbers, strict=True):
             groups.setdefault((number, item.devices), []).append(item.node)
         for place, ((number, devices), nodes) in enumerate(groups.items()):
             name = f"{self.launch.name}-{place}"
             template = self.launch.pod(name, number, self.settings, devices)
             template["spec"]["affinity"] = merged(template["spec"].get("affinity") or {}, objects.on_nodes(nodes))
-            template = (objects.going_before if self.before else objects.staying)(template, self.settings)
+            template = (objects.going_before if self.goes_before else objects.staying)(template, self.settings)
             if self.settings.launcher == "daemonset":
-                made = objects.daemonset(self.launch, name, template, self.settings)
+                workload = objects.daemonset(self.launch, name, template, self.settings)
             else:
-                made = objects.job(self.launch, name, template, self.settings, len(nodes))
+                workload = objects.job(self.launch, name, template, self.settings, len(nodes))
             (api, resource), *_more = LAUNCHED_BY[self.settings.launcher]
-            maker = self.client.post(cleanup.path(api, self.client.namespace, resource), made, **objects.STRICT)
+            maker = self.client.post(cleanup.path(api, self.client.namespace, resource), workload, **objects.STRICT)
             self._makers.append(maker["metadata"]["uid"])
 
     def _pod(self, item: NodeRequest, place: int, number: int) -> Object:
@@ -265,20 +265,20 @@ class NodeProbe:
         looked = 0.0
         while self.followed:
             answers: list[NodeResult] = []
-            for kind, what in self.following.news(0.05, self._arrived):
+            for kind, change in self.following.news(0.05, self._arrived):
                 if kind == ADDED:
-                    self._seen(what)
+                    self._seen(change)
                 elif kind == GONE:
-                    answers += self._gone(what)
+                    answers += self._gone(change)
                 elif kind == "refused":
-                    node, error = what
+                    node, error = change
                     answers += self._refuse(node, error.reason_code, error.reason)
                 elif kind == "read":
                     reading -= 1
-                    answers.append(what)
+                    answers.append(change)
                 elif kind == FAILED:
                     for node in list(self.followed):
-                        answers += self._refuse(node, what.reason_code, what.reason)
+                        answers += self._refuse(node, change.reason_code, change.reason)
             answers += self._told
             self._told = []
             while self._reading and reading < 2 * READERS:
@@ -295,8 +295,8 @@ class NodeProbe:
             for answer in answers:
                 self.followed.pop(answer.node, None)
                 # One that never had a container is nothing to look at.
-                if self.settings.keep != "never" and answer.pod["image_id"] and not measured(answer.said):
-                    self.kept[answer.pod["pod"]] = answer.node
+                if self.settings.keep != "never" and answer.pod["image_id"] and not measured(answer.result):
+                    self.kept_pods[answer.pod["pod"]] = answer.node
             if answers:
                 yield answers
 
@@ -319,27 +319,27 @@ class NodeProbe:
             if record is None:
                 self._reading.append(followed)
             else:
-                self._told.append(NodeResult(followed.asked.node, record, self._about(followed)))
+                self._told.append(NodeResult(followed.request.node, record, self._about(followed)))
 
     def _message(self, followed: _Followed, pod: Object) -> Object | None:
         """The answer that came with the pod itself, if it did."""
-        said = states.message(pod)
-        return frame.left(said, frame.nonce_of(self.launch.secret, followed.uid)) if said else None
+        termination_message = states.message(pod)
+        return frame.left(termination_message, frame.nonce_of(self.launch.secret, followed.uid)) if termination_message else None
 
     def _gone(self, pod: Object) -> list[NodeResult]:
         uid = pod["metadata"]["uid"]
         followed = next((f for f in self.followed.values() if f.uid == uid), None)
         if followed is None or followed.ended:
             return []
-        return self._refuse(followed.asked.node, *self.following.gone(followed, "it had answered"))
+        return self._refuse(followed.request.node, *self.following.gone(followed, "it had answered"))
 
     def _overdue(self, followed: _Followed, now: float) -> list[NodeResult]:
         if followed.ended:
             return []
         if not followed.uid:
             followed.state = self._unplaced
-        found = self.following.trouble(followed, now, followed.asked.devices, next(iter(self._makers), ""))
-        return self._refuse(followed.asked.node, *found) if found else []
+        trouble = self.following.trouble(followed, now, followed.request.devices, next(iter(self._makers), ""))
+        return self._refuse(followed.request.node, *trouble) if trouble else []
 
     def _refuse(self, node: str, code: str, reason: str) -> list[NodeResult]:
         followed = self.followed.get(node)
@@ -361,49 +361,51 @@ class NodeProbe:
         try:
             answer = self._answer(followed)
         except Exception as error:  # a thread's end is no answer
-            said = {"state": "refused", "reason_code": "module_failed", "reason": f"{type(error).__name__}: {error}"}
-            answer = NodeResult(followed.asked.node, said, self._about(followed))
+            refusal = {"state": "refused", "reason_code": "module_failed", "reason": f"{type(error).__name__}: {error}"}
+            answer = NodeResult(followed.request.node, refusal, self._about(followed))
         self._arrived.put(("read", answer))
 
     def _answer(self, followed: _Followed) -> NodeResult:
         nonce = frame.nonce_of(self.launch.secret, followed.uid)
         # One that has failed is started again, to say that once is enough.
-        log = self._log(followed, lambda: frame.Reader(nonce), self.before and bool(followed.state.code))
+        log = self._log(followed, lambda: frame.Reader(nonce), self.goes_before and bool(followed.state.code))
         if log.record is not None:
-            return NodeResult(followed.asked.node, log.record, {**self._about(followed), "foreign_frames": log.foreign})
+            return NodeResult(followed.request.node, log.record, {**self._about(followed), "foreign_frames": log.foreign})
         if log.reason_code == "pod_deleted":
-            found = self.following.gone(followed, "its answer was read")
-            log = log._replace(reason_code=found.code, reason=found.reason)
+            trouble = self.following.gone(followed, "its answer was read")
+            log = log._replace(reason_code=trouble.code, reason=trouble.reason)
         state, code = followed.state, log.reason_code
         words = [state.words, log.reason, f"its last words: {log.last}" if log.last and code == "no_result" else ""]
         if state.code and code != "forged_frame":
             code = state.code
-        elif code == "no_result" and "log cannot be read" in log.reason and (lost := self.following.not_ready(followed.asked.node)):
+        elif code == "no_result" and "log cannot be read" in log.reason and (lost := self.following.not_ready(followed.request.node)):
             code, words = "lost_node", [*words, lost.lstrip("; ")]
         reason = "; ".join(word for word in words if word)[:1500]
-        return NodeResult(followed.asked.node, {"state": "refused", "reason_code": code, "reason": reason}, self._about(followed))
+        return NodeResult(followed.request.node, {"state": "refused", "reason_code": code, "reason": reason}, self._about(followed))
 
     def _log(self, followed: _Followed, reader: t.Callable[[], logs.ResultReader], restarts: bool = False) -> logs.PodLog:
         place = self.raw
-        raw = (lambda: place(followed.asked.node)) if place else None
+        raw = (lambda: place(followed.request.node)) if place else None
         return logs.read(self.client, f"{self.pods}/{followed.name}", reader, raw, restarts)
 
 
-def _numbered(asked: list[NodeRequest]) -> tuple[list[int], list[Object]]:
+def _numbered(node_requests: list[NodeRequest]) -> tuple[list[int], list[Object]]:
     """Equal requests are one: its number for each node, and the requests."""
     requests: list[Object] = []
     numbers = []
-    for item in asked:
+    for item in node_requests:
         if item.request not in requests:
             requests.append(item.request)
         numbers.append(requests.index(item.request))
     return numbers, requests
 
 
-def measured(said: Object) -> bool:
+def measured(result: Object) -> bool:
     """Whether an answer holds what was asked for, whatever it is worth."""
-    seen = said.get("observations") or []
-    return bool(seen) and all(isinstance(item, dict) and item.get("outcome") in ("measured", "not_applicable") for item in seen)
+    observations = result.get("observations") or []
+    return bool(observations) and all(
+        isinstance(item, dict) and item.get("outcome") in ("measured", "not_applicable") for item in observations
+    )
 
 
 def _node(pod: Object) -> str:

@@ -60,14 +60,14 @@ class Rendezvous(NodeProbe):
         self.met = False
         self._again = self._pause = 0.0
 
-    def run(self, asked: list[NodeRequest]) -> t.Iterator[list[NodeResult]]:
+    def run(self, node_requests: list[NodeRequest]) -> t.Iterator[list[NodeResult]]:
         """As that of a NodeProbe; guardians come first."""
         if not self.guardians:
-            yield from super().run(asked)
+            yield from super().run(node_requests)
             return
         try:
-            self.guardians.start([item.node for item in asked], self.launch.deadline_s)
-            yield from super().run(asked)
+            self.guardians.start([item.node for item in node_requests], self.launch.deadline_s)
+            yield from super().run(node_requests)
         finally:
             self.guardians.stop()
 
@@ -77,10 +77,10 @@ class Rendezvous(NodeProbe):
     def clean(self) -> list[str]:
         """As that of a NodeProbe; guardians go last."""
         try:
-            left = super().clean()
+            remaining = super().clean()
         finally:
-            gone = self.guardians.clean() if self.guardians else []
-        return [*left, *gone]
+            remaining_guardians = self.guardians.clean() if self.guardians else []
+        return [*remaining, *remaining_guardians]
 
     def _seen(self, pod: Object) -> None:
         super()._seen(pod)
@@ -109,8 +109,8 @@ class Rendezvous(NodeProbe):
         self._again = time.monotonic() + self._pause
         addresses = {f"{self.client.name}/{node}": self.addresses[node] for node in running}
         with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as pool:
-            told = ({"addresses": addresses, **self.parts[node], **self._guardian(node)} for node in running)
-            failed = list(pool.map(self._tell, running.values(), told))
+            messages = ({"addresses": addresses, **self.parts[node], **self._guardian(node)} for node in running)
+            failed = list(pool.map(self._tell, running.values(), messages))
         answers: list[NodeResult] = []
         for node, error in zip(running, failed, strict=True):
             if error is not None and error.status != 404:  # one that is gone is noticed as such
@@ -119,7 +119,7 @@ class Rendezvous(NodeProbe):
         return answers
 
     def _guardian(self, node: str) -> Object:
-        return {"guardian": self.guardians.told(node)} if self.guardians else {}
+        return {"guardian": self.guardians.facts_of(node)} if self.guardians else {}
 
     def _remind(self) -> None:
         """Change the pods once more, less and less often: a kubelet may miss a change that comes while the pod is just starting."""
@@ -133,9 +133,9 @@ class Rendezvous(NodeProbe):
         with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as pool:
             list(pool.map(lambda name: self._patch(name, body), names))
 
-    def _tell(self, name: str, told: Object) -> KubeError | None:
+    def _tell(self, name: str, message: Object) -> KubeError | None:
         # All annotations of an object may have 256 KiB; timetables say much the same again and again.
-        packed = base64.b64encode(zlib.compress(json.dumps(told).encode(), 9)).decode()
+        packed = base64.b64encode(zlib.compress(json.dumps(message).encode(), 9)).decode()
         return self._patch(name, {"metadata": {"annotations": {RENDEZVOUS: packed}}})
 
     def _patch(self, name: str, body: Object) -> KubeError | None:

@@ -68,16 +68,16 @@ done 2>/dev/null
 """
 
 
-def _told(of: t.Callable[..., t.Any]) -> t.Callable[..., t.Any]:
+def _plain_errors(method: t.Callable[..., t.Any]) -> t.Callable[..., t.Any]:
     """Wrap a method so that a KubeError leaves it as a plain ReasonedError, which is all that the engine knows."""
 
-    def asked(*args: t.Any, **named: t.Any) -> t.Any:
+    def call(*args: t.Any, **options: t.Any) -> t.Any:
         try:
-            return of(*args, **named)
+            return method(*args, **options)
         except KubeError as error:
             raise ReasonedError(error.reason_code, error.reason) from None
 
-    return asked
+    return call
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,19 +108,19 @@ class SharingCluster:
 
     def open(self) -> None:
         """The owner of all that is made, with the workloads."""
-        made = {
+        config = {
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": self.launch.metadata(self.launch.name, "owner", self.options.pods),
             "immutable": True, "data": {**texts.TEXTS, GUARDIAN: packing.packed(cordon_guardian)},
         }  # fmt: skip
-        self.launch.own(self.client.post(cleanup.path("/api/v1", self.namespace, "configmaps"), made, **objects.STRICT))
+        self.launch.own(self.client.post(cleanup.path("/api/v1", self.namespace, "configmaps"), config, **objects.STRICT))
 
     def clean(self) -> list[str]:
         try:
             for node in sorted(self.cordoned):
                 leases.uncordon(self.client, node, self.launch.run_id)
         finally:  # a node that cannot be given back now keeps no pods
-            left = cleanup.remove(self.client, self.launch.selector, [*KINDS, ("/api/v1", "configmaps")])
-        return left
+            remaining = cleanup.remove(self.client, self.launch.selector, [*KINDS, ("/api/v1", "configmaps")])
+        return remaining
 
     # Time ------------------------------------------------------------------------------------------------------------
 
@@ -132,26 +132,28 @@ class SharingCluster:
 
     # Pods ------------------------------------------------------------------------------------------------------------
 
-    @_told
-    def make(self, wanted: t.Sequence[PodRequest]) -> None:
-        for one in wanted:
-            if one.job:
-                self.jobs.add(one.name)
-                self.client.post(cleanup.path("/apis/batch/v1", self.namespace, "jobs"), self._job(one), **objects.STRICT)
+    @_plain_errors
+    def make(self, requests: t.Sequence[PodRequest]) -> None:
+        for request in requests:
+            if request.job:
+                self.jobs.add(request.name)
+                self.client.post(cleanup.path("/apis/batch/v1", self.namespace, "jobs"), self._job(request), **objects.STRICT)
             else:
-                self.client.post(cleanup.path("/api/v1", self.namespace, "pods"), self._pod(one), **objects.STRICT)
+                self.client.post(cleanup.path("/api/v1", self.namespace, "pods"), self._pod(request), **objects.STRICT)
 
-    def _metadata(self, wanted: PodRequest, named: bool = True) -> Object:
-        found = self.launch.metadata(wanted.name, "case", self.options.pods)
-        found["labels"].update(app=wanted.app, **{f"{marks.DOMAIN}/case-pod": wanted.name})
-        found["annotations"].update(wanted.annotations)
-        return found if named else {key: found[key] for key in ("labels", "annotations")}
+    def _metadata(self, request: PodRequest, with_name: bool = True) -> Object:
+        metadata = self.launch.metadata(request.name, "case", self.options.pods)
+        metadata["labels"].update(app=request.app, **{f"{marks.DOMAIN}/case-pod": request.name})
+        metadata["annotations"].update(request.annotations)
+        return metadata if with_name else {key: metadata[key] for key in ("labels", "annotations")}
 
-    def _spec(self, wanted: PodRequest) -> Object:
-        spec = self._running(f"{wanted.workload}.py", wanted.environment, {"limits": {self.system.resource: "1"}}, self.options.deadline_s)
-        if wanted.node:
-            term = _named("In", wanted.node)
-            how = {PREFERRED: [{"weight": 100, "preference": term}]} if wanted.elsewhere else {REQUIRED: {"nodeSelectorTerms": [term]}}
+    def _spec(self, request: PodRequest) -> Object:
+        spec = self._running(
+            f"{request.workload}.py", request.environment, {"limits": {self.system.resource: "1"}}, self.options.deadline_s
+        )
+        if request.node:
+            term = _named("In", request.node)
+            how = {PREFERRED: [{"weight": 100, "preference": term}]} if request.elsewhere else {REQUIRED: {"nodeSelectorTerms": [term]}}
             spec["affinity"] = {"nodeAffinity": how}
         return spec
 
@@ -184,33 +186,33 @@ class SharingCluster:
                 spec[field] = value
         return spec
 
-    def _pod(self, wanted: PodRequest) -> Object:
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": self._metadata(wanted), "spec": self._spec(wanted)}
+    def _pod(self, request: PodRequest) -> Object:
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": self._metadata(request), "spec": self._spec(request)}
 
-    def _job(self, wanted: PodRequest) -> Object:
-        template = {"metadata": self._metadata(wanted, named=False), "spec": self._spec(wanted)}
+    def _job(self, request: PodRequest) -> Object:
+        template = {"metadata": self._metadata(request, with_name=False), "spec": self._spec(request)}
         # At the deadline of a pod its Job would make another one.
         ends = max(1, int(self.options.deadline_s))
         spec = {"backoffLimit": AGAIN, "podReplacementPolicy": "Failed", "activeDeadlineSeconds": ends, "template": template}
-        return {"apiVersion": "batch/v1", "kind": "Job", "metadata": self._metadata(wanted), "spec": spec}
+        return {"apiVersion": "batch/v1", "kind": "Job", "metadata": self._metadata(request), "spec": spec}
 
     def _listed(self, resource: str) -> list[Object]:
         api = dict((name, api) for api, name in KINDS)[resource]
         pages = self.client.pages(cleanup.path(api, self.namespace, resource), labelSelector=self.launch.selector)
         return [item for page in pages for item in page["items"]]
 
-    @_told
+    @_plain_errors
     def workloads(self) -> list[WorkloadState]:
-        of: dict[str, list[Object]] = {}
+        items_by_name: dict[str, list[Object]] = {}
         for item in self._listed("pods"):
             if name := item["metadata"]["labels"].get(f"{marks.DOMAIN}/case-pod"):
-                of.setdefault(name, []).append(item)
-        found = [_seen(name, items[0]) for name, items in of.items() if name not in self.jobs]
+                items_by_name.setdefault(name, []).append(item)
+        states = [_seen(name, items[0]) for name, items in items_by_name.items() if name not in self.jobs]
         if self.jobs:
-            found += [_of_job(item, of.get(item["metadata"]["name"], [])) for item in self._listed("jobs")]
-        return found
+            states += [_of_job(item, items_by_name.get(item["metadata"]["name"], [])) for item in self._listed("jobs")]
+        return states
 
-    @_told
+    @_plain_errors
     def remove(self, names: t.Sequence[str], timeout: float) -> list[str]:
         selector = f"{self.launch.selector},{marks.DOMAIN}/case-pod in ({','.join(names)})"
         if not names:
@@ -218,7 +220,7 @@ class SharingCluster:
         kinds = KINDS if self.jobs & set(names) else KINDS[1:]
         return cleanup.remove(self.client, selector, kinds, timeout)
 
-    @_told
+    @_plain_errors
     def annotate(self, pods: t.Sequence[str], annotations: t.Mapping[str, str]) -> None:
         for pod in pods:
             self.client.patch(f"{cleanup.path('/api/v1', self.namespace, 'pods')}/{pod}", {"metadata": {"annotations": dict(annotations)}})
@@ -235,24 +237,24 @@ class SharingCluster:
 
     # The system --------------------------------------------------------------------------------------------------------
 
-    @_told
+    @_plain_errors
     def sharing_nodes(self) -> list[str]:
         return [node.name for node in inventory.nodes(self.client, "", self.system.resource) if node.capacity]
 
-    def _daemon_pods(self, what: str) -> list[Object]:
-        selector = str(getattr(self.system, what)["selector"])
+    def _daemon_pods(self, kind: str) -> list[Object]:
+        selector = str(getattr(self.system, kind)["selector"])
         pages = self.client.pages(cleanup.path("/api/v1", self.system.namespace, "pods"), labelSelector=selector)
         return [item for page in pages for item in page["items"]]
 
-    @_told
-    def daemons(self, what: str) -> list[Daemon]:
-        found = []
-        for item in self._daemon_pods(what):
+    @_plain_errors
+    def daemons(self, kind: str) -> list[Daemon]:
+        daemons = []
+        for item in self._daemon_pods(kind):
             status = item.get("status") or {}
             if status.get("phase") == "Running" and not item["metadata"].get("deletionTimestamp"):
-                restarts = sum(int(one.get("restartCount") or 0) for one in status.get("containerStatuses") or [])
-                found.append(Daemon(item["metadata"]["name"], str(item["spec"].get("nodeName") or ""), restarts))
-        return sorted(found, key=lambda one: one.name)
+                restarts = sum(int(container_status.get("restartCount") or 0) for container_status in status.get("containerStatuses") or [])
+                daemons.append(Daemon(item["metadata"]["name"], str(item["spec"].get("nodeName") or ""), restarts))
+        return sorted(daemons, key=lambda daemon: daemon.name)
 
     def daemon_log(self, pod: str, since_s: float | None = None, tail: int | None = None) -> list[str] | None:
         since = None if since_s is None else max(1, int(since_s) + 1)
@@ -283,21 +285,21 @@ class SharingCluster:
         return self.clock
 
     def process(self, scheduler: Daemon) -> Process:
-        found = Process(scheduler.name, scheduler.node)
+        process = Process(scheduler.name, scheduler.node)
         name = str(self.system.scheduler.get("process", ""))[:COMM]
         try:
             ended = executing.run(self.client, self._daemon_path(scheduler.name), "", ["sh", "-c", LOOK, "sh", name], EXEC_S)
         except KubeError as error:
-            found.problem = error.reason
-            return found
-        said = [dict(word.split("=", 1) for word in line.split()) for line in ended.out.splitlines() if line.startswith("PID=")]
-        if len(said) != 1:
-            found.problem = f"{len(said)} processes {name!r} run in it, expected one: {ended.err[:200]}"
-            return found
+            process.problem = error.reason
+            return process
+        lines = [dict(word.split("=", 1) for word in line.split()) for line in ended.out.splitlines() if line.startswith("PID=")]
+        if len(lines) != 1:
+            process.problem = f"{len(lines)} processes {name!r} run in it, expected one: {ended.err[:200]}"
+            return process
         with contextlib.suppress(KeyError, ValueError):
-            found.pid, found.rss_kb, found.fds = int(said[0]["PID"]), float(said[0]["RSS"]), float(said[0]["FD"])
-        found.problem = "" if found.fds is not None else f"it says {ended.out[:200]!r}"
-        return found
+            process.pid, process.rss_kb, process.fds = int(lines[0]["PID"]), float(lines[0]["RSS"]), float(lines[0]["FD"])
+        process.problem = "" if process.fds is not None else f"it says {ended.out[:200]!r}"
+        return process
 
     def tool(self, scheduler: str, argv: t.Sequence[str], timeout: float) -> str | None:
         try:
@@ -306,31 +308,31 @@ class SharingCluster:
             return None
         return ended.out if ended.status == 0 else None
 
-    @_told
-    def restart(self, what: str, timeout: float) -> bool:
+    @_plain_errors
+    def restart(self, kind: str, timeout: float) -> bool:
         """By deleting its pods, node by node, as a rollout does it: the DaemonSet itself is not changed, so that nothing is left of it."""
         end = time.monotonic() + timeout
-        before = self._daemon_pods(what)
-        old = {item["metadata"]["uid"] for item in before}
-        for item in before:
+        old_pods = self._daemon_pods(kind)
+        old = {item["metadata"]["uid"] for item in old_pods}
+        for item in old_pods:
             self.client.delete(self._daemon_path(item["metadata"]["name"]))
             node = item["spec"].get("nodeName")
             while not any(
-                one["spec"].get("nodeName") == node and one["metadata"]["uid"] not in old and is_ready(one)
-                for one in self._daemon_pods(what)
+                pod["spec"].get("nodeName") == node and pod["metadata"]["uid"] not in old and is_ready(pod)
+                for pod in self._daemon_pods(kind)
             ):
                 if time.monotonic() > end:
                     return False
                 time.sleep(0.5)
-        return bool(before)
+        return bool(old_pods)
 
-    @_told
+    @_plain_errors
     def drain(self, node: str, timeout: float) -> bool | None:
-        others = [item for item in self._on(node) if not self._ours(item) and not _of_daemonset(item)]
-        if others:
-            names = ", ".join(f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in others[:10])
-            said = f"node {node} is not drained: pods that are not ours would have to move: {names}"
-            raise KubeError("busy_run", f"{self.client.name}: {said}")
+        other_pods = [item for item in self._on(node) if not self._ours(item) and not _of_daemonset(item)]
+        if other_pods:
+            names = ", ".join(f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in other_pods[:10])
+            words = f"node {node} is not drained: pods that are not ours would have to move: {names}"
+            raise KubeError("busy_run", f"{self.client.name}: {words}")
         self.cordoned.add(node)
         # Who drains gives back as soon as that is over: nobody has to wait for the end of the longest soak.
         deadline_s = min(self.options.deadline_s, timeout + marks.GRACE_S)
@@ -340,12 +342,12 @@ class SharingCluster:
         end = time.monotonic() + timeout
         let_go: set[bool] = set()
         while True:
-            mine = [item for item in self._on(node) if self._ours(item)]
-            if not mine:
+            pods = [item for item in self._on(node) if self._ours(item)]
+            if not pods:
                 return any(let_go) if let_go else None
             if time.monotonic() > end:
                 return False
-            for item in mine:
+            for item in pods:
                 if not item["metadata"].get("deletionTimestamp"):
                     let_go |= self._evict(item["metadata"])
             time.sleep(0.5)
@@ -353,14 +355,14 @@ class SharingCluster:
     def guardian(self, node: str, deadline_s: float) -> Object:
         """A pod that gives the cordon of a node back at the deadline, whatever becomes of us."""
         name = f"{self.launch.name}-guardian-{node}"[:253]
-        told = {**leases.guarded(node, self.launch.run_id), "deadline_s": deadline_s, "every_s": GUARD_EVERY_S, "began": f"{WORK}/began"}
-        environment = {"GPUFLEET_GUARDED": json.dumps(told), **accelerators.hidden()}
+        guarded = {**leases.guarded(node, self.launch.run_id), "deadline_s": deadline_s, "every_s": GUARD_EVERY_S, "began": f"{WORK}/began"}
+        environment = {"GPUFLEET_GUARDED": json.dumps(guarded), **accelerators.hidden()}
         spec = self._running(GUARDIAN, environment, guardians.RESOURCES, deadline_s + marks.GRACE_S)
         spec.pop("runtimeClassName", None)  # a node without GPUs need not have it
         needed: Object = {REQUIRED: {"nodeSelectorTerms": [_named("NotIn", node)]}}
         # Nodes that share GPUs have the image, which others would pull while the load that is to be drained runs out.
-        near = [one for one in self.sharing_nodes() if one != node][:NEAR]
-        needed |= {PREFERRED: [{"weight": 100, "preference": _named("In", one)} for one in near]} if near else {}
+        near = [node_name for node_name in self.sharing_nodes() if node_name != node][:NEAR]
+        needed |= {PREFERRED: [{"weight": 100, "preference": _named("In", node_name)} for node_name in near]} if near else {}
         spec.update(
             restartPolicy="OnFailure", terminationGracePeriodSeconds=GIVE_BACK_S, serviceAccountName=self.options.guardian,
             automountServiceAccountToken=True, enableServiceLinks=False, affinity={"nodeAffinity": needed},
@@ -374,12 +376,12 @@ class SharingCluster:
 
     def _guard(self, node: str, deadline_s: float) -> None:
         """Its guardian is there, and allowed to be one, before there is a cordon."""
-        made = self.guardian(node, deadline_s)
-        where, name = cleanup.path("/api/v1", self.namespace, "pods"), made["metadata"]["name"]
+        pod = self.guardian(node, deadline_s)
+        where, name = cleanup.path("/api/v1", self.namespace, "pods"), pod["metadata"]["name"]
         problem = f"node {node} is not cordoned: if this run is killed, nothing would uncordon it; gpu_sharing_guardian: '' allows that"
         problem += ". Its guardian"
         try:
-            self.client.post(where, made, **objects.STRICT)
+            self.client.post(where, pod, **objects.STRICT)
         except KubeError as error:
             raise KubeError(error.reason_code, f"{problem} as service account {self.options.guardian}: {error.reason}") from None
         end = time.monotonic() + BEGIN_S
@@ -388,17 +390,17 @@ class SharingCluster:
             if cordon_guardian.GUARDING in log:
                 return
             if cordon_guardian.REFUSED in log or time.monotonic() > end:
-                seen = _seen(name, self.client.get(f"{where}/{name}"))
-                words = log or seen.words or f"it is {seen.phase} after {BEGIN_S:g} s"
+                state = _seen(name, self.client.get(f"{where}/{name}"))
+                words = log or state.words or f"it is {state.phase} after {BEGIN_S:g} s"
                 raise KubeError("no_permission" if log else "timeout", f"{self.client.name}: {problem}: {words[:500]}")
             time.sleep(0.5)
 
     def _evict(self, pod: Object) -> set[bool]:
         """Whether one is let go, as it was when it was seen to run: one that has ended by now goes by whatever budget. Nothing where it is
         not that any more; one that a budget keeps may go later."""
-        about = {"name": pod["name"], "namespace": self.namespace}
+        metadata = {"name": pod["name"], "namespace": self.namespace}
         same = {"preconditions": {"resourceVersion": pod["resourceVersion"]}}
-        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about, "deleteOptions": same}
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": same}
         try:
             self.client.post(f"{cleanup.path('/api/v1', self.namespace, 'pods')}/{pod['name']}/eviction", eviction)
         except KubeError as error:
@@ -414,7 +416,7 @@ class SharingCluster:
     def _ours(self, item: Object) -> bool:
         return (item["metadata"].get("labels") or {}).get(marks.LAUNCH) == self.launch.name
 
-    @_told
+    @_plain_errors
     def uncordon(self, node: str) -> bool:
         given_back = leases.uncordon(self.client, node, self.launch.run_id)
         self.cordoned.discard(node)
@@ -432,11 +434,11 @@ def _seen(name: str, item: Object) -> WorkloadState:
     status = item.get("status") or {}
     phase = _PHASES.get(str(status.get("phase")), PENDING)
     words = " ".join(str(status.get(key) or "") for key in ("reason", "message")).strip()
-    for one in status.get("conditions") or []:
-        if phase == PENDING and one.get("type") == "PodScheduled" and one.get("status") == "False":
-            words = words or f"{one.get('reason')}: {one.get('message')}"
-    for one in status.get("containerStatuses") or []:
-        waiting, ended = ((one.get("state") or {}).get(key) or {} for key in ("waiting", "terminated"))
+    for condition in status.get("conditions") or []:
+        if phase == PENDING and condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            words = words or f"{condition.get('reason')}: {condition.get('message')}"
+    for container_status in status.get("containerStatuses") or []:
+        waiting, ended = ((container_status.get("state") or {}).get(key) or {} for key in ("waiting", "terminated"))
         words = words or " ".join(str(waiting.get(key) or "") for key in ("reason", "message")).strip()
         if phase == FAILED and ended:
             words = words or f"{ended.get('reason')} with exit status {ended.get('exitCode')}"
@@ -448,15 +450,17 @@ def _of_job(job: Object, pods: list[Object]) -> WorkloadState:
     name = str(job["metadata"]["name"])
     pods = sorted(pods, key=lambda item: str(item["metadata"].get("creationTimestamp")))
     newest = _seen(name, pods[-1]) if pods else WorkloadState(name, "", PENDING, "its Job has no pod yet")
-    done = {one.get("type") for one in (job.get("status") or {}).get("conditions") or [] if one.get("status") == "True"}
-    phase = SUCCEEDED if "Complete" in done else FAILED if "Failed" in done else RUNNING if newest.phase == RUNNING else PENDING
+    conditions = {
+        condition.get("type") for condition in (job.get("status") or {}).get("conditions") or [] if condition.get("status") == "True"
+    }
+    phase = SUCCEEDED if "Complete" in conditions else FAILED if "Failed" in conditions else RUNNING if newest.phase == RUNNING else PENDING
     return dataclasses.replace(newest, phase=phase, replaced=max(0, len(pods) - 1))
 
 
 def is_ready(item: Object) -> bool:
     conditions = (item.get("status") or {}).get("conditions") or []
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)
 
 
 def _of_daemonset(item: Object) -> bool:
-    return any(one.get("kind") == "DaemonSet" for one in item["metadata"].get("ownerReferences") or [])
+    return any(owner.get("kind") == "DaemonSet" for owner in item["metadata"].get("ownerReferences") or [])

@@ -49,7 +49,7 @@ class GroupsOnCluster(StageOnCluster):
     def _groups(self) -> dict[str, list[str]]:
         """{group's subject: its nodes' subjects}, of what is still to be measured."""
         groups = (item["subject"] for item in self.planned.values() if item["subject"]["kind"] == "group")
-        return {subject["id"]: subject["members"] for subject in groups if subject["id"] in self.left}
+        return {subject["id"]: subject["members"] for subject in groups if subject["id"] in self.unanswered}
 
     def _one(
         self,
@@ -62,20 +62,20 @@ class GroupsOnCluster(StageOnCluster):
         work = self._work_of_head(subject)
         # A cluster of which the plan could name no node is a member itself: what is wrong with its selector is said in the API's words.
         names = {member: member.partition("/")[2] for member in members}
-        there, unusable = self._usable(client, names.values(), pods)
+        usable, unusable = self._usable(client, names.values(), pods)
         problems = {member: unusable[name] for member, name in names.items() if name in unusable}
-        for member in set(problems) & self.left:
+        for member in set(problems) & self.unanswered:
             code, reason = problems[member]
             self._record(member, {"state": "refused", "reason_code": code, "reason": reason})
-        able = list(there)
+        able = list(usable)
         refusal = None
         refused = next((item["refused"] for (_c, _v, s), item in self.planned.items() if s == subject and "refused" in item), None)
         if refused:
             refusal = ("member", refused)
         elif len(able) < 2:
-            said = "; ".join(f"{member}: {reason}" for member, (_code, reason) in problems.items())
-            refusal = ("member", f"{len(able)} of {len(members)} nodes can take part: {said}")
-        devices = self._devices({name: there[name].devices for name in able}, work["params"])
+            words = "; ".join(f"{member}: {reason}" for member, (_code, reason) in problems.items())
+            refusal = ("member", f"{len(able)} of {len(members)} nodes can take part: {words}")
+        devices = self._devices({name: usable[name].devices for name in able}, work["params"])
         if isinstance(devices, str):
             refusal = refusal or ("gpu_count", devices)
         if refusal:
@@ -92,7 +92,7 @@ class GroupsOnCluster(StageOnCluster):
             for name, (code, reason) in late.items():
                 Display().display(f"{self.host}: {subject} goes on without {name}: {reason}")
                 absent.append({"name": f"{self.host}/{name}", "address": "", "problem": reason})
-                if f"{self.host}/{name}" in self.left:
+                if f"{self.host}/{name}" in self.unanswered:
                     self._record(f"{self.host}/{name}", {"state": "refused", "reason_code": code, "reason": reason})
         self._tell(subject, members, answer, pods)
 
@@ -114,13 +114,16 @@ class GroupsOnCluster(StageOnCluster):
     def _devices(self, has: dict[str, int], options: Record) -> int | str:
         """How many devices each worker asks for: what the checks say, else all of a node; or why there is no such number."""
         words = [word for c in options["checks"] for word in c["variant"].split()]
-        asked = {word.partition("=")[2] for word in words if word.startswith("gpus=")}
+        gpu_counts = {word.partition("=")[2] for word in words if word.startswith("gpus=")}
         # The GPU that is closest to a rail may be any of the node.
-        if asked and all(word.isdigit() for word in asked) and not any(word.startswith("rail=") for word in words):
-            return max(map(int, asked))
+        if gpu_counts and all(word.isdigit() for word in gpu_counts) and not any(word.startswith("rail=") for word in words):
+            return max(map(int, gpu_counts))
         if len(set(has.values())) > 1:
-            shown = ", ".join(f"{name}: {count}" for name, count in sorted(has.items(), key=lambda one: one[1]))
-            return f"nodes of one group must have equally many GPUs, allocatable are {shown}: set {self.stage}_gpus, or make two groups"
+            counts_by_node = ", ".join(f"{name}: {count}" for name, count in sorted(has.items(), key=lambda entry: entry[1]))
+            return (
+                f"nodes of one group must have equally many GPUs, allocatable are {counts_by_node}: set {self.stage}_gpus, or make two "
+                "groups"
+            )
         return next(iter(has.values()), 0)
 
     def _launched(
@@ -167,19 +170,19 @@ class GroupsOnCluster(StageOnCluster):
     # Answers ---------------------------------------------------------------------------------------------------------
 
     def _tell(self, subject: str, members: list[str], answer: GroupResult, pods: PodSettings) -> None:
-        ran = {**answer.about, "kube_launcher": answer.about.get("launcher")}
-        for node, said in answer.workers.items():
-            for seen in said.get("observations") or []:
-                if isinstance(seen, dict):
-                    seen["subject"] = None  # a worker speaks for its own node only
-            if f"{self.host}/{node}" in self.left:
-                self._record(f"{self.host}/{node}", with_floating(with_image(said, ran, pods.allow)))
-        self._give_up_group(subject, members, with_image(answer.said, ran, pods.allow))
+        ran = {**answer.launch_facts, "kube_launcher": answer.launch_facts.get("launcher")}
+        for node, result in answer.workers.items():
+            for observation in result.get("observations") or []:
+                if isinstance(observation, dict):
+                    observation["subject"] = None  # a worker speaks for its own node only
+            if f"{self.host}/{node}" in self.unanswered:
+                self._record(f"{self.host}/{node}", with_floating(with_image(result, ran, pods.allow)))
+        self._give_up_group(subject, members, with_image(answer.result, ran, pods.allow))
 
-    def _give_up_group(self, subject: str, members: list[str], said: Record) -> None:
+    def _give_up_group(self, subject: str, members: list[str], result: Record) -> None:
         """The group's own answer; members that said nothing have the group's reason."""
-        self._record(subject, said)
-        reason = said.get("reason") or "the group ended without a word of this node"
-        for member in [member for member in members if member in self.left]:
-            code = said.get("reason_code") or "no_result"
-            self._record(member, {"state": "refused", "reason_code": code, "reason": reason, "ran": said.get("ran")})
+        self._record(subject, result)
+        reason = result.get("reason") or "the group ended without a word of this node"
+        for member in [member for member in members if member in self.unanswered]:
+            code = result.get("reason_code") or "no_result"
+            self._record(member, {"state": "refused", "reason_code": code, "reason": reason, "ran": result.get("ran")})

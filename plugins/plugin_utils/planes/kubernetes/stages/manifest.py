@@ -26,14 +26,14 @@ class ManifestOnCluster(StageOnCluster):
         image = {f"{of_variables.PREFIX}image": manifests.image(manifest)}
         pods = of_variables.pods({**self.settings, **image})
         client = self._begin([*access.PROBE, *access.LAUNCHERS[LAUNCHER[manifest["kind"]]]], pods)
-        asked = self._asked(client, pods)
-        if not asked:
+        node_requests = self._node_requests(client, pods)
+        if not node_requests:
             return
-        checks = {item.node: [(c["check"], c["variant"]) for c in item.request["checks"]] for item in asked}
+        checks = {item.node: [(c["check"], c["variant"]) for c in item.request["checks"]] for item in node_requests}
         timeout = float(self.settings[f"{self.stage}_timeout"])
         probe = ManifestProbe(client, pods, self.acting.id, self.stage, timeout, manifest, checks, self._raw)
         with cleanup_guard(probe, self.controller, f"{self.host}: run {self.acting.id}"):
-            for answers in probe.run(asked):
+            for answers in probe.run(node_requests):
                 self.record_all([self._result(answer, probe.settings) for answer in answers])
 
     def node_request(self, checks: t.Iterable[tuple[str, str]], pods: of_variables.PodSettings) -> dict[str, t.Any]:

@@ -48,10 +48,10 @@ class StageOnCluster(StageOnTarget):
         self.checks_of: dict[str, list[Check]] = {}
         for check in self.planned:
             self.checks_of.setdefault(check[2], []).append(check)
-        self.left = set(self.checks_of)
-        self.said: dict[str, int] = {}
+        self.unanswered = set(self.checks_of)
+        self.outcome_counts: dict[str, int] = {}
         # What the API knows each node by, {subject: identity}.
-        self.known: dict[str, dict[str, t.Any]] = {}
+        self.api_identities: dict[str, dict[str, t.Any]] = {}
         lost = self.acting.mailbox.lost(self.host)
         try:
             if lost:
@@ -65,27 +65,27 @@ class StageOnCluster(StageOnTarget):
             self._give_up({"state": "refused", "reason_code": error.reason_code, "reason": error.reason})
         except ValueError as error:
             self._give_up({"failed": True, "msg": f"wrong arguments: {error}"})
-        words = "; ".join(f"{reason} ({count})" for reason, count in sorted(self.said.items(), key=lambda item: -item[1])[:10])
+        words = "; ".join(f"{reason} ({count})" for reason, count in sorted(self.outcome_counts.items(), key=lambda item: -item[1])[:10])
         return {"changed": False, "msg": f"{len(self.checks_of)} nodes: {words}"}
 
     def pod_settings(self) -> of_variables.PodSettings:
         """What the pods of this stage look like."""
-        found = of_variables.with_own(of_variables.pods(self.settings), self.description.pods(self.settings))
+        pods = of_variables.with_own(of_variables.pods(self.settings), self.description.pods(self.settings))
         log = {telemetry.LOG: "json"} if self.settings.get("acceptance_log") == "json" else {}
-        return dataclasses.replace(found, env={**found.env, **log})
+        return dataclasses.replace(pods, env={**pods.env, **log})
 
     def _obstacle(self, client: Client, node: inventory.ClusterNode, pods: of_variables.PodSettings) -> tuple[str, str] | None:
         """Why no pod of this stage may go to a node, as (reason code, reason), or None."""
-        own = self.description.pods(self.settings)
-        need_devices = own.get("on_gpu_nodes", True) and self.settings.get("acceptance_gpu_count") != 0
-        found = inventory.obstacle(node, pods.tolerations, need_devices, pods.resource)
-        if found:
-            return found
-        for resource, count in sorted((own.get("limits") or {}).items()):
+        stage_pods = self.description.pods(self.settings)
+        need_devices = stage_pods.get("on_gpu_nodes", True) and self.settings.get("acceptance_gpu_count") != 0
+        obstacle = inventory.obstacle(node, pods.tolerations, need_devices, pods.resource)
+        if obstacle:
+            return obstacle
+        for resource, count in sorted((stage_pods.get("limits") or {}).items()):
             has = self._allocatable(client, resource).get(node.name, 0)
             if has < int(count):
-                asked = f"its pod asks for {count}" + ("" if has else ": does the device plugin for it run there?")
-                return own.get("lacks", "no_gpu"), f"node {node.name} has {has} allocatable {resource}, {asked}"
+                words = f"its pod asks for {count}" + ("" if has else ": does the device plugin for it run there?")
+                return stage_pods.get("lacks", "no_gpu"), f"node {node.name} has {has} allocatable {resource}, {words}"
         return None
 
     def _allocatable(self, client: Client, resource: str) -> dict[str, int]:
@@ -106,30 +106,30 @@ class StageOnCluster(StageOnTarget):
     def measure(self) -> None:
         pods = self.pod_settings()
         client = self._begin([*access.PROBE, *access.LAUNCHERS[pods.launcher]], pods)
-        asked = self._asked(client, pods)
-        if not asked:
+        node_requests = self._node_requests(client, pods)
+        if not node_requests:
             return
-        probe = self._probe(client, pods, asked)
+        probe = self._probe(client, pods, node_requests)
         if self.detach:
-            record, refused = probe.submit(asked, float(self.settings["acceptance_detach_keep"]))
+            record, refused = probe.submit(node_requests, float(self.settings["acceptance_detach_keep"]))
             self.acting.save_detached(self.stage, self.host, record)
             self.record_all([self._result(answer, pods) for answer in refused])
-            self.said["submitted"] = len(record["nodes"])
+            self.outcome_counts["submitted"] = len(record["nodes"])
             return
-        self._follow(probe, client, pods, asked)
+        self._follow(probe, client, pods, node_requests)
 
-    def _follow(self, probe: NodeProbe, client: Client, pods: of_variables.PodSettings, asked: list[NodeRequest]) -> None:
+    def _follow(self, probe: NodeProbe, client: Client, pods: of_variables.PodSettings, node_requests: list[NodeRequest]) -> None:
         """The probe to its end: what a node says is recorded when it says it."""
         with cleanup_guard(probe, self.controller, f"{self.host}: run {self.acting.id}", self.acting.removing):
-            for answers in probe.run(asked):
+            for answers in probe.run(node_requests):
                 self.record_all([self._result(answer, pods) for answer in answers])
-        for pod, node in sorted(probe.kept.items()):
+        for pod, node in sorted(probe.kept_pods.items()):
             Display().display(
                 f"{self.host}: kept for {pods.keep_seconds:.0f} s on {node}: kubectl exec -n {client.namespace} -it {pod} -- sh"
             )
 
-    def _probe(self, client: Client, pods: of_variables.PodSettings, asked: list[NodeRequest]) -> NodeProbe:
-        timeout = float(asked[0].request["params"]["timeout"])
+    def _probe(self, client: Client, pods: of_variables.PodSettings, node_requests: list[NodeRequest]) -> NodeProbe:
+        timeout = float(node_requests[0].request["params"]["timeout"])
         return NodeProbe(client, pods, self.acting.id, self.stage, timeout, payload.archive(), self._raw)
 
     def _collect(self, client: Client, pods: of_variables.PodSettings) -> None:
@@ -137,41 +137,43 @@ class StageOnCluster(StageOnTarget):
         record = self.acting.load_detached(self.stage, self.host)
         if record is None:
             return
-        names = {subject.partition("/")[2] for subject in self.left} & set(record["nodes"])
+        names = {subject.partition("/")[2] for subject in self.unanswered} & set(record["nodes"])
         request = self.node_request((), pods)
-        asked = [NodeRequest(name, request) for name in sorted(names)]
-        if asked:
+        node_requests = [NodeRequest(name, request) for name in sorted(names)]
+        if node_requests:
             for _node in self._nodes(client, names, pods.resource):
                 pass  # is known now
-            probe = self._probe(client, pods, asked)
-            for answers in probe.collect(record, asked):
+            probe = self._probe(client, pods, node_requests)
+            for answers in probe.collect(record, node_requests):
                 self.record_all([self._result(answer, pods) for answer in answers])
             probe.clean()
         self.acting.drop_detached(self.stage, self.host)
 
-    def _asked(self, client: Client, pods: of_variables.PodSettings) -> list[NodeRequest]:
+    def _node_requests(self, client: Client, pods: of_variables.PodSettings) -> list[NodeRequest]:
         """What is asked of which node; nodes that no pod may go to are answered for right away."""
-        names = {subject: subject.partition("/")[2] for subject in sorted(self.left)}
+        names = {subject: subject.partition("/")[2] for subject in sorted(self.unanswered)}
         able, refused = self._usable(client, names.values(), pods)
         self.record_all([(subject, _refused(*refused[name])) for subject, name in names.items() if name in refused])
         devices = asks_for_devices(self.description, self.settings)
-        some = self.description.pods(self.settings).get("devices")
+        limit = self.description.pods(self.settings).get("devices")
         requests: dict[tuple[tuple[str, str], ...], dict[str, t.Any]] = {}
-        asked = []
+        node_requests = []
         for subject, name in names.items():
             if name in able:
                 checks = tuple((check, variant) for check, variant, _subject in self.checks_of[subject])
                 if checks not in requests:
                     requests[checks] = self.node_request(checks, pods)
-                asked.append(NodeRequest(name, requests[checks], min(able[name].devices, some or able[name].devices) if devices else 0))
-        return asked
+                node_requests.append(
+                    NodeRequest(name, requests[checks], min(able[name].devices, limit or able[name].devices) if devices else 0)
+                )
+        return node_requests
 
     def _usable(
         self, client: Client, names: t.Collection[str], pods: of_variables.PodSettings
     ) -> tuple[dict[str, inventory.ClusterNode], dict[str, inventory.Why]]:
         """Which of these nodes of the plan this stage's pods may go to, and of the others why not."""
-        there = self._nodes(client, set(names), pods.resource)
-        return inventory.usable(names, there, lambda node: self._obstacle(client, node, pods), self._absent)
+        present = self._nodes(client, set(names), pods.resource)
+        return inventory.usable(names, present, lambda node: self._obstacle(client, node, pods), self._absent)
 
     def node_request(self, checks: t.Iterable[tuple[str, str]], pods: of_variables.PodSettings) -> dict[str, t.Any]:
         """What a node's pod is asked."""
@@ -182,28 +184,28 @@ class StageOnCluster(StageOnTarget):
 
     def _nodes(self, client: Client, names: set[str], resource: str) -> t.Iterator[inventory.ClusterNode]:
         """Those nodes of the plan that the cluster has; by their names where the plan says them."""
-        wanted = inventory.wanted(self.host, self.settings)
-        found = list(inventory.meant(client, wanted, resource))
-        self._returned = len(found)
-        yield from self._knowing((node for node in found if node.name in names), resource)
+        selection = inventory.selection_of(self.host, self.settings)
+        nodes = list(inventory.selected_nodes(client, selection, resource))
+        self._returned = len(nodes)
+        yield from self._knowing((node for node in nodes if node.name in names), resource)
 
     def _knowing(self, nodes: t.Iterable[inventory.ClusterNode], resource: str) -> t.Iterator[inventory.ClusterNode]:
         """Nodes, each remembered by what the API knows it by."""
         for node in nodes:
-            self.known[f"{self.host}/{node.name}"] = node.identity(resource)
+            self.api_identities[f"{self.host}/{node.name}"] = node.identity(resource)
             yield node
 
     def _absent(self, name: str) -> tuple[str, str]:
-        wanted = inventory.wanted(self.host, self.settings)
+        selection = inventory.selection_of(self.host, self.settings)
         if not name and self._returned:
-            words = f"the cluster could not say which nodes it has when the run was planned; selector {wanted.selector} returns"
+            words = f"the cluster could not say which nodes it has when the run was planned; selector {selection.selector} returns"
             return "node_absent", f"{words} {self._returned} now: begin a new run"
         if not name:
-            return "node_absent", f"selector {wanted.selector} matches no node, and acceptance_nodes expects none by name"
-        if name.startswith(inventory.UNNAMED) and wanted.number:
-            return "node_absent", f"{wanted.number} nodes are expected and selector {wanted.selector} returns fewer"
-        found = "the cluster has no node of this name" if wanted.names else f"selector {wanted.selector} does not return this node"
-        return "node_absent", found
+            return "node_absent", f"selector {selection.selector} matches no node, and acceptance_nodes expects none by name"
+        if name.startswith(inventory.UNNAMED) and selection.number:
+            return "node_absent", f"{selection.number} nodes are expected and selector {selection.selector} returns fewer"
+        words = "the cluster has no node of this name" if selection.names else f"selector {selection.selector} does not return this node"
+        return "node_absent", words
 
     # Answers -----------------------------------------------------------------------------------------------------
 
@@ -212,49 +214,53 @@ class StageOnCluster(StageOnTarget):
         its own node only, whatever it says, unless the stage asked it for more."""
         return None
 
-    def note(self, node: str, said: dict[str, t.Any], items: list[dict[str, t.Any]]) -> None:
+    def note(self, node: str, result: dict[str, t.Any], items: list[dict[str, t.Any]]) -> None:
         """Take note of a node's result before it is recorded. `items` are the observations of the probe itself, which may be changed."""
 
     def _result(self, answer: NodeResult, pods: of_variables.PodSettings) -> tuple[str, dict[str, t.Any]]:
         """Return the subject id of the node that an answer is from, and the answer with what ran it."""
         node = f"{self.host}/{answer.node}"
-        seen = answer.said.get("observations")
-        items = [item for item in seen if isinstance(item, dict)] if isinstance(seen, list) else []
+        observations = answer.result.get("observations")
+        items = [item for item in observations if isinstance(item, dict)] if isinstance(observations, list) else []
         for item in items:
             subject = self.subject_of(node, item)
             item.pop("subject", None)
             if subject is not None:
                 item["subject"] = subject
-        said = with_floating(with_image(answer.said, answer.pod, pods.allow))
-        self.note(node, said, items)
-        return node, said
+        result = with_floating(with_image(answer.result, answer.pod, pods.allow))
+        self.note(node, result, items)
+        return node, result
 
-    def _record(self, subject: str, said: dict[str, t.Any]) -> None:
-        self.record_all([(subject, said)])
+    def _record(self, subject: str, result: dict[str, t.Any]) -> None:
+        self.record_all([(subject, result)])
 
     def record_all(self, answers: list[tuple[str, dict[str, t.Any]]]) -> None:
         """Answers into the journal, those that came together in one write; every check planned for a subject gets a measurement."""
         measurements: list[dict[str, t.Any]] = []
-        for subject, said in answers:
-            seen = said.get("observations")
-            known = self.known.get(subject, {})
-            own = [self.completer.complete(with_identity(item, known), subject) for item in seen] if isinstance(seen, list) else []
-            have = {(m["check"], m["variant"], m["subject"]["id"]) for m in own}
+        for subject, result in answers:
+            observations = result.get("observations")
+            api_identity = self.api_identities.get(subject, {})
+            own_measurements = (
+                [self.completer.complete(with_identity(item, api_identity), subject) for item in observations]
+                if isinstance(observations, list)
+                else []
+            )
+            have = {(m["check"], m["variant"], m["subject"]["id"]) for m in own_measurements}
             missing = [check for check in self.checks_of.get(subject, []) if check not in have]
             if missing:
-                code, reason, outcome = why_nothing(said, subject)
-                context = said.get("ran") or {}
-                own += [self.completer.failure(check, code, reason, outcome, context=dict(context)) for check in missing]
-            measurements += own
-            words = next((m["reason"] for m in own if m["reason"]), "measured")
-            self.said[words] = self.said.get(words, 0) + 1
-            self.left.discard(subject)
+                code, reason, outcome = why_nothing(result, subject)
+                context = result.get("ran") or {}
+                own_measurements += [self.completer.failure(check, code, reason, outcome, context=dict(context)) for check in missing]
+            measurements += own_measurements
+            words = next((m["reason"] for m in own_measurements if m["reason"]), "measured")
+            self.outcome_counts[words] = self.outcome_counts.get(words, 0) + 1
+            self.unanswered.discard(subject)
         if measurements:
             self.keep(measurements)
             self.progress.add(measurements)
 
-    def _give_up(self, said: dict[str, t.Any]) -> None:
-        self.record_all([(subject, said) for subject in sorted(self.left)])
+    def _give_up(self, result: dict[str, t.Any]) -> None:
+        self.record_all([(subject, result) for subject in sorted(self.unanswered)])
 
     def keep_facts(self, measurements: list[dict[str, t.Any]]) -> None:
         """Without waiting for the disk for each of thousands of files: the journal holds the same and does."""
@@ -280,35 +286,35 @@ def _refused(code: str, reason: str) -> dict[str, t.Any]:
     return {"state": "refused", "reason_code": code, "reason": reason}
 
 
-def with_image(said: dict[str, t.Any], ran: t.Mapping[str, t.Any], allow: t.Sequence[str]) -> dict[str, t.Any]:
+def with_image(result: dict[str, t.Any], ran: t.Mapping[str, t.Any], allow: t.Sequence[str]) -> dict[str, t.Any]:
     """What a pod said, with what ran it in the context of each of its observations: `ran` has the image, the digest that the kubelet
     reports and how long the pod waited for its start, `allow` what the pod might do. Where nothing was said of a check, it is found under
     the key "ran"."""
-    about = {name: ran[name] for name in ("image", "image_id", "kube_launcher", "pod_waited_s") if ran.get(name)}
+    facts = {name: ran[name] for name in ("image", "image_id", "kube_launcher", "pod_waited_s") if ran.get(name)}
     if allow:
-        about["allowed"] = list(allow)
-    seen = said.get("observations")
-    for item in seen if isinstance(seen, list) else []:
+        facts["allowed"] = list(allow)
+    observations = result.get("observations")
+    for item in observations if isinstance(observations, list) else []:
         if isinstance(item, dict) and isinstance(item.get("context", {}), dict):
-            item["context"] = {**(item.get("context") or {}), **about}
-    return {**said, "ran": about}
+            item["context"] = {**(item.get("context") or {}), **facts}
+    return {**result, "ran": facts}
 
 
-def with_identity(item: t.Any, known: dict[str, t.Any]) -> t.Any:
+def with_identity(item: t.Any, api_identity: dict[str, t.Any]) -> t.Any:
     """An observation, with what the API knows its node by beside what the node knows itself by."""
-    if not known or not isinstance(item, dict) or not isinstance(item.get("context", {}), dict):
+    if not api_identity or not isinstance(item, dict) or not isinstance(item.get("context", {}), dict):
         return item
     context = item.get("context") or {}
-    own = context.get("identity")
-    return {**item, "context": {**context, "identity": {**(own if isinstance(own, dict) else {}), **known}}}
+    own_identity = context.get("identity")
+    return {**item, "context": {**context, "identity": {**(own_identity if isinstance(own_identity, dict) else {}), **api_identity}}}
 
 
-def with_floating(said: dict[str, t.Any]) -> dict[str, t.Any]:
+def with_floating(result: dict[str, t.Any]) -> dict[str, t.Any]:
     """What a node's pod said, as with_image() has it, with an observation of its own where the image may be another one tomorrow: it
     takes nothing from what was measured, and is a WARN of the node."""
-    seen, ran = said.get("observations"), said["ran"]
-    if not seen or not isinstance(seen, list) or not of_variables.untagged(str(ran.get("image") or "")):
-        return said
+    observations, ran = result.get("observations"), result["ran"]
+    if not observations or not isinstance(observations, list) or not of_variables.untagged(str(ran.get("image") or "")):
+        return result
     words = f"image {ran['image']} has no tag or the tag latest: tomorrow it may be another one; what ran is {ran.get('image_id')}"
-    found = observation.measured("image", context={**ran, "condition": True, "findings": [{"code": "floating_image", "text": words}]})
-    return {**said, "observations": [*seen, found]}
+    floating = observation.measured("image", context={**ran, "condition": True, "findings": [{"code": "floating_image", "text": words}]})
+    return {**result, "observations": [*observations, floating]}

@@ -40,20 +40,20 @@ class RoundsOnCluster(StageOnCluster):
         self.asks: dict[str, set[tuple[str, str, str]]] = {}
         args = self.args()
         self.governor = str(args.get("governor") or "")
-        self.guarded = bool(self.governor) and guardians.wanted(self.description.guardian_switch, self.settings, pods.allow)
+        self.guarded = bool(self.governor) and guardians.requested(self.description.guardian_switch, self.settings, pods.allow)
         if self.work.answer is not None:
-            self.record_all([(subject, dict(self.work.answer)) for subject in sorted(self.left)])
+            self.record_all([(subject, dict(self.work.answer)) for subject in sorted(self.unanswered)])
             return
         client = self._begin([*access.PROBE, *access.RENDEZVOUS, *access.LAUNCHERS[pods.launcher]], pods)
         self.timetables = self.work.per_node
         self.kinds: list[Record] = args.get("kinds") or []
-        asked = self._walkers(client, pods, self._request_of_all(args, pods))
-        if asked:
-            timeout = float(asked[0].request["params"]["timeout"])
-            parts = {item.node: {"rounds": self.timetables[f"{self.host}/{item.node}"]["rounds"]} for item in asked}
+        node_requests = self._walkers(client, pods, self._request_of_all(args, pods))
+        if node_requests:
+            timeout = float(node_requests[0].request["params"]["timeout"])
+            parts = {item.node: {"rounds": self.timetables[f"{self.host}/{item.node}"]["rounds"]} for item in node_requests}
             guarding = self._guardians(client) if self.guarded else None
             probe = rendezvous.Rendezvous(parts, guarding, client, pods, self.acting.id, self.stage, timeout, payload.archive(), self._raw)
-            self._follow(probe, client, pods, asked)
+            self._follow(probe, client, pods, node_requests)
         self._pairs_without_an_answer()
 
     def _guardians(self, client: Client) -> guardians.Guardians:
@@ -66,35 +66,35 @@ class RoundsOnCluster(StageOnCluster):
         nodes = sorted(i["subject"]["id"] for i in self.planned.values() if i["subject"]["kind"] == "node")
         names = {subject: subject.partition("/")[2] for subject in nodes}
         _able, refused = self._usable(client, names.values(), pods)
-        asked, known = [], []
+        node_requests, answered = [], []
         absent: dict[str, list[Record]] = {}
         for subject, name in names.items():
-            own = self.timetables.get(subject) or {"rounds": [], "absent": []}
-            for pair in own["absent"]:
+            timetable = self.timetables.get(subject) or {"rounds": [], "absent": []}
+            for pair in timetable["absent"]:
                 absent.setdefault(pair["subject"]["id"], []).append(_missing(pair))
             if name in refused:
                 code, reason = refused[name]
-                known.append((subject, {"state": "refused", "reason_code": code, "reason": reason}))
-                self.refused[subject] = known[-1][1]
-            elif own["rounds"]:
-                asked.append(NodeRequest(name, request))
+                answered.append((subject, {"state": "refused", "reason_code": code, "reason": reason}))
+                self.refused[subject] = answered[-1][1]
+            elif timetable["rounds"]:
+                node_requests.append(NodeRequest(name, request))
             else:
-                known.append((subject, nothing_asked()))
-        self.record_all([*known, *((pair, {"state": "done", "observations": seen}) for pair, seen in absent.items())])
-        return asked
+                answered.append((subject, nothing_asked()))
+        self.record_all([*answered, *((pair, {"state": "done", "observations": observations}) for pair, observations in absent.items())])
+        return node_requests
 
     def _request_of_all(self, args: Record, pods: PodSettings) -> Record:
         """What every pod is asked: to do as it is told when all are there."""
         # It waits for the slowest of the others, and the cluster is given a moment to tell it.
         within = pods.start_timeout + 60.0
         own_ports = {} if pods.host_network else self.description.own_ports(self.settings)
-        mine = {
+        options = {
             **args, "rounds": [], "absent": [], "checks": [{"check": TIMETABLE, "variant": ""}],
             "exec": {"kind": "host"}, "root": "/", "state_dir": f"{objects.WORK}/state", "governor": "",
             "meeting": {"path": f"{rendezvous.FOLDER}/{rendezvous.FILE}", "within": within}, "own_ports": own_ports,
             "timeout": float(args["timeout"]) + within,
         }  # fmt: skip
-        return self.request(mine)
+        return self.request(options)
 
     # Answers ---------------------------------------------------------------------------------------------------------
 
@@ -108,10 +108,10 @@ class RoundsOnCluster(StageOnCluster):
             return {"kind": "pair", "id": pair["id"], "members": []}
         return None
 
-    def note(self, node: str, said: Record, items: list[Record]) -> None:
+    def note(self, node: str, result: Record, items: list[Record]) -> None:
         """Remember why a node has no result, for its pairs. Without guardians nobody has switched a governor."""
-        if said.get("state") == "refused":
-            self.refused[node] = said
+        if result.get("state") == "refused":
+            self.refused[node] = result
         for item in items:
             context = item.get("context")
             if isinstance(context, dict) and self.governor and not self.guarded:
@@ -122,28 +122,28 @@ class RoundsOnCluster(StageOnCluster):
 
     def record_all(self, answers: list[tuple[str, Record]]) -> None:
         super().record_all(answers)
-        for _sender, said in answers:
-            for item in said.get("observations") or []:
-                about = item.get("subject") if isinstance(item, dict) else None
-                if isinstance(about, dict):
-                    self._have(str(about.get("id")), (item.get("check"), item.get("variant", "")))
+        for _sender, result in answers:
+            for item in result.get("observations") or []:
+                subject = item.get("subject") if isinstance(item, dict) else None
+                if isinstance(subject, dict):
+                    self._have(str(subject.get("id")), (item.get("check"), item.get("variant", "")))
 
     def _have(self, pair: str, check: tuple[t.Any, t.Any]) -> None:
         """A check of a pair that was answered."""
-        if pair in self.left:
-            self.checks_of[pair] = [one for one in self.checks_of[pair] if one[:2] != check]
+        if pair in self.unanswered:
+            self.checks_of[pair] = [planned for planned in self.checks_of[pair] if planned[:2] != check]
             if not self.checks_of[pair]:
-                self.left.discard(pair)
+                self.unanswered.discard(pair)
 
     def _pairs_without_an_answer(self) -> None:
         """Pairs of which nobody spoke: as good as the reason of whichever end has one."""
-        for pair in sorted(self.left):
+        for pair in sorted(self.unanswered):
             ends = [end for end in pair.split("|") if end in self.refused]
-            said: Record = {"state": "done", "observations": []}
+            result: Record = {"state": "done", "observations": []}
             if ends:
                 reasons = "; ".join(f"{end}: {self.refused[end]['reason']}" for end in ends)
-                said = {"state": "refused", "reason_code": self.refused[ends[0]]["reason_code"], "reason": reasons}
-            self._record(pair, said)
+                result = {"state": "refused", "reason_code": self.refused[ends[0]]["reason_code"], "reason": reasons}
+            self._record(pair, result)
 
 
 def _missing(pair: Record) -> Record:

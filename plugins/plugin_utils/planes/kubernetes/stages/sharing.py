@@ -42,27 +42,27 @@ class SharingOnCluster(StageOnCluster):
     """Every case that the plan names, on the cluster itself."""
 
     def measure(self) -> None:
-        asked = settled.settings_of(self.settings)
-        wanted = {item["check"]: item for item in self.planned.values()}
-        todo = [case for case in asked.cases if case.check in wanted]
+        settings = settled.settings_of(self.settings)
+        items = {item["check"]: item for item in self.planned.values()}
+        todo = [case for case in settings.cases if case.check in items]
         client = connect(of_variables.connection(self.host, self.settings))
-        access.require(client, [*RIGHTS, *(JOBS if asked.destructive else ())], access.NODES)
+        access.require(client, [*RIGHTS, *(JOBS if settings.destructive else ())], access.NODES)
         for line in cleanup.janitor(client, self.acting.id, self.stage):
             Display().display(line)
-        pods = of_variables.pods({**self.settings, f"{of_variables.PREFIX}image": asked.image})
-        options = Options(asked.image, pods, asked.deadline_s, asked.guardian)
-        cluster = SharingCluster(client, asked.system, self.acting.id, self.stage, options)
-        self.installed = self._preflight(client, cluster, asked)
-        self.baseline = baseline.load(asked.baseline, self.acting.dir.parent, self.acting.id)
+        pods = of_variables.pods({**self.settings, f"{of_variables.PREFIX}image": settings.image})
+        options = Options(settings.image, pods, settings.deadline_s, settings.guardian)
+        cluster = SharingCluster(client, settings.system, self.acting.id, self.stage, options)
+        self.installed = self._preflight(client, cluster, settings)
+        self.baseline = baseline.load(settings.baseline, self.acting.dir.parent, self.acting.id)
         with cleanup_guard(cluster, self.controller, f"{self.host}: run {self.acting.id}"):
             cluster.open()
             for case in todo:
-                self._one(case, wanted[case.check], asked, cluster)
+                self._one(case, items[case.check], settings, cluster)
 
-    def _preflight(self, client: Client, cluster: SharingCluster, asked: settled.Settled) -> base.Record:
+    def _preflight(self, client: Client, cluster: SharingCluster, settings: settled.Settled) -> base.Record:
         """What is installed, as a table for people and for the report. KubeError where it refuses the run: nothing was made yet."""
-        facts = installed.facts(client, cluster, asked, inventory.wanted(self.host, self.settings))
-        table = preflight.rows(asked.system, facts)
+        facts = installed.facts(client, cluster, settings, inventory.selection_of(self.host, self.settings))
+        table = preflight.rows(settings.system, facts)
         lines = preflight.text(table)
         for line in lines:
             Display().display(f"{self.host}: {line}")
@@ -71,33 +71,35 @@ class SharingOnCluster(StageOnCluster):
             raise KubeError("preflight", f"{self.host}: {refused}")
         return {"preflight": [row.cells for row in table], "gpus": facts.products}
 
-    def _one(self, case: Case, item: TodoItem, asked: settled.Settled, cluster: SharingCluster) -> None:
+    def _one(self, case: Case, item: TodoItem, settings: settled.Settled, cluster: SharingCluster) -> None:
         """One case into the journal. What the cluster does not let us do costs this case alone, unless it cannot be reached at all."""
         began, started_at = time.monotonic(), observation.utc()
         folder = self.acting.dir / "raw" / "gpu_sharing" / file_name(self.host) / case.suite / f"{case.id}-{item['attempt']}"
-        found = conclusion.beforehand(case, asked.system, asked.cluster, asked.destructive, asked.nodes)
+        outcome = conclusion.beforehand(case, settings.system, settings.cluster, settings.destructive, settings.nodes)
         context = {
-            "cluster": asked.cluster, "scale": asked.parameters.scale, "system": asked.system.name, "image": asked.image,
+            "cluster": settings.cluster, "scale": settings.parameters.scale, "system": settings.system.name, "image": settings.image,
             "artifacts": str(folder.relative_to(self.acting.dir)), **self.installed,
         }  # fmt: skip
         Display().display(f"{self.host}: {case.id}: {case.title}")
-        if found is None:
+        if outcome is None:
             try:
-                run = engine.CaseRun(case, asked.system, asked.parameters, cluster, keeper(folder), asked.nodes, asked.prometheus)
-                found = conclusion.conclude(case, run.run(), self._against(case, context, item["variant"], asked))
+                run = engine.CaseRun(
+                    case, settings.system, settings.parameters, cluster, keeper(folder), settings.nodes, settings.prometheus
+                )
+                outcome = conclusion.conclude(case, run.run(), self._against(case, context, item["variant"], settings))
             except KubeError:
                 raise
             except ReasonedError as error:
                 if error.reason_code in ("cluster_unreachable", "credentials"):
                     raise KubeError(error.reason_code, error.reason) from None
-                found = conclusion.Conclusion(conclusion.UNKNOWN, error.reason, error.reason_code)
-        seen = conclusion.observed(found, case, item["subject"], context, started_at, time.monotonic() - began, item["variant"])
-        Display().display(f"{self.host}: {case.id}: {found.status}: {found.cause[:300]}")
-        self.keep([self.completer.complete(seen)])
+                outcome = conclusion.Conclusion(conclusion.UNKNOWN, error.reason, error.reason_code)
+        record = conclusion.observed(outcome, case, item["subject"], context, started_at, time.monotonic() - began, item["variant"])
+        Display().display(f"{self.host}: {case.id}: {outcome.status}: {outcome.cause[:300]}")
+        self.keep([self.completer.complete(record)])
 
-    def _against(self, case: Case, context: base.Record, variant: str, asked: settled.Settled) -> conclusion.Against:
+    def _against(self, case: Case, context: base.Record, variant: str, settings: settled.Settled) -> conclusion.Against:
         """What holds the metrics of a case to the baseline."""
-        entry, numbers = self.baseline.get(f"{self.host} {case.id}"), asked.parameters
+        entry, numbers = self.baseline.get(f"{self.host} {case.id}"), settings.parameters
         return lambda measured, simulated: baseline.expressions(
             case, measured, entry, baseline.comparison_key(context, variant, simulated), numbers.scale, numbers.numbers
         )
@@ -106,12 +108,12 @@ class SharingOnCluster(StageOnCluster):
 def foreseen(host: str, settings: dict[str, t.Any]) -> list[str]:
     """What the preflight of a run would say, in lines; nothing is made."""
     try:
-        asked = settled.settings_of(settings)
+        sharing = settled.settings_of(settings)
         client = connect(of_variables.connection(host, settings))
-        pods = of_variables.pods({**settings, f"{of_variables.PREFIX}image": asked.image})
-        options = Options(asked.image, pods, asked.deadline_s, asked.guardian)
-        cluster = SharingCluster(client, asked.system, "", "gpu_sharing", options)
-        table = preflight.rows(asked.system, installed.facts(client, cluster, asked, inventory.wanted(host, settings)))
+        pods = of_variables.pods({**settings, f"{of_variables.PREFIX}image": sharing.image})
+        options = Options(sharing.image, pods, sharing.deadline_s, sharing.guardian)
+        cluster = SharingCluster(client, sharing.system, "", "gpu_sharing", options)
+        table = preflight.rows(sharing.system, installed.facts(client, cluster, sharing, inventory.selection_of(host, settings)))
     except KubeError as error:
         return [f"{host}: {error.reason}"]
     refused = preflight.refusal(table)

@@ -50,6 +50,6 @@ def test_numbers_that_cannot_be_are_refused_before_anything_is_asked(wrong: dict
 def test_more_gpus_than_a_node_has_are_not_waited_for() -> None:
     pods = settings.pods({"acceptance_kube_image": "a:1"})
     lab = t.cast(client.Client, Lab())
-    assert group_module._placed(lab, pods, options(gpus_per_node=8)) == (["n1", "n2"], 2, 8)
+    assert group_module._placement(lab, pods, options(gpus_per_node=8)) == (["n1", "n2"], 2, 8)
     with pytest.raises(client.KubeError, match=r"node n1 has 8 nvidia\.com/gpu, gpus_per_node asks for 9"):
-        group_module._placed(lab, pods, options(gpus_per_node=9))
+        group_module._placement(lab, pods, options(gpus_per_node=9))

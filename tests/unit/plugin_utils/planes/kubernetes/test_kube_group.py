@@ -48,5 +48,5 @@ def test_an_image_of_the_operators_own_blames_no_node_and_lets_the_next_launcher
         monkeypatch.setattr(launched, "_submit", lambda _made: None)
         monkeypatch.setattr(launched, "_follow", follow)
         answer = launched.run()
-        assert answer.said["reason_code"] == code and "alpine:3.10" in answer.said["reason"], answer
+        assert answer.result["reason_code"] == code and "alpine:3.10" in answer.result["reason"], answer
         assert bool(answer.absent) == absent

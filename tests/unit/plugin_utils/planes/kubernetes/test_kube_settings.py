@@ -51,7 +51,7 @@ COMMON = collection.ROOT / "roles" / "common" / "meta" / "argument_specs.yml"
 
 def test_every_variable_of_the_role_is_known_and_no_other() -> None:
     options = yaml.safe_load(COMMON.read_text())["argument_specs"]["main"]["options"]
-    assert settings.known() == sorted(name[len(settings.PREFIX) :] for name in options if name.startswith(settings.PREFIX))
+    assert settings.variable_names() == sorted(name[len(settings.PREFIX) :] for name in options if name.startswith(settings.PREFIX))
 
 
 @pytest.mark.parametrize(
@@ -288,10 +288,10 @@ def test_nodes_where_no_pod_may_go() -> None:
 )
 def test_a_wrong_acceptance_nodes_is_named(given: t.Any) -> None:
     if given == []:
-        assert inventory.wanted("lab", {"acceptance_nodes": given}).selector == "nvidia.com/gpu.present=true"
+        assert inventory.selection_of("lab", {"acceptance_nodes": given}).selector == "nvidia.com/gpu.present=true"
         return
     with pytest.raises(RunError, match="lab: acceptance_nodes"):
-        inventory.wanted("lab", {"acceptance_nodes": given})
+        inventory.selection_of("lab", {"acceptance_nodes": given})
 
 
 @pytest.mark.parametrize("entry", [{"names": "n1"}, {"names": [1]}, {"selector": 5}, {"selector": ""}, {"selector": ["a=b"]}])

@@ -18,7 +18,7 @@ class Made:
 
     def __init__(self, kind: str, code: str) -> None:
         self.kind, self.code = kind, code
-        self.left = [f"pods/{kind}"]
+        self.remaining = [f"pods/{kind}"]
         self.cleaned = 0
 
     def run(self) -> group.GroupResult:
@@ -47,6 +47,6 @@ def test_the_first_on_which_somebody_acts(codes: dict[str, str], taken: str, tol
 
     why: list[str] = []
     answer, left = group.launched(list(codes), make, os.getppid(), "lab", why.append)
-    assert answer.about["launcher"] == taken and left == [f"pods/{taken}"]
+    assert answer.launch_facts["launcher"] == taken and left == [f"pods/{taken}"]
     assert [line[: len(words)] for line, words in zip(why, told, strict=True)] == told
     assert all(one.cleaned == 1 for one in made), "each is removed before the next is made"

@@ -99,11 +99,11 @@ def guarding(api: Api, start_timeout: float = 0.5, **variables: t.Any) -> guardi
 
 def test_guardians_only_where_privileged_is_allowed() -> None:
     with pytest.raises(KubeError, match="rdma_kube_guardian: a guardian pod is privileged; acceptance_kube_allow does not name"):
-        guardians.wanted(SWITCH, GUARDED, [])
+        guardians.requested(SWITCH, GUARDED, [])
     with pytest.raises(KubeError, match="acceptance_state_dir: found '~/state', expected a whole path"):
-        guardians.wanted(SWITCH, {**GUARDED, "acceptance_state_dir": "~/state"}, ["privileged"])
-    assert guardians.wanted(SWITCH, GUARDED, ["privileged"])
-    assert not guardians.wanted(SWITCH, {}, [])
+        guardians.requested(SWITCH, {**GUARDED, "acceptance_state_dir": "~/state"}, ["privileged"])
+    assert guardians.requested(SWITCH, GUARDED, ["privileged"])
+    assert not guardians.requested(SWITCH, {}, [])
 
 
 def test_a_guardian_has_the_cpus_the_ledger_and_little_else() -> None:
@@ -134,7 +134,7 @@ def test_a_guardian_has_the_cpus_the_ledger_and_little_else() -> None:
 def test_guardians_that_are_refused_or_do_not_come_cost_the_switch() -> None:
     refused = guarding(Api(KubeError("admission", "violates PodSecurity", 403)))
     refused.start(["kube-01", "kube-02"], 600)
-    assert refused.settled() and refused.told("kube-02")["reason_code"] == "admission"
+    assert refused.settled() and refused.facts_of("kube-02")["reason_code"] == "admission"
     late = guarding(Api(), start_timeout=3.0)
     late.start(["kube-01"], 600)
     assert not late.settled()
@@ -143,7 +143,7 @@ def test_guardians_that_are_refused_or_do_not_come_cost_the_switch() -> None:
     while not late.settled():
         assert time.monotonic() < end
         time.sleep(0.1)
-    told = late.told("kube-01")
+    told = late.facts_of("kube-01")
     assert (told["governor"], told["reason_code"]) == ("performance", "timeout") and "not started within" in told["reason"]
     refused.stop()
     late.stop()
@@ -156,5 +156,5 @@ def test_a_guardian_that_runs_is_known_by_address_and_key() -> None:
     found._seen({"metadata": {"uid": "u"}, "spec": {"nodeName": "kube-01"}, "status": status})
     assert found.settled()
     key = frame.nonce_of(found.launch.secret, "u")
-    assert found.told("kube-01") == {"governor": "performance", "address": "10.0.0.9", "port": 18514, "key": key}
+    assert found.facts_of("kube-01") == {"governor": "performance", "address": "10.0.0.9", "port": 18514, "key": key}
     found.stop()
