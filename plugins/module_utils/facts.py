@@ -11,7 +11,6 @@ This module util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import ctypes
 import fnmatch
 import glob
 import json
@@ -25,6 +24,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, hypervisor, installed
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base, registry
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import clock, settings
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 
 Facts = t.Dict[str, t.Any]
@@ -61,7 +61,6 @@ RDMA_MODULES = (
     "bnxt_re",
     "efa",
 )
-TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
 
 
 def collect(params: dict[str, t.Any], node: Node, seen: dict[str, t.Any], links: base.Links | None) -> Facts:
@@ -84,6 +83,7 @@ def collect(params: dict[str, t.Any], node: Node, seen: dict[str, t.Any], links:
         "kernel": lambda: _kernel(node, params["sysctls"]),
         "limits": lambda: _limits(node, params["disks"]),
         "clock": lambda: _clock(node),
+        "machine": lambda: settings.facts(node),
     }
     facts: Facts = {}
     for name, part in parts.items():
@@ -366,18 +366,8 @@ def _limits(node: Node, disks: list[str]) -> Facts:
 
 def _clock(node: Node) -> Facts:
     """Offset in seconds by whoever keeps the time, and whether the kernel holds its clock for synchronised."""
-    # struct timex is 208 bytes; all zero asks and changes nothing.
-    state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512))
-    facts: Facts = {"clock_synchronised": None if state < 0 else "no" if state == TIME_ERROR else "yes"}
-    for source, argv, pattern in (
-        ("chrony", ("chronyc", "-c", "tracking"), r"^(?:[^,]*,){4}(-?[\d.]+)()"),
-        ("ntp", ("ntpq", "-c", "rv 0 offset"), r"offset=(-?[\d.]+)(ms)?"),
-        ("timesyncd", ("timedatectl", "timesync-status"), r"Offset: ([+-]?[\d.]+)(us|ms|s)"),
-    ):
-        found = re.search(pattern, installed.output(node, *argv) or "")
-        if found:
-            unit = "ms" if source == "ntp" else found.group(2)
-            scale = {"us": 1e-6, "ms": 1e-3}.get(unit, 1.0)
-            facts.update(clock_source=source, clock_offset_s=round(float(found.group(1)) * scale, 9))
-            break
+    kernel, keeper = clock.of_kernel(), clock.of_keeper(node)
+    facts: Facts = {"clock_synchronised": None if kernel is None else "yes" if kernel.synchronised else "no"}
+    if keeper:
+        facts.update(clock_source=keeper[0], clock_offset_s=keeper[1])
     return facts

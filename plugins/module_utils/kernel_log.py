@@ -22,6 +22,8 @@ PATH = "/dev/kmsg"
 # A record has at most 8 KiB; a ring of 64 MiB, which nobody has, holds fewer lines than this.
 RECORD = 8192
 MOST = 500000
+# The kernel numbers its lines from 0; a log that is a file, as in a test, may begin with 1.
+FIRST_LINE = 1
 _HEADER = re.compile(r"(\d{1,6}),(\d{1,20}),(\d{1,20}),[^;]{0,200};(.*)", re.DOTALL)
 
 
@@ -102,3 +104,36 @@ def at_end(path: str) -> KernelLog | None:
         log.close()
         return None
     return log
+
+
+class Boot(t.NamedTuple):
+    """What was found in the log: `last` is {key: (what was made of the last line with this key, that line, number of lines)}. `complete`:
+    the log reaches back to the boot. `since` is the time of its first line."""
+
+    last: dict[t.Any, tuple[t.Any, Line, int]]
+    complete: bool
+    since: str | None
+
+
+def since_boot(path: str, read: t.Callable[[str], tuple[t.Any, t.Any] | None]) -> Boot | None:
+    """Return what `read` makes of the text of each line, as (key, anything), or None for a line that says nothing to it. Return None if
+    the log may not be read."""
+    log = at_start(path)
+    if log is None:
+        return None
+    last: dict[t.Any, tuple[t.Any, Line, int]] = {}
+    first: Line | None = None
+    for line in log.lines():
+        first = first or line
+        found = read(line.text)
+        if found:
+            key, made = found
+            last[key] = (made, line, last[key][2] + 1 if key in last else 1)
+    log.close()
+    started = first is not None and first.sequence is not None and first.sequence > FIRST_LINE
+    return Boot(last, not (started or log.lost), None if first is None or first.seconds is None else first.when())
+
+
+def times(line: Line, count: int) -> str:
+    """Return when a line was logged last, and how often since boot if more than once."""
+    return f"{line.when()}, {count} times since boot" if count > 1 else line.when()

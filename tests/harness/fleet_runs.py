@@ -53,8 +53,10 @@ class Done(t.NamedTuple):
         return {v["reason_code"] for v in self.on(host, stage) if v["reason_code"]}
 
     def good(self, host: str) -> bool:
-        """Judged at all, and nothing worse than a WARN; a node without a verdict is not a good one."""
-        return bool(self.of(host)) and self.of(host) <= {"PASS", "WARN"}
+        """Judged at all, and nothing worse than a WARN, but what a machine like this one does not show; a node without a verdict is not a
+        good one."""
+        words = {v["verdict"] for v in self.on(host) if v["reason_code"] != "not_visible"}
+        return bool(words) and words <= {"PASS", "WARN"}
 
     def essence(self) -> dict[tuple[str, ...], tuple[t.Any, ...]]:
         """What must be the same whatever happened on the way: key of a verdict -> verdict, reason code, value."""

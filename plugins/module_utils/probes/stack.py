@@ -12,13 +12,11 @@ import json
 import os
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import facts, gpu, interfaces, kernel_log, observation, reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import facts, findings, gpu, interfaces, kernel_log, observation, reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 
 START_TIMEOUT_S = 90.0
-# The kernel numbers its lines from 0; a log that is a file, as in a test, may begin with 1.
-FIRST_LINE = 1
 
 
 def default_checks(_params: dict[str, t.Any]) -> list[dict[str, str]]:
@@ -109,25 +107,26 @@ class _Health:
             slots.get(gpu.slot(where) if where else None, self.unassigned).append(problem)
 
     def observed(self, expected: int | None, common: dict[str, t.Any]) -> t.Iterator[dict[str, t.Any]]:
-        findings = [(part, code, f"{gpu.name(g)}: {words}") for part, (g, problems) in self.parts.items() for code, words in problems]
-        findings += [("", code, words) for code, words in self.unassigned]
+        defects = [(part, code, f"{gpu.name(g)}: {words}") for part, (g, problems) in self.parts.items() for code, words in problems]
+        defects += [("", code, words) for code, words in self.unassigned]
         if self.snapshot["outcome"] == "measured":
             for where in self.accelerator.unseen(self.snapshot):
                 word, tool = gpu.word(self.snapshot["gpus"][0]), os.path.basename(self.accelerator.program)
                 words = f"the driver has {self.accelerator.article} {word} at {where} and {tool} does not show it"
-                findings.append(("", "gpu_lost", words))
+                defects.append(("", "gpu_lost", words))
         if expected is not None and expected != len(self.snapshot["gpus"]):
             words = f"{len(self.snapshot['gpus'])} GPUs found, acceptance_gpu_count says {expected}"
-            findings.append(("", "gpu_count", words))
+            defects.append(("", "gpu_count", words))
         context = {**common["context"], **self.log, "gpu_table": [_row(g) for g in self.snapshot["gpus"]]}
         evidence = {"window": {}, "changes": [], "unreadable": sorted(self.unreadable)} if self.unreadable else {}
         fields = {**common, "context": context, "members": sorted(self.parts), "evidence": evidence}
         absent = _absent("gpu_health", self.snapshot, expected, fields)
         lost = not self.snapshot["gpus"] and expected != 0 and any(code in reasons.FATAL for code, _words in self.unassigned)
-        yield absent if absent and not lost else _observed("gpu_health", findings, fields)
+        yield absent if absent and not lost else findings.observed("gpu_health", defects, fields)
         for part, (g, problems) in self.parts.items():
             gpu_context = {"gpu": g["name"], "gpu_uuids": [g["uuid"]] if g["uuid"] else []}
-            yield _observed("gpu_health", [("", *problem) for problem in problems], {**common, "part": part, "context": gpu_context})
+            found = [("", *problem) for problem in problems]
+            yield findings.observed("gpu_health", found, {**common, "part": part, "context": gpu_context})
 
 
 class Boot(t.NamedTuple):
@@ -141,50 +140,18 @@ class Boot(t.NamedTuple):
 
 def since_boot(accelerator: base.Accelerator) -> Boot | None:
     """Each kind of error once for each device, with how often and when it was last logged; None where the log may not be read."""
-    log = kernel_log.at_start(accelerator.node.path(kernel_log.PATH))
-    if log is None:
+    boot = kernel_log.since_boot(accelerator.node.path(kernel_log.PATH), lambda text: _keyed(accelerator.logged(text)))
+    if boot is None:
         return None
-    last: dict[tuple[t.Any, ...], tuple[base.Logged, kernel_log.Line, int]] = {}
-    first: kernel_log.Line | None = None
-    for line in log.lines():
-        first = first or line
-        logged = accelerator.logged(line.text)
-        if logged:
-            key = (logged.where, logged.name)
-            last[key] = (logged, line, last[key][2] + 1 if key in last else 1)
-    log.close()
     problems: list[tuple[str | None, base.Problem]] = []
-    for logged, line, count in last.values():
-        times = f", {count} times since boot" if count > 1 else ""
+    for logged, line, count in boot.last.values():
         grave = "" if logged.code in reasons.MILD else "; a reboot, after a repair where one is needed, clears it"
-        problems.append((logged.where, (logged.code, f"the kernel's log has, at {line.when()}{times}: {logged.words}{grave}")))
-    started = first is not None and first.sequence is not None and first.sequence > FIRST_LINE
-    since = None if first is None or first.seconds is None else first.when()
-    return Boot(problems, not (started or log.lost), since)
+        problems.append((logged.where, (logged.code, f"the kernel's log has, at {kernel_log.times(line, count)}: {logged.words}{grave}")))
+    return Boot(problems, boot.complete, boot.since)
 
 
-def _observed(check: str, findings: list[tuple[str, str, str]], fields: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Measured where nothing grave was found, beside what is worth a look; else an error with the gravest code and all of the words. A
-    finding is (part, code, words)."""
-    grave = [(code, words) for _part, code, words in findings if code not in reasons.MILD]
-    code = min((code for code, _words in grave), key=_gravity, default="")
-    # Each defect stands for itself, so that a waiver for one takes none of the others along; the fatal one is the record's own.
-    listed = [{"code": finding_code, "part": part, "text": words} for part, finding_code, words in findings if _stands(finding_code, code)]
-    if listed:
-        fields = {**fields, "context": {**fields["context"], "findings": listed}}
-    if not grave:
-        return observation.measured(check, **fields)
-    ordered = sorted(grave, key=lambda finding: finding[0] != code)
-    return observation.failed(check, code, "; ".join(words for _code, words in ordered)[:2000], **fields)
-
-
-def _stands(code: str, of_record: str) -> bool:
-    return code in reasons.MILD or code in reasons.DEFECTS or (code in reasons.FATAL and code != of_record)
-
-
-def _gravity(code: str) -> int:
-    """0 for what is a FAIL in any attempt, 1 for another defect, 2 for a reason why nobody knows."""
-    return 0 if code in reasons.FATAL else 1 if code in reasons.DEFECTS else 2
+def _keyed(logged: base.Logged | None) -> tuple[t.Any, base.Logged] | None:
+    return ((logged.where, logged.name), logged) if logged else None
 
 
 def _part(g: dict[str, t.Any]) -> str:

@@ -25,13 +25,14 @@ OWN = ("hostname", "machine_id", "*serial*", "*uuid*", "uptime*", "*.bdf")
 # Facts that differ between any two machines and are held to a limit instead, of their absolute value.
 LIMITS: dict[str, dict[str, float]] = {"clock_offset_s": {"max": 0.1}, "free_disk_gib_*": {"min": 5.0}}
 # A difference in one of these breaks jobs or makes them slower; in anything else it is worth a look.
-GRAVE = ("driver*", *LIBRARY_FACTS, "kernel", "*firmware*", "vbios*", "bios*", "gpu*", "ofed*", "fabric_manager*")
+GRAVE = ("driver*", *LIBRARY_FACTS, "kernel", "*firmware*", "vbios*", "bios*", "gpu*", "ofed*", "fabric_manager*", "dimms")
 # Comes and goes; a stage that it disturbs says so itself.
 MILD = ("gpu_processes",)
 # Facts that come with the product of a machine: another vendor has another BIOS, and its own part numbers of GPUs and NICs with their
 # own firmware. They are compared among machines of one product only.
 OF_PRODUCT = (
     "machine_*", "bios*", "vbios*", "nic_*", "cpu", "cpus", "numa_nodes", "memory_gib", "gpu_count", "gpu_pcie", "kernel_command_line",
+    "dimms", "cpu_max_mhz", "cpu_boost", "cpu_smt", "numa_layout", "nvme_disks", "pcie_acs",
 )  # fmt: skip
 PRODUCT = "machine_product"
 SHOWN = 20

@@ -372,11 +372,13 @@ class FaultRow(t.TypedDict):
 
 
 class LookedFor(t.TypedDict):
-    """The classes of faults; `missing` are those that no check looked for, `partly` those looked for on some nodes only."""
+    """The classes of faults; `missing` are those that no check looked for, `partly` those looked for on some nodes only,
+    `unseen` what checks could not see, with the number of nodes."""
 
     rows: list[FaultRow]
     missing: list[str]
     partly: list[str]
+    unseen: list[str]
 
 
 class FileDigest(t.TypedDict):

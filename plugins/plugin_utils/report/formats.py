@@ -184,6 +184,7 @@ def markdown(model: Report) -> str:
     _table(lines, "Looked for, and not looked for", "fault", "in the field", "looked for by", "nodes")
     for row in model["looked_for"]["rows"]:
         lines.append(_row(*(cell(text) for text in (row["fault"], row["field"], looked_for_by(row), looked_for_on(row)))))
+    lines += ["", *(f"- Not seen: {cell(words)}" for words in model["looked_for"]["unseen"])] if model["looked_for"]["unseen"] else []
     for section in model["sections"]:
         _table(lines, section["title"], *(cell(column) for column in section["columns"]))
         lines += [_row(*(cell(text) for text in row)) for row in section["rows"]]

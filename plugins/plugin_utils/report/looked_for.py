@@ -11,6 +11,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import collections
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
@@ -66,6 +67,7 @@ def build(plan: Plan, judgement: Judgement) -> LookedFor:
     return {
         "rows": rows,
         "missing": [row["fault"] for row in rows if not row["nodes"]],
+        "unseen": [f"{words} ({check} on {many} of {len(nodes)} nodes)" for (check, words), many in sorted(_unseen(judgement).items())],
         "partly": [f"{row['fault']} (on {row['nodes']} of {row['of']} nodes)" for row in rows if 0 < row["nodes"] < row["of"]],
     }
 
@@ -76,6 +78,16 @@ def _shown(stage: Stage | None, check: str) -> tuple[str, ...]:
         return ()
     counts = check not in stage.conditions
     return tuple(fault for fault, checks in stage.sees.items() if fault in CLASSES and (check in checks if checks else counts))
+
+
+def _unseen(judgement: Judgement) -> dict[tuple[str, str], int]:
+    """Return {(check, what it could not see and why): number of nodes}, as checks say it in `not_looked_for` of their context."""
+    counts: collections.Counter[tuple[str, str]] = collections.Counter()
+    for measurement in judgement.deciding.values():
+        unseen = measurement.context.get("not_looked_for")
+        if isinstance(unseen, dict):
+            counts.update((f"{measurement.stage} {measurement.check}", str(why)[:200]) for why in unseen.values())
+    return dict(counts)
 
 
 def _nodes(verdict: Verdict, judgement: Judgement) -> t.Iterable[str]:

@@ -59,3 +59,13 @@ def test_every_form_says_what_was_not_looked_for() -> None:
 def test_stages_name_classes_and_checks_that_exist() -> None:
     for stage in registry.shipped().values():
         assert set(stage.sees) <= set(looked_for.CLASSES), stage.name
+
+
+def test_what_a_check_could_not_see_is_named() -> None:
+    found = samples.measurement("a", "host_health", "memory", context={"not_looked_for": {"edac": "memory errors: no driver"}})
+    verdicts = [samples.verdict("a", "host_health", "memory")]
+    items = [{key: found[key] for key in ("stage", "check", "variant", "subject", "target")}]
+    made: t.Any = model.build(samples.plan(["a"], ["host_health"], items=items), t.cast(t.Any, samples.judgement(verdicts, [found])))
+    assert made["looked_for"]["unseen"] == ["memory errors: no driver (host_health memory on 1 of 1 nodes)"]
+    for text in (page.render(made), formats.markdown(made)):
+        assert "memory errors: no driver" in text

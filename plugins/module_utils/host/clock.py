@@ -1,0 +1,86 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether the clock of a machine is kept right, and by how much it is off.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import installed
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.look import Look
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+
+TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
+# Seconds. etcd warns from 1 s between two of its members (rafthttp, maxClockDriftBetweenPeers); 0.1 s is what the facts of a node allow.
+WARN_S, FAIL_S = 0.1, 1.0
+_SOURCES = (
+    ("chrony", ("chronyc", "-c", "tracking"), r"^(?:[^,]*,){4}(-?[\d.]+)()"),
+    ("ntp", ("ntpq", "-c", "rv 0 offset"), r"offset=(-?[\d.]+)(ms)?"),
+    ("timesyncd", ("timedatectl", "timesync-status"), r"Offset: ([+-]?[\d.]+)(us|ms|s)"),
+)
+
+
+class Timex(ctypes.Structure):
+    """The beginning of struct timex of adjtimex(2). All zero asks and changes nothing."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint), ("offset", ctypes.c_long), ("freq", ctypes.c_long), ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long), ("status", ctypes.c_int), ("rest", ctypes.c_char * 400),
+    )  # fmt: skip
+
+
+class Kept(t.NamedTuple):
+    """What the kernel says of its clock: whether it is synchronised, and by how many seconds it is at most and about wrong."""
+
+    synchronised: bool
+    max_error_s: float
+    error_s: float
+
+
+def of_kernel() -> Kept | None:
+    """Return what the kernel says of its clock; None if it may not be asked."""
+    timex = Timex()
+    state = ctypes.CDLL(None).adjtimex(ctypes.byref(timex))
+    return None if state < 0 else Kept(state != TIME_ERROR, timex.maxerror / 1e6, timex.esterror / 1e6)
+
+
+def of_keeper(node: Node) -> tuple[str, float] | None:
+    """Return (name, offset in seconds) of the program that keeps the time; None if there is none or it does not say the offset."""
+    for source, argv, pattern in _SOURCES:
+        found = re.search(pattern, installed.output(node, *argv) or "")
+        if found:
+            unit = "ms" if source == "ntp" else found.group(2)
+            return source, round(float(found.group(1)) * {"us": 1e-6, "ms": 1e-3}.get(unit, 1.0), 9)
+    return None
+
+
+def look(node: Node, look: Look) -> None:
+    """Look at the clock."""
+    judge(of_kernel(), of_keeper(node), look)
+
+
+def judge(kernel: Kept | None, keeper: tuple[str, float] | None, look: Look) -> None:
+    """Record what the kernel and the program that keeps the time say."""
+    if kernel is None:
+        look.missed("clock", "whether the clock is synchronised: the kernel does not say it")
+    else:
+        look.saw("whether the kernel's clock is synchronised")
+        look.details["clock"] = kernel._asdict()
+        if not kernel.synchronised:
+            look.found("clock_free", "the clock is not synchronised: no NTP or PTP service keeps it")
+    if keeper is None:
+        look.missed("clock_offset", "the clock's offset: none of chronyc, ntpq and timedatectl says it")
+        return
+    name, offset = keeper
+    look.saw(f"the clock's offset ({name})")
+    look.details["clock_offset_s"] = offset
+    if abs(offset) > WARN_S:
+        limit = FAIL_S if abs(offset) > FAIL_S else WARN_S
+        code = "clock_off" if limit == FAIL_S else "clock_offset"
+        look.found(code, f"the clock is off by {offset:.3f} s by {name}, more than {limit:g} s")

@@ -1,0 +1,107 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Settings and equipment of a machine that must be the same on identical machines, as facts: text, number or list by name.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import struct
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import memory, pci
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import Tree, span
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+
+CPU, NODES = "/sys/devices/system/cpu", "/sys/devices/system/node"
+OCI_HOOKS = ("/usr/share/containers/oci/hooks.d", "/etc/containers/oci/hooks.d")
+# Extended capability "Access Control Services", and the bits of its control that send what one device writes to another by way of the
+# root (PCI Express Base Specification, section 7.7.11).
+_ACS, _REDIRECTS = 0x000D, 0x1C
+
+
+def facts(node: Node) -> dict[str, t.Any]:
+    """Return the facts; one that cannot be seen is None."""
+    tree = Tree(node)
+    return {
+        "dimms": [one.words() for one in memory.dimms(tree)] or None,
+        **_cpu(tree),
+        "numa_layout": _numa(tree) or None,
+        "iommu": " ".join(sorted({tree.text(f"/sys/kernel/iommu_groups/{g}/type") or "" for g in tree.names("/sys/kernel/iommu_groups")}))
+        or ("off" if tree.exists("/sys/kernel/iommu_groups") else None),
+        "pcie_acs": _acs(tree),
+        "nvme_disks": _nvme(tree) or None,
+        "oci_hooks": sorted({name for folder in OCI_HOOKS for name in tree.names(folder)}) or None,
+    }
+
+
+def _cpu(tree: Tree) -> dict[str, t.Any]:
+    limits = {tree.number(f"{CPU}/{name}/cpufreq/scaling_max_freq") for name in tree.names(CPU) if name[3:].isdigit()}
+    no_turbo, boost = tree.text(f"{CPU}/intel_pstate/no_turbo"), tree.text(f"{CPU}/cpufreq/boost")
+    states = {"1": "on", "0": "off"}
+    return {
+        "cpu_max_mhz": sorted(limit // 1000 for limit in limits if limit) or None,
+        "cpu_boost": states.get(boost or "") or {"0": "on", "1": "off"}.get(no_turbo or ""),
+        "cpu_smt": tree.text(f"{CPU}/smt/control") or None,
+    }
+
+
+def nodes(tree: Tree) -> dict[int, list[int]]:
+    """Return {NUMA node: its processors}, those without processors left out."""
+    found: dict[int, list[int]] = {}
+    for name in tree.names(NODES):
+        if name.startswith("node") and name[4:].isdigit():
+            cpus = listed(tree.text(f"{NODES}/{name}/cpulist") or "")
+            if cpus:
+                found[int(name[4:])] = cpus
+    return dict(sorted(found.items()))
+
+
+def listed(text: str) -> list[int]:
+    """Return the numbers of a list as the kernel writes it: `0-3,8`."""
+    found: list[int] = []
+    for part in filter(None, text.split(",")):
+        first, _dash, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def _numa(tree: Tree) -> list[str]:
+    return [
+        f"node {number}: CPUs {span(cpus)}, distances {tree.text(f'{NODES}/node{number}/distance') or 'unknown'}"
+        for number, cpus in nodes(tree).items()
+    ]
+
+
+def _acs(tree: Tree) -> str | None:
+    """Return at how many ports writes between devices go by way of the root; None if the ports do not show it, as without root."""
+    ports = [address for address in tree.names(pci.DEVICES) if (tree.number(f"{pci.DEVICES}/{address}/class") or 0) >> 8 == pci.BRIDGE]
+    controls = [control for port in ports if (control := _acs_control(tree.data(f"{pci.DEVICES}/{port}/config") or b"")) is not None]
+    if not controls:
+        return None
+    return f"redirects at {sum(bool(control & _REDIRECTS) for control in controls)} of {len(controls)} ports"
+
+
+def _acs_control(config: bytes) -> int | None:
+    """Return the control word of access control services in a device's configuration; None if it has none or it may not be read."""
+    at, seen = 0x100, set()
+    while at and at not in seen and at + 8 <= len(config):
+        seen.add(at)
+        (header,) = struct.unpack_from("<I", config, at)
+        if header & 0xFFFF == _ACS:
+            return int(struct.unpack_from("<H", config, at + 6)[0])
+        at = header >> 20
+    return None
+
+
+def _nvme(tree: Tree) -> list[str]:
+    """Return the models of NVMe disks with their firmware, and how many of each there are."""
+    of = "/sys/class/nvme"
+    found = collections.Counter(
+        f"{tree.text(f'{of}/{name}/model') or 'unknown'}, firmware {tree.text(f'{of}/{name}/firmware_rev') or 'unknown'}"
+        for name in tree.names(of)
+    )
+    return [f"{count} x {model}" for model, count in sorted(found.items())]

@@ -1,0 +1,90 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The kernel's view of a machine, /sys and /proc, wherever the file system of the host is mounted.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import os
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import hypervisor
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+
+BARE_METAL, VIRTUAL_MACHINE, CONTAINER = "physical machine", "virtual machine", "container"
+# Files that container engines put into each container.
+_OF_CONTAINERS = ("/.dockerenv", "/run/.containerenv")
+
+
+class Tree:
+    """Reads files and folders of /sys and /proc. Each of the two is taken from the root of `node` if it is there, else from where we run:
+    the kernel is the same."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def path(self, path: str) -> str:
+        top = "/" + path.split("/")[1]
+        return self.node.path(path) if top not in ("/sys", "/proc") or os.path.isdir(self.node.path(top)) else path
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self.path(path))
+
+    def text(self, path: str) -> str | None:
+        """Return the text of a small file without surrounding blanks, None if it cannot be read."""
+        data = self.data(path)
+        return None if data is None else data.decode("utf-8", "replace").strip("\0 \t\r\n")
+
+    def data(self, path: str) -> bytes | None:
+        """Return the bytes of a small file, None if it cannot be read. A file of sysfs may refuse by an error of any kind."""
+        try:
+            with open(self.path(path), "rb") as source:
+                return source.read(1 << 20)
+        except OSError:
+            return None
+
+    def number(self, path: str) -> int | None:
+        """Return the whole number in a file, None if there is none."""
+        text = self.text(path) or ""
+        try:
+            return int(text, 0)
+        except ValueError:
+            return int(text) if text.isdigit() else None
+
+    def names(self, path: str) -> list[str]:
+        """Return the names in a folder, sorted; none if there is no such folder."""
+        try:
+            return sorted(os.listdir(self.path(path)))
+        except OSError:
+            return []
+
+    def place(self) -> str:
+        """Return whether the probe runs on a BARE_METAL machine, in a VIRTUAL_MACHINE or in a CONTAINER: the last two do not see all of
+        their machine."""
+        if os.environ.get("GPUFLEET_POD_UID") or any(os.path.exists(self.node.path(path)) for path in _OF_CONTAINERS):
+            return CONTAINER
+        return VIRTUAL_MACHINE if self.is_virtual() else BARE_METAL
+
+    def is_virtual(self) -> bool:
+        """Return True if the machine is a virtual one, also as a container of it sees it."""
+        vendor, product = (self.text(f"/sys/class/dmi/id/{name}") or "" for name in ("sys_vendor", "product_name"))
+        return hypervisor.by_dmi(vendor, product) or hypervisor.by_cpuinfo(self.text("/proc/cpuinfo") or "")
+
+
+def is_root() -> bool:
+    """Return True if the probe may read what only root may."""
+    return os.geteuid() == 0
+
+
+def span(numbers: t.Iterable[int]) -> str:
+    """Return whole numbers as the kernel lists them: `0-3,8`."""
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)

@@ -1,0 +1,93 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Memory devices in the SMBIOS table of a machine (DMTF DSP0134, structure type 17), as the kernel shows it in
+/sys/firmware/dmi/tables/DMI.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import struct
+import typing as t
+
+MEMORY_DEVICE, END_OF_TABLE = 17, 127
+# Values that say that nothing is known.
+_UNKNOWN_SIZE, _SIZE_IS_LONG, _UNKNOWN_SPEED, _SPEED_IS_LONG = 0xFFFF, 0x7FFF, 0, 0xFFFF
+
+
+class Dimm(t.NamedTuple):
+    """One slot for a memory module. `size_mib` is 0 if the slot is empty and None if the firmware does not know. Speeds are MT/s: `rated`
+    is what the module can do, `speed` what the firmware has set; None if unknown."""
+
+    locator: str
+    bank: str
+    size_mib: int | None
+    rated: int | None
+    speed: int | None
+    maker: str
+    serial: str
+    part_number: str
+
+    @property
+    def name(self) -> str:
+        """Return the place of the module, with its serial number if it has one."""
+        bank = f" ({self.bank})" if self.bank and self.bank != self.locator else ""
+        return f"DIMM {self.locator or '?'}{bank}" + (f", serial number {self.serial}" if self.serial else "")
+
+    def words(self) -> str:
+        """Return the slot and what is in it, without what differs between two machines of one order."""
+        if self.size_mib == 0:
+            return f"{self.locator}: empty"
+        size = "unknown size" if self.size_mib is None else f"{self.size_mib / 1024:g} GiB"
+        return f"{self.locator}: {size}" + (f" at {self.speed} MT/s" if self.speed else "")
+
+
+def dimms(table: bytes) -> list[Dimm]:
+    """Return the memory slots in a table, in its order. A table that is cut gives those before the cut."""
+    return [_dimm(formatted, texts) for kind, formatted, texts in _structures(table) if kind == MEMORY_DEVICE and len(formatted) >= 0x15]
+
+
+def _structures(table: bytes) -> t.Iterator[tuple[int, bytes, list[str]]]:
+    """Yield (type, formatted area, strings) of each structure."""
+    at = 0
+    while at + 4 <= len(table):
+        kind, length = table[at], table[at + 1]
+        if length < 4 or at + length > len(table):
+            return
+        end = table.find(b"\0\0", at + length)
+        if end < 0:
+            return
+        texts = table[at + length : end].decode("utf-8", "replace").split("\0")
+        yield kind, table[at : at + length], texts
+        if kind == END_OF_TABLE:
+            return
+        at = end + 2
+
+
+def _dimm(data: bytes, texts: list[str]) -> Dimm:
+    def number(offset: int, kind: str) -> int | None:
+        return struct.unpack_from(kind, data, offset)[0] if offset + struct.calcsize(kind) <= len(data) else None
+
+    def text(offset: int) -> str:
+        index = data[offset] if offset < len(data) else 0
+        said = texts[index - 1].strip() if 0 < index <= len(texts) else ""
+        return "" if said.lower() in ("unknown", "not specified", "none", "no dimm", "n/a") else said
+
+    def speed(short: int, long: int) -> int | None:
+        found = number(short, "<H")
+        found = number(long, "<I") if found == _SPEED_IS_LONG else found
+        return None if found == _UNKNOWN_SPEED else found
+
+    size = number(0x0C, "<H")
+    if size == _SIZE_IS_LONG:
+        size = number(0x1C, "<I")
+        size = None if size is None else size & 0x7FFFFFFF
+    elif size == _UNKNOWN_SIZE:
+        size = None
+    elif size is not None and size & 0x8000:  # in KiB
+        size = (size & 0x7FFF) // 1024
+    return Dimm(
+        text(0x10), text(0x11), size, speed(0x15, 0x54), speed(0x20, 0x58), text(0x17), text(0x18), text(0x1A)
+    )  # fmt: skip

@@ -1,0 +1,61 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The machine beside its accelerators: memory modules, PCI Express, the kernel's log and the clock.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import clock, kernel, memory, pci
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.look import Look
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import Tree
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+
+Params = t.Dict[str, t.Any]
+
+
+def _memory(tree: Tree, look: Look, _params: Params) -> None:
+    memory.look(tree, look)
+    kernel.look(tree, look, of_memory=True)
+
+
+def _pcie(tree: Tree, look: Look, params: Params) -> None:
+    pci.look(tree, look, params["pcie_corrected"])
+
+
+def _kernel(tree: Tree, look: Look, _params: Params) -> None:
+    kernel.look(tree, look, of_memory=False)
+
+
+def _clock(tree: Tree, look: Look, _params: Params) -> None:
+    clock.look(tree.node, look)
+
+
+# {check: what looks}
+CHECKS: dict[str, t.Callable[[Tree, Look, Params], None]] = {
+    "memory": _memory, "pcie": _pcie, "kernel": _kernel, "clock": _clock,
+}  # fmt: skip
+
+
+def default_checks(params: Params) -> list[dict[str, str]]:
+    """Return the checks of a call that names none."""
+    return [{"check": name, "variant": ""} for name in params["tests"]]
+
+
+def probe(params: Params, node: Node) -> t.Iterator[dict[str, t.Any]]:
+    """Yield one observation for each of `params["checks"]`."""
+    tree = Tree(node)
+    place = tree.place()
+    for check in params["checks"]:
+        look = Look(place)
+        if check["check"] not in CHECKS:
+            reason = f"no such check; the checks are {', '.join(CHECKS)}"
+            yield observation.failed(check["check"], "usage", reason, variant=check["variant"])
+            continue
+        CHECKS[check["check"]](tree, look, params)
+        yield look.observation(check["check"], variant=check["variant"])

@@ -1,0 +1,131 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The file system of a physical machine with two sockets as far as the stage `host_health` reads it: eight memory modules, a GPU
+behind a switch, a NIC and an NVMe disk. Faults are planted by writing over it."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import struct
+import typing as t
+
+SLOTS = [f"P{cpu}-DIMM{letter}1" for cpu in (0, 1) for letter in "ABCD"]
+GPU, NIC, DISK = "0000:17:00.0", "0000:31:00.0", "0000:41:00.0"
+ROOT_OF_GPU, SWITCH_UP, SWITCH_DOWN = "0000:15:00.0", "0000:16:00.0", "0000:16:01.0"
+ROOT_OF_NIC, ROOT_OF_DISK = "0000:30:00.0", "0000:40:00.0"
+CORRECTABLE = "RxErr {}\nBadTLP 0\nBadDLLP 0\nRollover 0\nTimeout 0\nNonFatalErr 0\nCorrIntErr 0\nHeaderOF 0\nTOTAL_ERR_COR {}\n"
+UNCORRECTABLE = (
+    "Undefined", "DLP", "SDES", "TLP", "FCP", "CmpltTO", "CmpltAbrt", "UnxCmplt", "RxOF", "MalfTLP", "ECRC", "UnsupReq", "ACSViol",
+)  # fmt: skip
+
+
+def smbios(slots: dict[str, tuple[int, int]]) -> bytes:
+    """Return a table with a system structure and one memory device for each {locator: (MiB, MT/s)}; 0 MiB is an empty slot."""
+    table = struct.pack("<BBH", 1, 4, 1) + b"Example\0\0"
+    for number, (slot, (mib, speed)) in enumerate(slots.items()):
+        short = 0 if not mib else mib if mib < 0x7FFF else 0x7FFF
+        data = struct.pack(
+            "<HHHHHBBBBBHHBBBBBIHHHH", 0x1000, 0xFFFE, 80, 64, short, 9, 0, 1, 2, 34, 0x2080, 4800 if mib else 0, 3, 4, 5, 6, 2,
+            mib if short == 0x7FFF else 0, speed, 1100, 1100, 1100,
+        )  # fmt: skip
+        serial = f"35A1B2{number:02X}" if mib else "NO DIMM"
+        texts = (slot, f"P{slot[1]} CHANNEL {slot[7]}", "Maker", serial, "asset", "M321R8GA0BB0")
+        table += struct.pack("<BBH", 17, 4 + len(data), 0x1100 + number) + data + b"".join(text.encode() + b"\0" for text in texts) + b"\0"
+    return table + struct.pack("<BBH", 127, 4, 0xFEFF) + b"\0\0"
+
+
+class MachineTree:
+    """The machine under `root`, healthy until something is written over."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self.root = root
+        self.slots = dict.fromkeys(SLOTS, (65536, 4800))
+        self.write("proc/cpuinfo", "processor : 0\nmodel name : Example CPU\nflags : fpu vme mce\n")
+        self.write("proc/meminfo", f"MemTotal: {int(512 * 0.98 * (1 << 20))} kB\n")
+        self.write("proc/uptime", "172800.00 300000.00\n")
+        self.write("proc/mounts", "/dev/sda2 / ext4 rw,relatime 0 0\n")
+        self.write("dev/kmsg", "5,0,0,-;Linux version 6.8.0 (x@y)\n6,1,1000,-;Command line: x\n")
+        self.write("sys/class/dmi/id/sys_vendor", "Example\n")
+        self.write("sys/class/dmi/id/product_name", "GPU-8X\n")
+        self.dimms({})
+        for number in range(8):
+            self.edac(number)
+        self._numa()
+        self._pci()
+
+    def path(self, path: str) -> pathlib.Path:
+        return self.root / path.lstrip("/")
+
+    def write(self, path: str, content: str | bytes) -> None:
+        target = self.path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content.encode() if isinstance(content, str) else content)
+
+    def log(self, line: str, level: int = 3) -> None:
+        with open(self.path("dev/kmsg"), "a") as log:
+            log.write(f"{level},{100 + log.tell()},9000000,-;{line}\n")
+
+    def dimms(self, changed: dict[str, tuple[int, int]]) -> None:
+        """Write the table of the firmware, with other modules {locator: (MiB, MT/s)}."""
+        self.slots.update(changed)
+        self.write("sys/firmware/dmi/tables/DMI", smbios(self.slots))
+
+    def edac(self, number: int, corrected: int = 0, uncorrected: int = 0) -> None:
+        """Write the counters of one memory module, and of its controller."""
+        of = f"sys/devices/system/edac/mc/mc{number // 4}"
+        self.write(f"{of}/dimm{number % 4}/dimm_label", f"{SLOTS[number]}\n")
+        self.write(f"{of}/dimm{number % 4}/dimm_location", f"channel {number % 4} slot 0\n")
+        for kind, count in (("ce", corrected), ("ue", uncorrected)):
+            self.write(f"{of}/dimm{number % 4}/dimm_{kind}_count", f"{count}\n")
+            self.write(f"{of}/{kind}_count", f"{count}\n")
+
+    def device(self, address: str, **files: t.Any) -> None:
+        """Write files of a PCI device."""
+        folder = os.path.realpath(self.path(f"sys/bus/pci/devices/{address}"))[len(str(self.root.resolve())) :]
+        for name, content in files.items():
+            self.write(f"{folder}/{name}", f"{content}\n")
+
+    def errors(
+        self, address: str, correctable: int = 0, nonfatal: dict[str, int] | None = None, fatal: dict[str, int] | None = None
+    ) -> None:
+        """Write the error counters of a PCI device."""
+        texts = {
+            kind: "".join(f"{name} {(found or {}).get(name, 0)}\n" for name in UNCORRECTABLE) + f"TOTAL_ERR {sum((found or {}).values())}"
+            for kind, found in (("nonfatal", nonfatal), ("fatal", fatal))
+        }
+        self.device(
+            address, aer_dev_correctable=CORRECTABLE.format(correctable, correctable), aer_dev_nonfatal=texts["nonfatal"],
+            aer_dev_fatal=texts["fatal"],
+        )  # fmt: skip
+
+    def _numa(self) -> None:
+        for node, cpus in ((0, "0-3"), (1, "4-7")):
+            self.write(f"sys/devices/system/node/node{node}/cpulist", f"{cpus}\n")
+            self.write(f"sys/devices/system/node/node{node}/distance", "10 21\n" if node == 0 else "21 10\n")
+        self.write("sys/devices/system/cpu/smt/control", "on\n")
+
+    def _pci(self) -> None:
+        chains = (
+            (ROOT_OF_GPU, SWITCH_UP, SWITCH_DOWN, GPU),
+            (ROOT_OF_NIC, NIC),
+            (ROOT_OF_DISK, DISK),
+        )
+        for chain in chains:
+            for depth, address in enumerate(chain):
+                folder = self.path("sys/devices/pci0000:00").joinpath(*chain[: depth + 1])
+                folder.mkdir(parents=True)
+                link = self.path(f"sys/bus/pci/devices/{address}")
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(folder)
+                lanes = 4 if chain[-1] == DISK else 16
+                kind = {GPU: "0x030200", NIC: "0x020700", DISK: "0x010802"}.get(address, "0x060400")
+                each = {"link_speed": "32.0 GT/s PCIe", "link_width": lanes}
+                ends = {f"{when}_{name}": value for when in ("current", "max") for name, value in each.items()}
+                self.device(address, **{"class": kind}, **ends)
+                self.errors(address)
+        self.device(GPU, current_link_speed="2.5 GT/s PCIe")  # asleep
+        self.device(NIC, **{"infiniband/mlx5_0/node_guid": "x"})
+        self.device(DISK, **{"nvme/nvme0/model": "x"})
+        self.write("sys/bus/pci/slots/5/address", f"{GPU.rpartition('.')[0]}\n")
