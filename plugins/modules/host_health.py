@@ -10,7 +10,9 @@ short_description: Look for defects of a machine beside its accelerators
 version_added: 1.0.0
 author: The gpufleet.acceptance team (@gpufleet)
 description:
-  - Looks at memory modules and their error counters, at PCIe links and their error counters, at the kernel's log and at the clock.
+  - Looks at memory modules and their error counters, at PCIe links and their error counters, at
+    disks and file systems, at the management controller, at the kernel's log and at the clock, and measures how
+    fast each NUMA node copies memory.
   - Changes nothing. What cannot be seen, as in a container, is named in the result.
 extends_documentation_fragment:
   - gpufleet.acceptance.probe
@@ -19,7 +21,7 @@ options:
     description: The checks, where O(checks) is not given.
     type: list
     elements: str
-    default: [memory, pcie, kernel, clock]
+    default: [memory, pcie, storage, bmc, kernel, clock, bandwidth]
   pcie_corrected:
     description: How many corrected PCIe errors a day a device may have counted before it is worth a look.
     type: float

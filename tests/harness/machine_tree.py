@@ -100,9 +100,27 @@ class MachineTree:
             aer_dev_fatal=texts["fatal"],
         )  # fmt: skip
 
+    def tool(self, name: str, script: str) -> None:
+        """Write a program of the machine, in its folder `bin`."""
+        self.write(f"bin/{name}", f"#!/bin/sh\n{script}\n")
+        self.path(f"bin/{name}").chmod(0o755)
+
+    def controller(self, sensors: str, events: str = "") -> None:
+        """Give the machine a management controller with what `ipmitool sdr elist` and `sel elist` print."""
+        self.write("dev/ipmi0", "")
+        self.write("sdr", sensors)
+        self.write("sel", events)
+        self.tool("ipmitool", f'cat "{self.root}/$1"')
+
+    def disk(self, said: str, rc: int = 0) -> None:
+        """Write what `smartctl -j -a` prints for every disk."""
+        self.write("smartctl.json", said)
+        self.tool("smartctl", f'cat "{self.root}/smartctl.json"; exit {rc}')
+
     def _numa(self) -> None:
         for node, cpus in ((0, "0-3"), (1, "4-7")):
             self.write(f"sys/devices/system/node/node{node}/cpulist", f"{cpus}\n")
+            self.write(f"sys/devices/system/node/node{node}/meminfo", f"Node {node} MemTotal: {256 << 20} kB\n")
             self.write(f"sys/devices/system/node/node{node}/distance", "10 21\n" if node == 0 else "21 10\n")
         self.write("sys/devices/system/cpu/smt/control", "on\n")
 
@@ -128,4 +146,6 @@ class MachineTree:
         self.device(GPU, current_link_speed="2.5 GT/s PCIe")  # asleep
         self.device(NIC, **{"infiniband/mlx5_0/node_guid": "x"})
         self.device(DISK, **{"nvme/nvme0/model": "x"})
+        for name, text in (("model", "Example NVMe"), ("serial", "S6EX001"), ("address", DISK)):
+            self.write(f"sys/class/nvme/nvme0/{name}", f"{text}\n")
         self.write("sys/bus/pci/slots/5/address", f"{GPU.rpartition('.')[0]}\n")

@@ -15,6 +15,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import memory, pci
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import Tree, span
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import host_memory
 
 CPU, NODES = "/sys/devices/system/cpu", "/sys/devices/system/node"
 OCI_HOOKS = ("/usr/share/containers/oci/hooks.d", "/etc/containers/oci/hooks.d")
@@ -49,30 +50,10 @@ def _cpu(tree: Tree) -> dict[str, t.Any]:
     }
 
 
-def nodes(tree: Tree) -> dict[int, list[int]]:
-    """Return {NUMA node: its processors}, those without processors left out."""
-    found: dict[int, list[int]] = {}
-    for name in tree.names(NODES):
-        if name.startswith("node") and name[4:].isdigit():
-            cpus = listed(tree.text(f"{NODES}/{name}/cpulist") or "")
-            if cpus:
-                found[int(name[4:])] = cpus
-    return dict(sorted(found.items()))
-
-
-def listed(text: str) -> list[int]:
-    """Return the numbers of a list as the kernel writes it: `0-3,8`."""
-    found: list[int] = []
-    for part in filter(None, text.split(",")):
-        first, _dash, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return found
-
-
 def _numa(tree: Tree) -> list[str]:
     return [
         f"node {number}: CPUs {span(cpus)}, distances {tree.text(f'{NODES}/node{number}/distance') or 'unknown'}"
-        for number, cpus in nodes(tree).items()
+        for number, cpus in sorted(host_memory.numa_nodes(tree.path("/sys")).items())
     ]
 
 

@@ -1,7 +1,8 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The machine beside its accelerators: memory modules, PCI Express, the kernel's log and the clock.
+"""The machine beside its accelerators: memory modules, PCI Express, disks, management controller, the kernel's log, the clock, and the
+bandwidth of memory.
 
 This module util is PRIVATE to the collection.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import clock, kernel, memory, pci
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import bandwidth, bmc, clock, kernel, memory, pci, storage
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.look import Look
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import Tree
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
@@ -36,10 +37,19 @@ def _clock(tree: Tree, look: Look, _params: Params) -> None:
     clock.look(tree.node, look)
 
 
-# {check: what looks}
-CHECKS: dict[str, t.Callable[[Tree, Look, Params], None]] = {
-    "memory": _memory, "pcie": _pcie, "kernel": _kernel, "clock": _clock,
+def _storage(tree: Tree, look: Look, _params: Params) -> None:
+    storage.look(tree, look)
+
+
+def _bmc(tree: Tree, look: Look, _params: Params) -> None:
+    bmc.look(tree, look)
+
+
+# {check that looks for defects: what looks}
+LOOKS: dict[str, t.Callable[[Tree, Look, Params], None]] = {
+    "memory": _memory, "pcie": _pcie, "storage": _storage, "bmc": _bmc, "kernel": _kernel, "clock": _clock,
 }  # fmt: skip
+CHECKS = (*LOOKS, bandwidth.CHECK)
 
 
 def default_checks(params: Params) -> list[dict[str, str]]:
@@ -52,10 +62,12 @@ def probe(params: Params, node: Node) -> t.Iterator[dict[str, t.Any]]:
     tree = Tree(node)
     place = tree.place()
     for check in params["checks"]:
-        look = Look(place)
-        if check["check"] not in CHECKS:
-            reason = f"no such check; the checks are {', '.join(CHECKS)}"
-            yield observation.failed(check["check"], "usage", reason, variant=check["variant"])
-            continue
-        CHECKS[check["check"]](tree, look, params)
-        yield look.observation(check["check"], variant=check["variant"])
+        name, variant = check["check"], check["variant"]
+        if name == bandwidth.CHECK:
+            yield bandwidth.measure(tree, variant)
+        elif name in LOOKS:
+            look = Look(place)
+            LOOKS[name](tree, look, params)
+            yield look.observation(name, variant=variant)
+        else:
+            yield observation.failed(name, "usage", f"no such check; the checks are {', '.join(CHECKS)}", variant=variant)

@@ -52,7 +52,7 @@ CONTEXT_KEYS = {
     **dict.fromkeys(("gpus", "nodes", "nics", "nvlink", "nvlink_domains", "pcie_gen", "pcie_width", "npus", "hops"), "a whole number"),
     **dict.fromkeys(("nvls", "mnnvl", "bidirectional"), "true or false"),
     **dict.fromkeys(("gpu", "npu", "nic", "link_layer", "algorithm", "proto", "op", "type", "precision"), "text"),
-    **dict.fromkeys(("mode", "shape", "backend", "placement"), "text"),
+    **dict.fromkeys(("mode", "shape", "backend", "placement", "cpu"), "text"),
     "nic_gbps": "a number",
 }
 # Checks that do the same work as checks of another stage, {(stage, check): (other stage, context key that names the other check)}. They

@@ -8,11 +8,21 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import statistics
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import bandwidth, tree
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import host_health as probe
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Record, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, Record, Stage
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
+
+# Shares of the median of the other NUMA nodes of a machine, which have the same memory modules. One of four channels less leaves 0.75,
+# one of two 0.5.
+NODE_WARN, NODE_FAIL = 0.85, 0.7
 
 
 class HostHealth(Stage):
@@ -24,7 +34,9 @@ class HostHealth(Stage):
     # Sizes, speeds and settings are facts of the node: the rules for facts compare them.
     before = ("stack",)
     conditions = frozenset(probe.CHECKS)
-    sees: t.Mapping[str, tuple[str, ...]] = {"host_memory": ("memory", "kernel"), "pcie": ("pcie",)}
+    sees: t.Mapping[str, tuple[str, ...]] = {
+        "host_memory": ("memory", "kernel", "bandwidth"), "pcie": ("pcie",), "storage": ("storage",), "thermal": ("bmc",),
+    }  # fmt: skip
     requestable = ("tests", "pcie_corrected")
     ranges: t.Mapping[str, Range] = {"pcie_corrected": Range(0, 1e9)}
 
@@ -33,6 +45,35 @@ class HostHealth(Stage):
         if unknown:
             return f"host_health_tests: found {unknown[0]!r}, expected {', '.join(probe.CHECKS)}"
         return None
+
+    def opinions(
+        self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: Expected, tables: list[Table]
+    ) -> t.Iterator[tuple[Key, Opinion]]:
+        """Yield an opinion for each machine of which a NUMA node copies memory more slowly than the others of as many cores."""
+        for key, m in deciding.items():
+            mine = m.stage == self.name and m.check == bandwidth.CHECK and m.outcome == "measured"
+            if mine and m.context.get("place") == tree.BARE_METAL:
+                for metric in ("bandwidth", "one_core"):
+                    yield from ((key, one) for one in _slow_nodes(m.series, metric))
+
+
+def _slow_nodes(series: t.Sequence[Record], metric: str) -> t.Iterator[Opinion]:
+    """Yield an opinion for each NUMA node whose number is far below the median of the machine's other nodes with as many cores."""
+    rows = [row for row in series if is_number(row.get(metric))]
+    for row in rows:
+        others = [other[metric] for other in rows if other is not row and other.get("cores") == row.get("cores")]
+        median = statistics.median(others) if others else 0.0
+        if median > 0 and row[metric] < NODE_WARN * median:
+            verdict, floor = ("FAIL", NODE_FAIL) if row[metric] < NODE_FAIL * median else ("WARN", NODE_WARN)
+            what = "all of its cores" if metric == "bandwidth" else "one core"
+            reason = (
+                f"NUMA node {row.get('node')} copies memory at {row[metric]:.4g} GB/s with {what}, {row[metric] / median:.2f} of the "
+                f"median of the machine's other nodes, {median:.4g}: a memory module may be missing, slow or in the wrong slot there"
+            )
+            yield Opinion(
+                verdict, reason, "below_siblings", float(row[metric]), "GB/s", floor * median, "fleet", "the machine's other NUMA nodes",
+                "measured", metric=metric, expected=median,
+            )  # fmt: skip
 
 
 STAGE = HostHealth()

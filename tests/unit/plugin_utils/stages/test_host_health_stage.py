@@ -1,0 +1,46 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The description of the stage host_health."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.host_health import STAGE
+from harness import records
+from harness import report_samples as samples
+
+
+def judged(rates: list[float], place: str = "physical machine") -> list[tuple[str, str]]:
+    """The opinions on a machine whose NUMA nodes copy memory at these rates."""
+    series = [{"node": n, "cores": 8, "bandwidth": rate, "one_core": 20.0} for n, rate in enumerate(rates)]
+    fields: dict[str, t.Any] = {"series": series, "context": {"place": place}}
+    m = records.measurement(samples.measurement("a", "host_health", "bandwidth", **fields))
+    found = STAGE.opinions({key_of(m): m}, [m], lambda *_who: expectations.shipped(), [])
+    return [(opinion.verdict, opinion.reason) for _key, opinion in found]
+
+
+@pytest.mark.parametrize(("rate", "verdict"), [(100.0, None), (86.0, None), (80.0, "WARN"), (50.0, "FAIL")])
+def test_a_numa_node_is_compared_with_the_others_of_its_machine(rate: float, verdict: str | None) -> None:
+    found = judged([100.0, rate, 101.0, 99.0])
+    assert [word for word, _reason in found] == ([verdict] if verdict else [])
+    assert all(reason.startswith("NUMA node 1 copies memory at ") for _word, reason in found)
+
+
+def test_of_two_nodes_the_slower_one_is_named() -> None:
+    assert [reason.split(" copies")[0] for _word, reason in judged([100.0, 50.0])] == ["NUMA node 1"]
+
+
+def test_nodes_of_virtual_machines_and_lone_nodes_are_not_compared() -> None:
+    assert judged([100.0, 50.0], "virtual machine") == [] and judged([100.0]) == []
+
+
+def test_an_unknown_check_is_refused() -> None:
+    assert STAGE.problem({"host_health_tests": ["memory", "fans"]}) == (
+        "host_health_tests: found 'fans', expected memory, pcie, storage, bmc, kernel, clock, bandwidth"
+    )
+    assert STAGE.problem({"host_health_tests": ["memory"]}) is None
