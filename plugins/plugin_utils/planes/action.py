@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller's half of a probe module: one action, on whatever plane the host is.
+"""The action plugin of every probe module, on any plane.
 
-Outside a run it is the bare module. Inside one it looks up what the plan wants of this host, runs the module, and writes what came
-back, or why nothing did, into the journal.
+Outside a run it runs the bare module. In a run it looks up the host's part of the plan, runs the module, and writes the result, or the
+reason why there is none, into the journal.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -21,24 +21,24 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry as stages
 
-# JSON has none of these but line ends.
+# Control characters that could steer a terminal. JSON contains none of them, apart from line ends.
 _CONTROL = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class StageAction(ActionBase):
-    """Runs the module of its own name on this host and journals what it saw.
+    """Runs the probe module of its name on this host and writes the observations into the journal.
 
-    Loaded before Ansible forks, once; what is loaded in a worker is loaded for every host.
+    It is loaded once, before Ansible forks. Whatever a worker imports is imported again for every host.
     """
 
     module: str
     spec: dict[str, t.Any]
 
-    # A request of plugin_utils/planes/payload.py that goes to the node in place of the module file.
+    # The request (planes/payload.py) that is sent to the node instead of the module file.
     request: dict[str, t.Any] | None = None
 
     def _configure_module(self, *args: t.Any, **kwargs: t.Any) -> t.Any:
-        """Everything but the text of the module is as Ansible does it: interpreter, pipelining, become, reading the answer."""
+        """Replace the text of the module. Ansible does the rest: interpreter, pipelining, become, reading the answer."""
         configured = super()._configure_module(*args, **kwargs)
         if self.request is None:
             return configured
@@ -48,7 +48,7 @@ class StageAction(ActionBase):
         return dataclasses.replace(configured[0], b_module_data=program), configured[1]
 
     def _parse_returned_data(self, res: dict[str, t.Any], *args: t.Any, **kwargs: t.Any) -> t.Any:
-        """Ansible shows what stands around the answer: nothing of it may steer a terminal."""
+        """Remove control characters from the output around the answer, because Ansible shows it on the terminal."""
         printable = {name: _CONTROL.sub("?", res[name]) for name in ("stdout", "stderr") if isinstance(res.get(name), str)}
         return super()._parse_returned_data({**res, **printable}, *args, **kwargs)
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What came back from a node, or did not: every planned check gets a measurement.
+"""Turns the answer of a node, or its absence, into a measurement for every planned check.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -14,17 +14,17 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measur
 
 
 def one_line(text: str, limit: int = 600) -> str:
-    """What another program said, as one line of real characters."""
+    """Return the text of another program in one line, without invalid characters."""
     return " ".join(str(text).encode("utf-8", "replace").decode().split())[:limit]
 
 
 def last_words(text: str) -> str:
-    """What an exception said at last, without the way to it."""
+    """Return the last line of a traceback, any other text unchanged."""
     return text.rstrip().rpartition("\n")[2] if "Traceback (most recent call last)" in text else text
 
 
 def interpret(answer: dict[str, t.Any], completer: Completer) -> list[dict[str, t.Any]]:
-    """Every planned check gets a measurement: the module's own, or one that says why there is none."""
+    """Return the measurements of an answer, with one that gives the reason for each planned check that the answer lacks."""
     observations = answer.get("observations")
     measurements = [completer.complete(item) for item in observations] if isinstance(observations, list) else []
     have = {(m["check"], m["variant"], m["subject"]["id"]) for m in measurements}
@@ -36,7 +36,7 @@ def interpret(answer: dict[str, t.Any], completer: Completer) -> list[dict[str, 
 
 
 def why_nothing(answer: dict[str, t.Any], host: str) -> tuple[str, str, str]:
-    """Reason code, reason and outcome for a check that the module returned nothing for."""
+    """Return reason code, reason and outcome of a check for which the module returned nothing."""
     if "lost" in answer:
         code, reason = answer["lost"]
         return code, reason, "missing"

@@ -1,10 +1,9 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a plane is: how the nodes behind an inventory host are found, and how a stage runs on them.
+"""The base classes of planes. A plane knows how to find the nodes behind an inventory host, and how to run a stage on them.
 
-A plane is a folder here with a module `plane` that holds its PLANE. Whoever wants to know something of a plane asks it, never for its
-name.
+A plane is a folder here with a module `plane` that has a PLANE. Other code calls its methods and never compares its name.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -39,24 +38,24 @@ Record = t.Dict[str, t.Any]
 
 
 class Plane:
-    """One way to reach nodes. `settings` are those of an inventory host on it."""
+    """One way to reach nodes. `settings` are the variables of an inventory host on this plane."""
 
     name: str = ""
-    # Variables that say how a host is reached: a run that is resumed takes them from today's inventory.
+    # Variables that say how to reach a host. A resumed run takes them from the current inventory.
     connection_variables: t.FrozenSet[str] = frozenset()
-    # Beginnings of the variables that say something on this plane only. On hosts of other shipped planes they are refused.
+    # Prefixes of the variables that have an effect on this plane only. On hosts of other shipped planes they are refused.
     variables: tuple[str, ...] = ()
-    # Variables of which no file of a run may hold the value, and those of which it may hold all but the values of an environment.
+    # Variables whose value no file of a run may hold, and variables that are written without the values of an environment.
     hidden: tuple[str, ...] = ()
     partly_hidden: tuple[str, ...] = ()
-    # Whether one inventory host stands for many nodes; None: it does if it has a reachability domain.
+    # True if one inventory host stands for many nodes; None: it does if it has a reachability domain.
     nodes_behind: bool | None = None
-    # Something else than the inventory, such as a device plugin, decides which GPUs of a node a test gets: fewer than before are no fault.
+    # True if a device plugin or the like, and not the inventory, decides which GPUs a test gets. Fewer GPUs than before are then no fault.
     lends_devices: bool = False
 
     def subjects(self, host: str, settings: Record) -> tuple[list[str], list[str]]:
-        """The subject ids of the nodes behind an inventory host, expected ones that are not there included, and what to say of them;
-        none where nobody can say which."""
+        """Return the subject ids of the nodes behind an inventory host, including expected nodes that are missing, and notes for the
+        operator. The list is empty if the nodes cannot be found out."""
         raise NotImplementedError
 
     def reachability_domain(self, host: str) -> str:
@@ -65,7 +64,7 @@ class Plane:
         return ""
 
     def problem(self, host: str, settings: Record, stages: t.Sequence[Stage]) -> str | None:
-        """Return what is wrong with the settings of a host for these stages, None if nothing is. Nothing is asked of the host."""
+        """Return what is wrong with the settings of a host for these stages, None if nothing is. Does not contact the host."""
         return None
 
     def unsupported_variables(self, names: t.Iterable[str]) -> list[str]:
@@ -81,16 +80,16 @@ class Plane:
         return str(variables["acceptance_hosts"]).split(",") if "acceptance_hosts" in variables else []
 
     def own_facts(self, settings: Record) -> t.Sequence[str]:
-        """Patterns of the facts that are not those of the machine where a probe of this plane reads them. They are compared among the
-        nodes of the plane only; all others are compared with those of other planes too."""
+        """Return patterns of the facts that a probe on this plane does not read from the machine itself. They are compared only among the
+        nodes of this plane; all other facts are compared with other planes too."""
         return ()
 
     def refuses(self, stage: Stage) -> str | None:
-        """Why a stage cannot run here at all."""
+        """Return why a stage can never run on this plane, None if it can."""
         return None
 
     def select(self, host: str, settings: Record, entry: t.Mapping[str, t.Any]) -> list[str]:
-        """Subject ids of the nodes that an entry of acceptance_node_vars is about."""
+        """Return the subject ids of the nodes that an entry of acceptance_node_vars selects."""
         raise RunError(f"{host}: acceptance_node_vars is for hosts with nodes behind them; the variables of {host} are its own")
 
     def why_not_detachable(self, host: str, settings: Record, stages: t.Sequence[Stage]) -> str | None:
@@ -98,22 +97,22 @@ class Plane:
         return f"{host}: what runs on plane {self.name} needs its controller"
 
     def notes(self, host: str, settings: Record, stages: t.Collection[str]) -> list[str]:
-        """What its settings say without any effect on a run of these stages."""
+        """Return a note for each setting that has no effect on a run of these stages."""
         return []
 
     def preflight(self, host: str, settings: Record, stages: t.Sequence[Stage]) -> list[str]:
-        """Return what these stages would find before they make anything, in lines for people, in check mode. Changes nothing."""
+        """Return, in check mode, what these stages would check before they create anything, as lines for people. Changes nothing."""
         return []
 
     def on(self, action: t.Any, planned: Record, task_vars: Record) -> StageOnTarget:
-        """One stage of a run on one inventory host, ready to run."""
+        """Return one stage of a run on one inventory host, ready to run."""
         raise NotImplementedError
 
 
 class StageOnTarget:
-    """One stage of one run on one inventory host, of either plane: what is wanted of it, and where the answers go.
+    """One stage of one run on one inventory host, on any plane.
 
-    `action.module` is the probe module of the stage; `planned` is {(check, variant, subject id): item of the todo}.
+    `action.module` is the probe module of the stage. `planned` is {(check, variant, subject id): item of the todo}.
     """
 
     def __init__(self, action: t.Any, planned: dict[str, t.Any], task_vars: dict[str, t.Any], plane: str) -> None:
@@ -124,11 +123,11 @@ class StageOnTarget:
         self.host = str(task_vars["inventory_hostname"])
         self.stage = str(task_vars["acceptance_stage"]["name"])
         self.description = stages.of(task_vars["acceptance_stage"])
-        # A node of a group is told of its group, whatever module does the work.
+        # A node of a group gets the options of its membership, whatever module does the work.
         self.spec: Record = {**(membership.OPTIONS if self.description.topology == GROUP else {}), **action.spec}
         self.phase = str(task_vars["acceptance_stage"].get("phase", "all"))
         self.detach = bool(planned.get("detached"))
-        # The sinks that want to be told of measurements, by name.
+        # The names of the sinks that receive measurements.
         self.sinks: t.Sequence[str] = planned.get("sinks") or ()
         todo = self.acting.mailbox.todo(self.host)
         secret = {name: action._templar.template(task_vars[name]) for name in todo.get("secret", ()) if name in task_vars}
@@ -146,11 +145,11 @@ class StageOnTarget:
         raise NotImplementedError
 
     def look(self) -> dict[str, t.Any]:
-        """Note what is finished of an attempt that was cut off, where the nodes of this plane can say it."""
+        """Save the checkpoints of an interrupted attempt, if the nodes of this plane keep any."""
         return {"skipped": True, "changed": False, "skip_reason": "nothing is kept of a stage between nodes here"}
 
     def in_check_mode(self) -> dict[str, t.Any]:
-        """A task that is in check mode within a run that is not, as a team's own may be: it measures nothing, and its checks say so."""
+        """Handle a task in check mode inside a run that is not: measure nothing, and record that for each of its checks."""
         if not self.planned or self.phase in ("start", "look"):
             return {"skipped": True, "changed": False, "skip_reason": "nothing to say in check mode"}
         measurements = interpret({"state": "check_mode"}, self.completer)
@@ -168,11 +167,11 @@ class StageOnTarget:
 
     @property
     def given(self) -> dict[str, t.Any]:
-        """What the task itself gives."""
+        """Return the arguments of the task itself."""
         return {k: v for k, v in self.action._task.args.items() if v is not None}
 
     def settled(self, names: t.Iterable[str]) -> dict[str, t.Any]:
-        """Those of some options that the plan has a variable for."""
+        """Return {option: value} for those of the named options that the plan has a variable for."""
         args: dict[str, t.Any] = {}
         for name in names:
             for prefix in (f"{self.stage}_", "acceptance_"):
@@ -182,12 +181,12 @@ class StageOnTarget:
         return args
 
     def run_options(self) -> dict[str, t.Any]:
-        """What a module is told of the run."""
+        """Return the module's option `run`: run id, stage, phase and grace time."""
         grace = self.vars["acceptance_stage"].get("grace")
         return {"run_id": self.acting.id, "stage": self.stage, "phase": self.phase, **({} if grace is None else {"grace": grace})}
 
     def request(self, args: dict[str, t.Any]) -> dict[str, t.Any]:
-        """What a node is sent to do the stage's work with these arguments. ValueError names wrong ones."""
+        """Return the request to a node for the stage's work with these arguments. Raise ValueError for wrong arguments."""
         return payload.request(self.action.module, self.spec, args, self.description.probe)
 
     @functools.cached_property
@@ -214,7 +213,7 @@ class StageOnTarget:
         return work
 
     def keep(self, measurements: list[dict[str, t.Any]]) -> None:
-        """Into the journal; RunError where this run belongs to another controller by now."""
+        """Append measurements to the journal. Raise RunError if another controller has taken over the run."""
         if not self.acting.is_mine(self.controller):
             raise RunError(f"run {self.acting.id} was taken over by another controller")
         self.keep_facts(measurements)
@@ -223,20 +222,20 @@ class StageOnTarget:
             self._tell_sinks(measurements)
 
     def _tell_sinks(self, measurements: list[dict[str, t.Any]]) -> None:
-        """The sinks that want to know of measurements; they are loaded here, where somebody asked for one."""
+        """Pass measurements to the sinks that receive them. Sinks are imported only here, so a run without sinks does not load them."""
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry, telling
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Kept
 
         try:
             chosen = registry.chosen(registry.requested(self.settings), self.sinks)
             notes = telling.kept(chosen, Kept(self.acting.id, self.acting.dir, self.stage, self.host, measurements))
-        except Exception as error:  # what was measured is kept, whatever becomes of those who would hear of it
+        except Exception as error:  # a failing sink must not lose measurements
             notes = [f"no sink was called for {self.stage} on {self.host}: {type(error).__name__}: {error}"]
         for note in notes:
             Display().display(f"note: {note}", color="yellow")
 
     def result(self, measurements: list[dict[str, t.Any]]) -> dict[str, t.Any]:
-        """What the task returns."""
+        """Return the result of the task."""
         return {
             "changed": False,
             "msg": "; ".join(sorted({m["reason"] or f"{m['check']} measured" for m in measurements})),

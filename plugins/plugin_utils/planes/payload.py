@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What travels to a node: module_utils, a request, and the way both are unpacked there.
+"""The program that is sent to a node: module_utils, a request, and code that unpacks both.
 
-Two forms of the same files. `archive()` is a zip that python3 runs, for a pod's volume. `program()` is one source text that
-unpacks itself in memory: it takes the place of Ansible's own wrapper, which compiles half of ansible.module_utils on every
-host, leaves no file on the node, and prints the same answer.
+There are two forms of the same files. `archive()` is a zip that python3 runs, for a pod's volume. `program()` is one source text that
+unpacks itself in memory. It replaces Ansible's wrapper, which compiles half of ansible.module_utils on every host; it leaves no file on
+the node and prints the same answer.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -34,9 +34,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collect
 PACKAGE = "ansible_collections.gpufleet.acceptance.plugins.module_utils"
 HERE = collection.ROOT / "plugins" / "module_utils"
 
-# `sources` is base64 of zlib of the JSON of {module: source}, `compiled` of a marshalled {module: code} for a Python of the controller's
-# kind: another compiles each source when it is imported, which takes longer than all else that a short probe does. Lines are short:
-# Python quotes the line in which a cut connection has ended it, and a long one would wait in a pipe that nobody reads any more.
+# `sources` is base64 of zlib of the JSON of {module: source}; `compiled` likewise holds a marshalled {module: code} for nodes with the
+# controller's version of Python. Other versions compile each source at its import, which takes longer than a short probe itself. Lines are
+# short: Python quotes the line at which a cut connection has ended the text, and a long one would block in a pipe without a reader.
 _UNPACKING = '''\
 import base64, importlib.machinery, importlib.util, json, marshal, sys, zlib
 def unpacked(text):
@@ -59,7 +59,7 @@ class Memory:
 sys.meta_path.insert(0, Memory())
 """
 
-# Runs on the node. A script on standard input is read byte by byte, so its first line reads the rest in one piece.
+# Runs on the node. Python reads a script on standard input byte by byte, so the first line reads the rest in one piece.
 _PROGRAM = '''\
 import sys; sys.argv[0] in ("", "-") and exec(sys.stdin.buffer.read())
 {unpacking}
@@ -69,7 +69,7 @@ print(json.dumps(runner.answer(json.loads(base64.b64decode("""{request}""")))))
 
 
 def sources() -> dict[str, str]:
-    """Every module of module_utils by its full name."""
+    """Return {full name: source} of every module of module_utils."""
     texts = {}
     for path in sorted(HERE.rglob("*.py")):
         name = ".".join(path.relative_to(HERE).with_suffix("").parts)
@@ -79,7 +79,7 @@ def sources() -> dict[str, str]:
 
 @functools.lru_cache(maxsize=1)
 def archive() -> bytes:
-    """A zip that python3 runs; the same bytes for the same files, whoever packs them."""
+    """Return a zip that python3 runs. The same files always give the same bytes."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
         files = {name.replace(".", "/") + ".py": text for name, text in sources().items()}
@@ -92,7 +92,7 @@ def archive() -> bytes:
 
 
 def program(node_request: dict[str, t.Any]) -> bytes:
-    """One Python source text that holds the same files and the request, and prints the answer as JSON."""
+    """Return one Python source text with the files and the request. It prints the answer as JSON."""
     text = base64.encodebytes(json.dumps(node_request).encode()).decode()
     probe = "" if "source" in node_request else node_request["probe"]
     return _PROGRAM.format(unpacking=unpacking(probe), package=PACKAGE, request=text).encode()
@@ -100,7 +100,7 @@ def program(node_request: dict[str, t.Any]) -> bytes:
 
 @functools.lru_cache(maxsize=8)
 def unpacking(probe: str = "") -> str:
-    """Python source after which module_utils can be imported from memory, whatever files there are: all of it, or what this probe needs."""
+    """Return Python source that makes module_utils importable from memory: all of it, or only what a probe needs."""
     all_sources = sources()
     compiled = _compiled([f"{PACKAGE}.runner", *([f"{PACKAGE}.probes.{probe}"] if probe else [])], all_sources)
     needed = {name: all_sources[name] for name in compiled} if probe else all_sources
@@ -110,7 +110,7 @@ def unpacking(probe: str = "") -> str:
 
 
 def _compiled(names: list[str], all_sources: dict[str, str]) -> dict[str, types.CodeType]:
-    """These modules and all that they import of module_utils, wherever in their text."""
+    """Return {name: code} of modules and of all modules of module_utils that they import, also inside of functions."""
     codes: dict[str, types.CodeType] = {}
     names = list(names)
     while names:
@@ -128,17 +128,17 @@ def _compiled(names: list[str], all_sources: dict[str, str]) -> dict[str, types.
 
 
 def probe_module(module: str) -> t.Any:
-    """A probe module: its OPTIONS, and its PROBE, the file in probes/ that does the work."""
+    """Return a probe module, with its OPTIONS and its PROBE (the file in probes/ that does the work)."""
     return importlib.import_module(f"ansible_collections.gpufleet.acceptance.plugins.modules.{module}")
 
 
 def options(module: str) -> dict[str, t.Any]:
-    """The argument spec of a probe module."""
+    """Return the argument spec of a probe module."""
     return {**probe_module(module).OPTIONS, **runner.COMMON}
 
 
 def checkpoint_query(args: dict[str, t.Any]) -> dict[str, t.Any]:
-    """What a node needs to know to say what is finished of an attempt, whatever its probe. ValueError names wrong arguments."""
+    """Return the request for the checkpoints of an interrupted attempt, for any probe. Raise ValueError for wrong arguments."""
     validated = ArgumentSpecValidator(runner.COMMON).validate({k: v for k, v in args.items() if v is not None})
     if validated.error_messages:
         raise ValueError("; ".join(validated.error_messages))
@@ -147,8 +147,8 @@ def checkpoint_query(args: dict[str, t.Any]) -> dict[str, t.Any]:
 
 
 def request(module: str, spec: dict[str, t.Any], args: dict[str, t.Any], own_probe: str = "") -> dict[str, t.Any]:
-    """What a node needs to know to do the work of a probe module: {"probe", "params"}. `own`: the path of a team's own probe, which
-    does the work in place of the module's and travels along. ValueError names wrong arguments."""
+    """Return the request for the work of a probe module: {"probe", "params"}. `own_probe` is the path of a team's own probe, which is sent
+    along and replaces the module's. Raise ValueError for wrong arguments."""
     validated = ArgumentSpecValidator(spec).validate({k: v for k, v in args.items() if v is not None})
     if validated.error_messages:
         raise ValueError("; ".join(validated.error_messages))
@@ -162,8 +162,7 @@ def request(module: str, spec: dict[str, t.Any], args: dict[str, t.Any], own_pro
 
 
 def _check_timeouts(params: dict[str, t.Any]) -> None:
-    """ValueError names a deadline that ends a tool at once, or never. Those of variables were checked in the plan, those of tasks were
-    not."""
+    """Raise ValueError for a timeout that is not positive or not finite. The plan has checked those of variables, not those of tasks."""
     for name, value in params.items():
         if name.endswith("timeout") and isinstance(value, (int, float)) and not 0 < value < math.inf:
             raise ValueError(f"{name}: found {value:g}, expected more than 0 seconds")
@@ -171,7 +170,7 @@ def _check_timeouts(params: dict[str, t.Any]) -> None:
 
 @functools.lru_cache(maxsize=16)
 def _source(path: str) -> str:
-    """The text of a team's own probe; what no Python could run is said here and not by every node."""
+    """Return the text of a team's own probe. Raise ValueError here, once, if it is no valid Python."""
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8")
         compile(text, path, "exec", dont_inherit=True)

@@ -25,9 +25,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base im
 
 Record = t.Dict[str, t.Any]
 PROGRESS_S = 10.0
-# How often a log gets a line while a stage works; a terminal gets one each PROGRESS_S.
+# Seconds between two lines in a log while a stage works. A terminal gets a line every PROGRESS_S.
 LOGGED_S = 60.0
-# Asked before the fork: a worker has no terminal.
+# Read before the fork, because a worker has no terminal.
 TERMINAL = sys.stdout.isatty()
 
 
@@ -42,8 +42,7 @@ class Progress:
         self.planned, self.behind = planned, behind
 
     def pulse(self) -> None:
-        """Show that the stage still works, on which host and since when, if no worker has shown it for a while. To be called again and
-        again while a target works."""
+        """Show a line that the stage still works if no worker has shown one for a while. To be called repeatedly while a target works."""
         place = self.mailbox.path(mailbox.PULSE, stage=self.stage)
         with contextlib.suppress(OSError, ValueError, KeyError), open(place, "a+", encoding="ascii") as moments:
             fcntl.flock(moments, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -86,13 +85,14 @@ class Progress:
 
 
 def is_counted(stage: Stage, subject: SubjectData, target: str, behind: bool) -> bool:
-    """Return True if the progress of a stage counts a subject: its nodes, and what else a stage measures that is not between nodes. A
-    group, a pair, and a host (`behind`) that stands for nodes which nobody knows, are no nodes."""
+    """Return True if the progress of a stage counts a subject. A stage between nodes counts its nodes only: no group, no pair, and no
+    host that stands for unknown nodes (`behind`). Any other stage counts all its subjects."""
     return stage.topology not in (GROUP, ROUNDS) or (subject["kind"] == "node" and not (behind and subject["id"] == target))
 
 
 def progress_line(stage: str, marks: bytes, total: int, since: float) -> str:
-    """`done` has one byte for each node that is done, `x` where nothing was measured; `since` are the seconds since the first one."""
+    """Return a line about a stage. `marks` has one byte for each finished node, `x` for one without a result; `since` is the time in
+    seconds since the first one finished."""
     bad, remaining = marks.count(b"x"), total - len(marks)
     line = f"{stage}: {len(marks)} of {total} nodes done" + (f", {bad} of them without a result" if bad else "")
     if remaining:

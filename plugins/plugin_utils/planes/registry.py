@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where the planes are found.
+"""The registry of planes.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors
 
 PACKAGE = __name__.rpartition(".")[0]
 VARIABLE = "acceptance_plane"
-# The plane of a host that names none.
+# The plane of a host that sets no acceptance_plane.
 DEFAULT = "ssh"
 # Attributes of a team's plane under their old names, which this release still takes, with a warning: {old name: name}.
 RENAMED = {
@@ -30,7 +30,7 @@ RENAMED = {
 
 @functools.lru_cache(maxsize=1)
 def names() -> tuple[str, ...]:
-    """The planes of the collection: the folders here."""
+    """Return the names of the planes of the collection: the folders here."""
     return tuple(sorted(path.parent.name for path in pathlib.Path(__file__).parent.glob("*/plane.py")))
 
 
@@ -65,12 +65,12 @@ def lending() -> frozenset[str]:
 
 
 def chosen_by(variables: t.Mapping[str, t.Any]) -> list[str]:
-    """Return the nodes that the variables of a run name, on whatever plane they are."""
+    """Return the nodes that the variables of a run name, on any plane."""
     return next((nodes for plane in shipped().values() if (nodes := plane.chosen_by(variables))), [])
 
 
 def of(settings: t.Mapping[str, t.Any], host: str) -> Plane:
-    """The plane of an inventory host. RunError where it names none: nothing is measured in a way that nobody asked for."""
+    """Return the plane of an inventory host. Raise RunError if acceptance_plane names no plane."""
     return _named(str(settings.get(VARIABLE) or DEFAULT), host)
 
 

@@ -1,7 +1,8 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a plane removes behind the back of a run: whoever does it holds a lock on a file of the run's folder, and writes how it went.
+"""Removals that go on in the background of a run. The removing process holds a lock on a file in the run's folder and writes its result
+there.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -13,12 +14,12 @@ import pathlib
 import time
 import typing as t
 
-# What stands in the file of a removal, after the name of what is removed, when all is gone.
+# The second line of the file of a removal that succeeded. The first line names what is removed.
 DONE = "done"
 
 
 def removed(behind: pathlib.Path, wait_s: float = 120.0) -> t.Iterator[str]:
-    """Waits until all that was left to be removed is; what could not be, in words."""
+    """Wait at most `wait_s` seconds for the removals of a run. Yield a sentence for each that failed or has not ended."""
     until = time.monotonic() + wait_s
     for path in sorted(behind.glob("*")):
         with open(path, encoding="utf-8") as target:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether pods hold the devices of their nodes.
+"""Decides if the pods of a stage hold the devices of their nodes.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -14,6 +14,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base im
 
 
 def asks_for_devices(stage: Stage, settings: t.Mapping[str, t.Any]) -> bool:
-    """Whether the pods of a stage hold the devices of their nodes: as `acceptance_kube_gpu_stages` says, else as the stage does."""
+    """Return True if the pods of a stage hold the devices of their nodes: by `acceptance_kube_gpu_stages`, else by the stage itself."""
     stages = settings.get("acceptance_kube_gpu_stages")
     return stage.devices if stages is None else stage.name in stages

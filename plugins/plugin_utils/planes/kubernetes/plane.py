@@ -16,8 +16,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, CLUSTER, GROUP, MANIFEST, ROUNDS, Stage
 
-# Facts that a pod has of its own: its limits, its view of processes and of the network, what its image brings, and what takes a login or
-# a tool of the host. Without the host's files more of them are the image's.
+# Facts of a pod and not of its machine: limits, its view of processes and network, contents of the image, and what needs a login or a tool
+# of the host. Without the host's files more facts are those of the image.
 OF_A_POD = (
     "hostname", "ulimit_*", "sysctl_net.*", "nic_*", "gpu_processes", "clock_source", "clock_offset_s", "ofed", "container_*",
     "python", "package_*", "pip_freeze", "env_*", "conf_*", "proxy_*",
@@ -58,7 +58,7 @@ class Kubernetes(base.Plane):
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
 
-        # A manifest and a stage of a whole cluster name images of their own.
+        # A manifest and a stage for a whole cluster name their own images.
         needs_image = any(stage.topology not in (MANIFEST, CLUSTER) for stage in stages)
         image = {} if needs_image else {f"{of_variables.PREFIX}image": "their own"}
         try:

@@ -3,8 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The plane `ssh`: an inventory host is one machine, and a stage is one task on it.
 
-The host stays in the play whatever happens: one that is lost has an `unreachable` in the journal, and later stages do not connect to it
-again.
+A host always stays in the play. A lost host has the reason code `unreachable` in the journal, and later stages do not connect to it again.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -48,7 +47,7 @@ class StageOnHost(base.StageOnTarget):
         return {**self.result(measurements), **({"ansible_facts": facts} if facts else {})}
 
     def look(self) -> dict[str, t.Any]:
-        """One question, whose answer is there for who makes the work of the stage; what does not answer has finished nothing."""
+        """Query the host's checkpoints once and save them for `Stage.work`. A host that does not answer has no checkpoints."""
         if not self.planned:
             return {"skipped": True, "changed": False, "skip_reason": "not in the plan of this run"}
         answer = self._answer(self._finished_before)
@@ -62,7 +61,7 @@ class StageOnHost(base.StageOnTarget):
         return dict(answer) if answer is not None else self._execute(self.args(), self.request)
 
     def _finished_before(self) -> dict[str, t.Any]:
-        """Return what the machine has finished of an attempt that was cut off."""
+        """Return the machine's checkpoints of an interrupted attempt."""
         task_args = {name: value for name, value in self.given.items() if name in COMMON}
         return self._execute({**self.settled(COMMON), **task_args, "run": {**self.run_options(), "phase": "all"}}, payload.checkpoint_query)
 
@@ -71,8 +70,8 @@ class StageOnHost(base.StageOnTarget):
         return dict(self.action._execute_module(module_args=args, task_vars=self.vars))
 
     def run_options(self) -> dict[str, t.Any]:
-        """Besides, which attempt each check is: what the node had finished of it when a controller died is part of the answer. The options
-        of a module between nodes are made anew each time; the settings of the plan, from which they are made, are not."""
+        """Return the option `run` with the attempt of each check, by which a node finds its checkpoints. For a stage between nodes it has a
+        hash of the plan's settings too: the module's options differ in each attempt, the settings from which they are made do not."""
         options = super().run_options()
         if self.description.topology != ALONE:
             if not self.description.saves_checkpoints:
@@ -93,7 +92,7 @@ class StageOnHost(base.StageOnTarget):
         except ValueError as error:
             return {"failed": True, "msg": f"wrong arguments: {error}"}
         except AnsibleConnectionFailure as error:
-            # Lost in the middle or never reached: either way nobody knows what the node is doing now.
+            # The host was lost or never reached. In both cases the state of the node is unknown.
             lost = ("unreachable", one_line(f"{self.host} cannot be reached: {error}{_no_such_host(str(error))}"))
             self.acting.mailbox.lose(self.host, *lost)
             return {"lost": lost}
@@ -103,8 +102,8 @@ class StageOnHost(base.StageOnTarget):
             stop.set()
 
     def _end_with_controller(self, stop: threading.Event) -> None:
-        """A killed controller does not reach its workers, nor they their ssh: end both, and the node's guardian ends
-        the rest."""
+        """End this worker and its ssh processes when the controller is gone: a killed controller cannot end them. The node's guardian ends
+        the probe."""
         while not stop.wait(0.5):
             if os.getppid() != self.controller:
                 for pid in process.descendants(os.getpid()):
@@ -115,7 +114,7 @@ class StageOnHost(base.StageOnTarget):
 
 
 def _no_such_host(words: str) -> str:
-    """What else a name without an address may mean."""
+    """Return a hint for a host name that cannot be resolved, empty for other errors."""
     if "Could not resolve hostname" not in words and "Name or service not known" not in words:
         return ""
     names = " or ".join(name for name, plane in registry.shipped().items() if plane.nodes_behind)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a cluster lets us do, asked before anything is made.
+"""Checks of our rights on a cluster, before anything is created.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -13,12 +13,12 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 
-# (verb, API group, resource, subresource); files/rbac holds the same as roles.
+# (verb, API group, resource, subresource). files/rbac has the same rights as roles.
 Right = t.Tuple[str, str, str, str]
 
-# Of the whole cluster.
+# Rights in the whole cluster.
 NODES: tuple[Right, ...] = (("get", "", "nodes", ""), ("list", "", "nodes", ""))
-# In the namespace of the pods.
+# Rights in the namespace of the pods.
 PROBE: tuple[Right, ...] = (
     ("get", "", "namespaces", ""),
     *((verb, "", "configmaps", "") for verb in ("create", "get", "list", "deletecollection")),
@@ -26,9 +26,9 @@ PROBE: tuple[Right, ...] = (
     ("get", "", "pods", "log"),
     ("list", "", "events", ""),
 )
-# Besides, for the heartbeat of a controller (pods/heartbeat.py). A run that lacks them goes on without one, and says so.
+# Additional rights for the heartbeat of a controller (pods/heartbeat.py). Without them a run goes on without a heartbeat and warns.
 HEARTBEAT: tuple[Right, ...] = tuple((verb, "batch", "jobs", "") for verb in ("create", "list", "patch", "deletecollection"))
-# Besides, for pods that are told where the others are.
+# Additional rights for pods that receive the addresses of other pods.
 RENDEZVOUS: tuple[Right, ...] = (("patch", "", "pods", ""),)
 LAUNCHERS: dict[str, tuple[Right, ...]] = {
     "pods": (),
@@ -38,7 +38,7 @@ LAUNCHERS: dict[str, tuple[Right, ...]] = {
 
 
 def missing(client: Client, in_namespace: t.Iterable[Right], in_cluster: t.Iterable[Right] = ()) -> list[str]:
-    """Which of these rights we do not have, as `create pods`. KubeError where the API does not answer."""
+    """Return the rights that we lack, in the form `create pods`. Raise KubeError if the API does not answer."""
     rights = [(client.namespace, right) for right in in_namespace] + [("", right) for right in in_cluster]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         allowed = list(pool.map(lambda scoped_right: _allowed(client, *scoped_right), rights))
@@ -50,7 +50,7 @@ def missing(client: Client, in_namespace: t.Iterable[Right], in_cluster: t.Itera
 
 
 def require(client: Client, in_namespace: t.Iterable[Right], in_cluster: t.Iterable[Right] = ()) -> None:
-    """KubeError with all that is missing in one sentence."""
+    """Raise KubeError that names all missing rights in one sentence."""
     in_namespace = list(in_namespace)
     lacking = missing(client, in_namespace, in_cluster)
     if lacking and all(not line.endswith(" (cluster)") for line in lacking) and len(lacking) == len(in_namespace):
@@ -63,7 +63,7 @@ def require(client: Client, in_namespace: t.Iterable[Right], in_cluster: t.Itera
 
 
 def _nothing_there(client: Client) -> KubeError:
-    """Why we may do nothing at all in the namespace: with it go the RoleBindings."""
+    """Return the error for a namespace in which we have no right at all: it may not exist, and its RoleBindings with it."""
     where = f"{client.name}: namespace {client.namespace}"
     try:
         client.get(f"/api/v1/namespaces/{client.namespace}")
@@ -82,8 +82,8 @@ def _allowed(client: Client, namespace: str, right: Right) -> bool:
 
 
 def may(client: Client, namespace: str, right: Right, name: str = "", account: str = "") -> bool:
-    """Whether we have a right, on an object of this name where one is given, or a service account of our namespace has it. Who may ask
-    that of others is told so by a role: KubeError with status 403 where we may not."""
+    """Return True if we have a right, or, with `account`, if that service account of our namespace has it. `name` limits the right to one
+    object. Raise KubeError with status 403 if we may not query the rights of others."""
     verb, group, resource, sub = right
     attributes = {"verb": verb, "group": group, "resource": resource, "subresource": sub}
     attributes.update({key: value for key, value in (("namespace", namespace), ("name", name)) if value})

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Nothing of ours stays on a cluster: removal by labels, of one launch, of one run, or of what nobody will come for.
+"""Removal of our objects from a cluster by their labels: those of one launch, of one run, or abandoned ones.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
 
-# Everything that a launcher makes; what makes pods comes before the pods, and the owner last. (API, resource)
+# (API, resource) of everything that a launcher creates. Objects that create pods come before the pods, the owner comes last.
 KINDS: tuple[tuple[str, str], ...] = (
     ("/apis/kubeflow.org/v2beta1", "mpijobs"),
     ("/apis/batch.volcano.sh/v1alpha1", "jobs"),
@@ -29,22 +29,22 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("/api/v1", "configmaps"),
 )
 KINDS_OF_PROBES = (("/api/v1", "pods"), ("/api/v1", "configmaps"))
-# Whose role has no right to a kind has made none of it, and a kind that is not served has no objects.
+# Without a right to a kind we have created none of it, and a kind that is not served has no objects.
 _NONE_OF_OURS = (403, 404, 405)
 
 
-# How often thousands of objects are asked to go, each time for a minute at most.
+# Attempts to delete a collection of thousands of objects. The API server ends each after a minute.
 DELETES = 6
 
 
 def path(api: str, namespace: str, resource: str) -> str:
-    """Where the objects of a kind are."""
+    """Return the path of the objects of a kind."""
     return f"{api}/namespaces/{namespace}/{resource}"
 
 
 def remove(client: Client, selector: str, kinds: t.Iterable[tuple[str, str]] = KINDS, wait_s: float = 20.0) -> list[str]:
-    """Delete all with these labels; what is still there after `wait_s`, as `pods/NAME`. KubeError where the API does not answer, and
-    where it refuses one of `kinds` that were named."""
+    """Delete all objects with these labels. Return those still there after `wait_s` seconds, in the form `pods/NAME`. Raise KubeError if
+    the API does not answer, or if it refuses a kind and `kinds` was given."""
     deleted = []
     for api, resource in kinds:
         folder = path(api, client.namespace, resource)
@@ -69,7 +69,7 @@ def remove(client: Client, selector: str, kinds: t.Iterable[tuple[str, str]] = K
 
 
 def _delete(client: Client, where: str, selector: str) -> None:
-    """Delete all with these labels. An API server ends a request after a minute, when it has deleted a part of thousands."""
+    """Delete all objects of a kind with these labels. An API server ends a request after a minute, with a part of thousands deleted."""
     for attempts_left in reversed(range(DELETES)):
         try:
             client.delete(where, labelSelector=selector, propagationPolicy="Background")
@@ -80,7 +80,7 @@ def _delete(client: Client, where: str, selector: str) -> None:
 
 
 def left_over(client: Client) -> dict[str, list[Object]]:
-    """Our objects in the client's namespace by their run id, without their contents."""
+    """Return {run id: our objects in the client's namespace}, without their contents."""
     runs: dict[str, list[Object]] = {}
     for api, resource in KINDS:
         try:
@@ -95,9 +95,8 @@ def left_over(client: Client) -> dict[str, list[Object]]:
 
 
 def janitor(client: Client, own_run: str = "", own_stage: str = "") -> list[str]:
-    """Remove what killed controllers and ended deadlines have left, and what this stage of our own run launched before from the client's
-    inventory host. What a run that still lives holds is left alone, and so is what another inventory host of our own run launches in
-    this namespace. Return one sentence for each launch that was removed."""
+    """Remove abandoned launches, and earlier launches of this stage of our own run from the client's inventory host. Launches of a run that
+    is alive stay, and so do those of other inventory hosts of our own run. Return one sentence for each removed launch."""
     removed = []
     launches: dict[str, list[Object]] = {}
     for items in left_over(client).values():
@@ -116,7 +115,7 @@ def janitor(client: Client, own_run: str = "", own_stage: str = "") -> list[str]
 
 
 def of_run(run_id: str) -> str:
-    """Selects all of one run."""
+    """Return the label selector for all objects of one run."""
     return f"{marks.OURS},{marks.RUN}={run_id}"
 
 
@@ -127,7 +126,7 @@ HELD = {
 
 
 def report(client: Client) -> t.Iterator[str]:
-    """One line for each run that has something on the cluster."""
+    """Yield one line for each run that has objects or cordons on the cluster."""
     for run, items in sorted(left_over(client).items()):
         kinds: dict[str, int] = {}
         for item in items:

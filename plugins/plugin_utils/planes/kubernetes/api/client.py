@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The way to a cluster's API: credentials and TLS by the kubernetes package, requests and answers as plain JSON.
+"""The client of a cluster's API: credentials and TLS by the kubernetes package, requests and answers as plain JSON.
 
-The package's own models cost milliseconds per pod; a stage over thousands of them needs the dictionaries only. Nothing that
-leaves here, errors included, holds a token, a key or a piece of a kubeconfig.
+The package's own models cost milliseconds per pod; a stage over thousands of pods needs only dictionaries. Nothing that this module
+returns or raises holds a token, a key or a part of a kubeconfig.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -36,20 +36,20 @@ Object = t.Dict[str, t.Any]
 CONNECTIONS = 32
 ANSWER_S = 60.0
 WHOLE = "application/json"
-# An object in no more than its metadata, from servers that know that; from others it is whole.
+# Requests only the metadata of an object. Servers that do not support that return the whole object.
 METADATA = f"{WHOLE};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{WHOLE}"
-# How long an API server may be away, for a restart, before what we asked of it has failed.
+# Seconds for which an API server may be unreachable, for example in a restart, before a request fails.
 PATIENCE_S = 60.0
-# One that has never answered gets less: it may not exist.
+# The same for a server that has never answered: it may not exist.
 FIRST_S = 5.0
-# One that has just come back may refuse for a while what it has not read yet: roles, for example.
+# Seconds after a restart in which a refusal is retried: the server may not have read its roles yet.
 SETTLES_S = 15.0
 
 
 class KubeError(reasons.ReasonedError):
     """A cluster or its API refuses a request, or does not answer.
 
-    `status` is the HTTP status, 0 without one; `details` are the API's own. Raises ValueError for an unknown reason code.
+    `status` is the HTTP status, 0 without one; `details` is the API's Status object. Raises ValueError for an unknown reason code.
     """
 
     def __init__(self, reason_code: str, reason: str, status: int = 0, details: Object | None = None) -> None:
@@ -63,8 +63,8 @@ class KubeError(reasons.ReasonedError):
 class Connection(t.NamedTuple):
     """How to reach a cluster; the `acceptance_kube_*` variables of its inventory host.
 
-    A kubeconfig file, a server with a file that holds the token, or nothing at all inside a cluster. A token itself is no
-    variable: variables are written to the results.
+    Set a kubeconfig file, or a server with a token file, or nothing inside of a cluster. A token itself is no variable, because variables
+    are written to the results.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Connection(t.NamedTuple):
 
 
 def connect(connection: Connection) -> Client:
-    """A client of a cluster; nothing is sent yet. KubeError where the credentials cannot even be read."""
+    """Return a client of a cluster, without sending anything. Raise KubeError if the credentials cannot be read."""
     if kubernetes is None:
         raise KubeError("cluster_unreachable", "the controller's Python lacks the package kubernetes; see requirements.txt")
     configuration = kubernetes.client.Configuration()
@@ -102,17 +102,17 @@ _one_at_a_time = threading.Lock()
 
 @contextlib.contextmanager
 def _key_files() -> t.Iterator[str]:
-    """A folder for the keys of a kubeconfig, which the TLS library reads from files only; gone as soon as they are read.
+    """Yield a temporary folder for the keys of a kubeconfig, because the TLS library reads keys from files only.
 
-    The package would leave them in the common folder for temporary files until the process ends in good order, which the
-    worker processes of Ansible never do. It also remembers names of files, hence one at a time.
+    The package would leave them in the common folder for temporary files until the process ends normally, which Ansible's workers never
+    do. It also caches names of files, so only one thread at a time may use such a folder.
     """
     with _one_at_a_time, tempfile.TemporaryDirectory(prefix="gpufleet-") as folder:
         yield folder
 
 
 def _tls(connection: Connection, configuration: t.Any) -> t.Any:
-    """The TLS context of a configuration, with its certificates read."""
+    """Return the TLS context of a configuration, with its certificates loaded."""
     try:
         context = urllib3.util.ssl_.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE)
         if configuration.ssl_ca_cert:
@@ -131,7 +131,7 @@ def _tls(connection: Connection, configuration: t.Any) -> t.Any:
 
 
 def _identify(connection: Connection, configuration: t.Any, folder: str) -> str:
-    """Fill in server, TLS and credentials; the namespace that they name."""
+    """Fill in server, TLS and credentials. Return the namespace that they name, empty if none."""
     name = connection.name
     if connection.server:
         configuration.host = connection.server
@@ -151,7 +151,7 @@ def _identify(connection: Connection, configuration: t.Any, folder: str) -> str:
         namespace_file = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
         return _text(name, namespace_file) if os.path.exists(namespace_file) else ""
     path = os.path.expanduser(path or "~/.kube/config")
-    # The words of a YAML parser, and those of the loader, may quote what stands in the file.
+    # Messages of the YAML parser and of the loader may quote the file, so they are not shown.
     hidden = f"{name}: kubeconfig {path} cannot be used"
     if not all(os.path.isfile(part) for part in path.split(os.pathsep) if part):
         raise KubeError("credentials", f"{name}: kubeconfig {path} does not exist; set acceptance_kube_kubeconfig")
@@ -171,7 +171,7 @@ def _identify(connection: Connection, configuration: t.Any, folder: str) -> str:
 
 
 def _harmless(error: Exception) -> str:
-    """What may be said of an error: its kind, and for a file that is not YAML the place."""
+    """Return a description of an error without contents of the kubeconfig."""
     mark = getattr(error, "problem_mark", None)
     if mark is not None:
         return f"it is not YAML at line {mark.line + 1}"
@@ -190,8 +190,7 @@ def _text(name: str, path: str) -> str:
 
 
 def proxy_exceptions(text: str) -> tuple[str, list[str]]:
-    """NO_PROXY in the form that clients honour, and what had to be changed: `10.0.*.*` is written by many and means
-    nothing to most clients."""
+    """Return NO_PROXY in the form that clients understand, and a note for each changed entry. Most clients ignore `10.0.*.*`."""
     entries, notes = [], []
     for entry in (part.strip() for part in text.split(",")):
         numbers = entry.split(".")
@@ -215,33 +214,33 @@ class Client:
         self.patience = FIRST_S
         self._lost_at = -SETTLES_S
         self._configuration = configuration
-        # They are in the context, and their files are gone; where a token is renewed, the package names them again.
+        # The context has loaded the certificates, and their files are removed. The package sets the paths again when it renews a token.
         configuration.ssl_ca_cert = configuration.cert_file = configuration.key_file = None
         self._pool = kubernetes.client.rest.RESTClientObject(configuration).pool_manager
         self._pool.connection_pool_kw["ssl_context"] = tls
         self._credentials = threading.Lock()
 
     def fresh(self) -> Client:
-        """The same with connections of its own: a process that was forked must not use those of its parent."""
+        """Return a client with its own connections. A forked process must not use those of its parent."""
         return Client(self.name, self._configuration, self._pool.connection_pool_kw["ssl_context"], self.namespace, [])
 
     # Requests ----------------------------------------------------------------------------------------------------
 
     def get(self, path: str, **query: t.Any) -> Object:
-        """A resource or a list. KubeError with the API's status."""
+        """Return a resource or a list. Raise KubeError with the API's status."""
         return self._request("GET", path, query)
 
     def post(self, path: str, body: Object, **query: t.Any) -> Object:
-        """Make an object with a name of its own; one that our lost request had made is returned as it is."""
+        """Create an object with a unique name. If a lost request of ours has created it already, return that object."""
         return self._request("POST", path, query, body)
 
     def post_like(self, path: str, body: Object) -> None:
-        """As post(), of an object like one that was checked before: neither do fields have to be checked once more, which costs the API
-        server a second look at each, nor is the answer wanted."""
+        """Create an object like one that post() has created: without validation of its fields, which costs the API server time, and without
+        reading the answer."""
         self._request("POST", path, {"fieldValidation": "Ignore"}, body, METADATA)
 
     def delete(self, path: str, **query: t.Any) -> None:
-        """Delete an object, or with a labelSelector a collection; one that is not there is no error."""
+        """Delete an object, or with a labelSelector a collection. A missing object is no error."""
         try:
             self._request("DELETE", path, query)
         except KubeError as error:
@@ -253,7 +252,8 @@ class Client:
         return self._request("PATCH", path, {}, body)
 
     def patch_once(self, path: str, body: Object, timeout: float) -> Object:
-        """Merge `body` into an object and return its metadata. Ask once: KubeError if no answer comes within `timeout` seconds."""
+        """Merge `body` into an object and return its metadata. Do not retry: raise KubeError if no answer comes within `timeout`
+        seconds."""
         try:
             response = self._send("PATCH", path, {}, body, urllib3.Timeout(connect=timeout, read=timeout), METADATA)
             data = response.data
@@ -264,12 +264,12 @@ class Client:
         return t.cast("Object", json.loads(data))
 
     def apply(self, path: str, body: Object, manager: str, dry_run: bool = False) -> Object:
-        """Make an object what `body` says of it, by server-side apply: what others have said of other fields stays."""
+        """Apply `body` to an object by server-side apply. Fields of other managers stay."""
         query = {"fieldManager": manager, "force": True, "fieldValidation": "Strict", "dryRun": "All" if dry_run else None}
         return self._request("PATCH", path, query, body)
 
     def pages(self, path: str, limit: int = 500, **query: t.Any) -> t.Iterator[Object]:
-        """A list in pages, so that no answer grows with the cluster."""
+        """Yield the pages of a list, so that no answer grows with the cluster."""
         following = ""
         while True:
             page = self.get(path, limit=limit, **query, **({"continue": following} if following else {}))
@@ -279,7 +279,7 @@ class Client:
                 return
 
     def transport(self) -> tuple[str, t.Any, dict[str, str], str]:
-        """The way for requests that are none of HTTP: the server, its TLS context, the headers that say who we are, and the proxy."""
+        """Return server, TLS context, headers with our credentials, and proxy, for connections other than HTTP requests."""
         headers = {"User-Agent": "gpufleet.acceptance", **self._authorisation()}
         proxy = getattr(self._pool, "proxy", None)
         return self._configuration.host.rstrip("/"), self._pool.connection_pool_kw["ssl_context"], headers, str(proxy.url) if proxy else ""
@@ -291,19 +291,19 @@ class Client:
 
     @contextlib.contextmanager
     def stream(self, path: str, silence: float, **query: t.Any) -> t.Iterator[t.Any]:
-        """An answer that goes on: a watch or a log. The urllib3 response; `silence` is how many seconds nothing may come."""
+        """Open a watch or a log and yield the urllib3 response. `silence` is the read timeout in seconds."""
         response = self._send("GET", path, query, None, urllib3.Timeout(connect=10, read=silence))
         try:
             if response.status >= 400:
                 raise self._refused(response.status, response.read(1 << 16), f"GET {path}")
             yield response
         finally:
-            # What was not read to its end cannot be used again.
+            # A connection that was not read to its end cannot be used again.
             response.close()
             response.release_conn()
 
     def lines(self, path: str, silence: float = ANSWER_S, line_limit: int = 1 << 24, **query: t.Any) -> t.Iterator[bytes]:
-        """The lines of a stream without their newlines; one longer than `line_limit` comes in pieces."""
+        """Yield the lines of a stream without their newlines. A line longer than `line_limit` bytes comes in pieces."""
         try:
             with self.stream(path, silence, **query) as response:
                 partial = b""
@@ -320,12 +320,12 @@ class Client:
             raise KubeError("cluster_unreachable", f"{self.name}: {self.server}{self._through_proxy}: {_network(error)}") from None
 
     def text(self, path: str, timeout: float, **query: t.Any) -> tuple[int, str]:
-        """What a pod behind the API server's proxy says: its status and its text. KubeError where nothing comes; it is asked once."""
+        """Return status and text of a pod behind the API server's proxy. Do not retry: raise KubeError without an answer."""
         status, text, _date = self.dated(path, timeout, **query)
         return status, text
 
     def dated(self, path: str, timeout: float, **query: t.Any) -> tuple[int, str, str | None]:
-        """As text(), with the `Date` of whoever has answered."""
+        """Return status, text and the `Date` header of the answer, like text()."""
         response = self._send("GET", path, query, None, urllib3.Timeout(connect=10, read=timeout), "*/*")
         try:
             return int(response.status), response.data.decode("utf-8", "replace"), response.headers.get("Date")
@@ -389,13 +389,13 @@ class Client:
 
     @property
     def _through_proxy(self) -> str:
-        """The proxy through which requests go, without what its URL may hold of credentials; where one is away, it is not the server."""
+        """Return words about the proxy of requests, without credentials of its URL, empty without a proxy. An error may be the proxy's."""
         proxy = getattr(self._pool, "proxy", None)
         return f" through proxy {proxy.scheme}://{proxy.host}:{proxy.port}" if proxy else ""
 
     @property
     def server(self) -> str:
-        """The server's address, without what a URL may hold of credentials."""
+        """Return the server's address without credentials of its URL."""
         parts = urllib.parse.urlsplit(self._configuration.host)
         return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
 
@@ -447,7 +447,7 @@ _REFUSALS: tuple[tuple[int, str, str, str], ...] = (
 
 
 def refusal(cluster: str, status: int, message: str, details: Object, request: str) -> KubeError:
-    """The API server's no as an error that names the cause in the server's own words."""
+    """Return a refusal of the API server as an error with its reason code and the server's message."""
     for known_status, mark, code, meaning in _REFUSALS:
         if status == known_status and mark in message:
             return KubeError(code, f"{cluster}: {meaning}: {message}"[:900], status, details)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which launchers of groups a cluster has: by what its API serves, and by what we may do there.
+"""Finds the launchers of groups that a cluster has: its API serves them, and we have the rights.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -15,8 +15,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 
 MPIJOB, VOLCANO, PYTORCHJOB, JOB, STATEFULSET = "mpijob", "volcano", "pytorchjob", "job", "statefulset"
 AUTO = "auto"
-# The first that is there and allowed. Volcano starts all of a group or none of it; a Job ends by itself, a StatefulSet does not.
-# A PyTorchJob's rights hold those of a Job: behind that it would never be taken (docs/launchers.md says what speaks for it).
+# The order in which launchers are tried. Volcano starts all pods of a group or none; a Job ends by itself, a StatefulSet does not.
+# A PyTorchJob needs the rights of a Job and more, so it would never be chosen after a Job (docs/launchers.md has its advantages).
 ORDER = (MPIJOB, VOLCANO, PYTORCHJOB, JOB, STATEFULSET)
 # Launchers that the API may lack: (group, version, resource).
 SERVED = {
@@ -32,7 +32,7 @@ def _rights(verbs: t.Iterable[str], group: str, *resources: str) -> tuple[access
     return tuple((verb, group, resource, "") for resource in resources for verb in verbs)
 
 
-# What every launcher needs: the payload, the pods' states and logs, the cluster's own words.
+# Rights that every launcher needs: for the payload, the pods' states and logs, and the cluster's events.
 COMMON: tuple[access.Right, ...] = (
     ("get", "", "namespaces", ""),
     *_rights(_MADE, "", "configmaps"),
@@ -52,14 +52,14 @@ RIGHTS: dict[str, tuple[access.Right, ...]] = {
 
 
 class Choice(t.NamedTuple):
-    """The launchers to try, the first first, and why not the others, in words."""
+    """The launchers to try in this order, and a sentence for each that cannot be used."""
 
     kinds: list[str]
     why: list[str]
 
 
 def choose(client: Client, launcher: str = AUTO) -> Choice:
-    """What `wanted` comes to on this cluster. KubeError names what is missing where nothing is left."""
+    """Return the usable launchers, or the one named. Raise KubeError that names what is missing if none can be used."""
     if launcher != AUTO and launcher not in ORDER:
         raise KubeError("bad_spec", f"{client.name}: launcher {launcher!r}: expected one of {', '.join((AUTO, *ORDER))}")
     access.require(client, COMMON)
@@ -81,13 +81,13 @@ def choose(client: Client, launcher: str = AUTO) -> Choice:
 
 
 def absent(client: Client, kind: str) -> KubeError | None:
-    """Why the API has no such launcher; None where it serves it."""
+    """Return why the API has no such launcher, None if it serves it."""
     if kind not in SERVED:
         return None
     group, version, resource = SERVED[kind]
     if _has(client, f"{group}/{version}", resource):
         return None
-    # Another operator's CRD of the same name may be there in another version; the two cannot be in one cluster.
+    # Another operator may have a CRD of the same name in another version. The two cannot be in one cluster.
     try:
         other_versions = [served["version"] for served in client.get(f"/apis/{group}")["versions"]]
     except KubeError as error:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A command in a container that runs, as `kubectl exec` does it.
+"""Runs a command in a running container, like `kubectl exec`.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -21,14 +21,14 @@ try:
 except ImportError:
     websocket = None  # type: ignore[assignment]  # run() says so
 
-# The first byte of each message says which stream it is of; the last of them is how the command ended.
+# The first byte of each message is the number of its stream. The last message has the status of the command.
 PROTOCOL = "v4.channel.k8s.io"
 STDOUT, STDERR, STATUS = 1, 2, 3
 OUTPUT_LIMIT = 1 << 22
 
 
 class Ended(t.NamedTuple):
-    """How a command ended; `status` is None where nobody says."""
+    """The exit status of a command, None if unknown, and its output."""
 
     status: int | None
     out: str
@@ -36,8 +36,8 @@ class Ended(t.NamedTuple):
 
 
 def run(client: Client, pod: str, container: str, argv: t.Sequence[str], timeout: float) -> Ended:
-    """Run `argv` in a container of the pod at path `pod`. KubeError where it cannot be begun; what it printed until then where it does
-    not end in time."""
+    """Run `argv` in a container of the pod at path `pod`. If it does not end within `timeout` seconds, return its output so far with status
+    None. Raise KubeError if it cannot be started."""
     if websocket is None:
         raise KubeError("cluster_unreachable", "the controller's Python lacks the package websocket-client; see requirements.txt")
     server, tls, headers, proxy = client.transport()
@@ -76,7 +76,7 @@ def _followed(link: t.Any, end: float) -> Ended:
 
 
 def _status(text: bytes) -> int | None:
-    """The exit status in the words of the kubelet; None where it has none."""
+    """Return the exit status from the kubelet's status message, None if it has none."""
     with contextlib.suppress(ValueError, KeyError, TypeError):
         ending = json.loads(text)
         if ending["status"] == "Success":

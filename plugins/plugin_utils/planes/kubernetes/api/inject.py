@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a user's image lacks, python3 and tools, brought into its pods from another image or from a volume.
+"""Adds a folder with python3 and tools, from another image or a volume, to pods of an image that lacks them.
 
-The folder is at the same place in the pod as where it comes from, so nothing in it has to be relocatable.
+The folder has the same path in the pod as at its source, so nothing in it has to be relocatable.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -20,13 +20,13 @@ Object = t.Dict[str, t.Any]
 FOLDER = "/opt/gpufleet"
 CONTAINER = "inject"
 COPY = "/gpufleet/inject"
-# By this the probe finds the folder's programs, after the image's own.
+# The environment variable by which the probe finds the folder's programs, after those of the image.
 VARIABLE = "GPUFLEET_TOOLS"
 _KEYS = ("image", "volume", "path")
 
 
 def folder(inject: t.Mapping[str, t.Any]) -> str:
-    """Where the folder is, in its image or volume's pod alike. KubeError names what acceptance_kube_inject may not hold."""
+    """Return the path of the folder, at its source and in the pod. Raise KubeError for a wrong acceptance_kube_inject."""
     unknown = sorted(set(inject) - set(_KEYS))
     if unknown:
         raise KubeError("bad_spec", f"acceptance_kube_inject: found key {unknown[0]!r}, expected some of {', '.join(_KEYS)}")
@@ -39,7 +39,8 @@ def folder(inject: t.Mapping[str, t.Any]) -> str:
 
 
 def add(spec: Object, inject: t.Mapping[str, t.Any], resources: Object) -> None:
-    """Give a pod the folder. `resources`: what the pod's container asks for besides devices; the copying asks for the same."""
+    """Add the folder to a pod. `resources` are those of the pod's container without devices; the container that copies requests the
+    same."""
     path = folder(inject)
     container = spec["containers"][0]
     container["env"].append({"name": VARIABLE, "value": path})

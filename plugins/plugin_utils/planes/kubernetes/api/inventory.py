@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The nodes of a cluster: which ones the inventory means, and whether a pod may go there.
+"""The nodes of a cluster: those that the inventory selects, and if a pod may run on them.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -22,14 +22,14 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors
 SELECTOR = accelerators.DEFAULT.selector
 _KEYS = {"selector", "names", "expected"}
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
-# Taints that the cluster sets on a node that is not ready say nothing that its condition does not.
+# Taints that the cluster sets on a node that is not ready. Its condition says the same.
 _OF_CONDITION = re.compile(r"^node\.kubernetes\.io/(not-ready|unreachable)$")
-# An expected node of which only the number is known.
+# Prefix of the names of expected nodes of which only the number is known.
 UNNAMED = "expected-"
 
 
 class ClusterNode(t.NamedTuple):
-    """What matters of a node object."""
+    """The parts of a node object that are used here."""
 
     name: str
     devices: int
@@ -40,13 +40,13 @@ class ClusterNode(t.NamedTuple):
     machine: str = ""
 
     def identity(self, resource: str) -> Object:
-        """What the API knows it by: its machine, and the devices that it has and offers."""
+        """Return the node's identity by the API: its machine, and the devices that it has and offers."""
         devices = {"resource": resource, "capacity": self.capacity, "allocatable": self.devices}
         return {**({"node_info": self.machine} if self.machine else {}), **({"devices": devices} if self.capacity or self.devices else {})}
 
 
 class NodeSelection(t.NamedTuple):
-    """The variable acceptance_nodes: which nodes are meant, and which must be there."""
+    """The variable acceptance_nodes: the selected nodes, and the nodes that must exist (by name or number)."""
 
     selector: str
     names: list[str]
@@ -55,7 +55,7 @@ class NodeSelection(t.NamedTuple):
 
 
 def selection_of(cluster: str, variables: t.Mapping[str, t.Any]) -> NodeSelection:
-    """RunError names what acceptance_nodes may not hold."""
+    """Return the variable acceptance_nodes of a cluster. Raise RunError if it is wrong."""
     value = variables.get("acceptance_nodes") or {}
     if not isinstance(value, dict) or not set(value) <= _KEYS:
         raise RunError(f"{cluster}: acceptance_nodes: found {value!r}, expected {{selector, names, expected}}")
@@ -72,9 +72,9 @@ def _names(value: t.Any) -> bool:
 
 
 def subjects(cluster: str, variables: t.Mapping[str, t.Any]) -> tuple[list[str], list[str]]:
-    """The names of a cluster's nodes for the plan, those that are expected and not there included, and notes.
+    """Return the names of a cluster's nodes for the plan, including expected nodes that are missing, and notes.
 
-    Empty where nobody can say: the cluster does not answer, or has no such node.
+    The names are empty if the cluster does not answer or has no such node.
     """
     selection = selection_of(cluster, variables)
     named = list(dict.fromkeys([*selection.names, *selection.expected]))
@@ -109,8 +109,8 @@ def subjects(cluster: str, variables: t.Mapping[str, t.Any]) -> tuple[list[str],
 
 
 def select(cluster: str, variables: t.Mapping[str, t.Any], entry: t.Mapping[str, t.Any]) -> list[str]:
-    """The nodes that an entry of acceptance_node_vars is about, by its `names` or its `selector`; none where the cluster does not
-    answer, for then nothing is measured there either. RunError where it speaks of none that could be."""
+    """Return the nodes that an entry of acceptance_node_vars selects by `names` or `selector`; empty if the cluster does not answer, since
+    then nothing is measured there. Raise RunError for a wrong entry."""
     value = entry.get("names", entry.get("selector"))
     if not (_names(value) if "names" in entry else isinstance(value, str) and value):
         words = "a list of names" if "names" in entry else "a label selector"
@@ -127,12 +127,12 @@ def select(cluster: str, variables: t.Mapping[str, t.Any], entry: t.Mapping[str,
 
 
 def unnamed(number: int, count: int) -> list[str]:
-    """Stand-ins for expected nodes of which only the number is known."""
+    """Return placeholder names for expected nodes beyond the `count` that exist."""
     return [f"{UNNAMED}{place}" for place in range(count + 1, number + 1)]
 
 
 def selected_nodes(client: Client, selection: NodeSelection, resource: str) -> t.Iterator[ClusterNode]:
-    """The nodes that acceptance_nodes selects, or all where it names them. KubeError names a selector that is none."""
+    """Yield the nodes that acceptance_nodes selects, or all if it has names. Raise KubeError for an invalid selector."""
     try:
         yield from nodes(client, "" if selection.names else selection.selector, resource)
     except KubeError as error:
@@ -143,14 +143,14 @@ def selected_nodes(client: Client, selection: NodeSelection, resource: str) -> t
 
 
 def nodes(client: Client, selector: str, resource: str) -> t.Iterator[ClusterNode]:
-    """The nodes that a selector returns; `resource` is the device whose allocatable count is wanted."""
+    """Yield the nodes that a selector returns. `resource` is the device that is counted."""
     for page in client.pages("/api/v1/nodes", labelSelector=selector or None):
         for item in page["items"]:
             yield summary(item, resource)
 
 
 def summary(item: Object, resource: str) -> ClusterNode:
-    """A node object in what matters of it."""
+    """Return the parts of a node object that are used here."""
     status, spec = item.get("status") or {}, item.get("spec") or {}
     devices, capacity = (_count(status.get(field), resource) for field in ("allocatable", "capacity"))
     info = status.get("nodeInfo") or {}
@@ -169,7 +169,7 @@ def _count(of: Object | None, resource: str) -> int:
 
 
 def not_ready(node: Object) -> str:
-    """Why a node is not ready, in the API's words; empty where it is."""
+    """Return why a node is not ready, in the API's words; empty if it is ready."""
     ready = next((c for c in (node.get("status") or {}).get("conditions") or [] if c.get("type") == "Ready"), None)
     if ready is None:
         return f"node {node['metadata']['name']} has never been ready"
@@ -184,7 +184,8 @@ Why = t.Tuple[str, str]
 def usable(
     names: t.Iterable[str], present: t.Iterable[ClusterNode], why_not: t.Callable[[ClusterNode], Why | None], absent: t.Callable[[str], Why]
 ) -> tuple[dict[str, ClusterNode], dict[str, Why]]:
-    """Which of these nodes pods may go to, and of the others why not, as (reason code, reason): `why_not` of one that is there."""
+    """Return {name: node} of the nodes to which pods may go, and {name: (reason code, reason)} of the others. `why_not` is called for a
+    node that exists, `absent` for one that does not."""
     by_name = {node.name: node for node in present}
     able: dict[str, ClusterNode] = {}
     refused: dict[str, Why] = {}
@@ -199,9 +200,9 @@ def usable(
 
 
 def obstacle(node: ClusterNode, tolerations: t.Iterable[Object], need_devices: bool, resource: str) -> tuple[str, str] | None:
-    """Why no pod may go to a node, as (reason code, reason), or None.
+    """Return (reason code, reason) why no pod may go to a node, None if one may.
 
-    A pod that is bound by nodeName passes the scheduler by, so taints and cordons are ours to respect.
+    A pod with a nodeName bypasses the scheduler, so taints and cordons are checked here.
     """
     if node.not_ready:
         return "node_not_ready", node.not_ready
@@ -220,7 +221,7 @@ def obstacle(node: ClusterNode, tolerations: t.Iterable[Object], need_devices: b
 
 
 def tolerates(toleration: Object, taint: Object) -> bool:
-    """Whether a toleration is one for a taint (k8s.io/api/core/v1, Toleration.ToleratesTaint)."""
+    """Return True if a toleration tolerates a taint (k8s.io/api/core/v1, Toleration.ToleratesTaint)."""
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
     if toleration.get("key") and toleration["key"] != taint.get("key"):

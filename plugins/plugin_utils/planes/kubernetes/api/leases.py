@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What of a cluster was changed and is to be given back: cordons of nodes.
+"""Leases of a cluster: cordons of nodes, which must be undone.
 
-The ledger is a mark on the node itself, made in one request with the cordon, so that there is never one without the other.
+The ledger is a label on the node itself, set in one request with the cordon, so that neither exists without the other.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -18,12 +18,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 
-# A node with this label was cordoned by us: of which run it says, and its annotations until when and by whom.
+# The label of a node that we have cordoned, with the run id. Annotations hold the deadline and the controller.
 CORDONED = f"{marks.DOMAIN}/cordoned-by"
 
 
 def cordon(client: Client, node: str, run_id: str, deadline_s: float) -> None:
-    """KubeError where somebody else has cordoned the node: it would not be ours to give back."""
+    """Cordon a node for a run. Raise KubeError if it is cordoned already: then we must not uncordon it later."""
     item = client.get(_path(node))
     if (item.get("spec") or {}).get("unschedulable"):
         raise KubeError("node_cordoned", f"{client.name}: node {node} is cordoned already, and not by this run")
@@ -33,12 +33,12 @@ def cordon(client: Client, node: str, run_id: str, deadline_s: float) -> None:
 
 
 def guarded(node: str, run_id: str) -> Object:
-    """What a guardian (module_utils/cordon_guardian.py) must know to give a cordon back."""
+    """Return what a guardian (module_utils/cordon_guardian.py) needs to remove a cordon."""
     return {"node": node, "run": run_id, "label": CORDONED, "annotations": [marks.EXPIRES, marks.CONTROLLER]}
 
 
 def uncordon(client: Client, node: str, run_id: str = "") -> bool:
-    """Give a node back that a run holds, or any; whether it takes pods again."""
+    """Remove the cordon of a run, or of any run. Return True if the node is schedulable again."""
     item = client.get(_path(node))
     holder = (item["metadata"].get("labels") or {}).get(CORDONED)
     if holder is None or (run_id and holder != run_id):
@@ -49,7 +49,7 @@ def uncordon(client: Client, node: str, run_id: str = "") -> bool:
 
 
 def cordoned(client: Client, run_id: str = "") -> list[Object]:
-    """The nodes that a run, or any, has cordoned; none where we may not look."""
+    """Return the nodes that a run, or any run, has cordoned; empty if we may not list nodes."""
     try:
         pages = client.pages("/api/v1/nodes", labelSelector=f"{CORDONED}={run_id}" if run_id else CORDONED)
         return [node for page in pages for node in page["items"]]
@@ -60,7 +60,7 @@ def cordoned(client: Client, run_id: str = "") -> list[Object]:
 
 
 def give_back(client: Client, nodes: t.Iterable[Object]) -> list[str]:
-    """Uncordon these; what was done, in words."""
+    """Uncordon nodes. Return a sentence for each."""
     sentences = []
     for node in nodes:
         name = node["metadata"]["name"]
@@ -70,7 +70,7 @@ def give_back(client: Client, nodes: t.Iterable[Object]) -> list[str]:
 
 
 def abandoned(client: Client) -> list[Object]:
-    """Those for which nobody will come."""
+    """Return the cordoned nodes whose run is gone or past its deadline."""
     return [node for node in cordoned(client) if marks.abandoned(node)]
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The log of one pod: the result in it, and what else stands there.
+"""The log of one pod: the result in it, and its other lines.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -21,15 +21,15 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import new_file
 
-# The log is written by the container runtime behind the back of the container: the last lines may be a moment late.
+# Pauses in seconds before a log is read again. The container runtime may write the last lines a moment late.
 LATE_S = (0.3, 1.0, 3.0)
 LOG_LIMIT = 16 << 20
 LAST_LINES = 5
-# What is longer comes in pieces.
+# A longer line comes in pieces.
 LINE_LIMIT = 1 << 16
-# What people are shown of a line.
+# The most characters of a line that people are shown.
 SHOWN = 500
-# What the kubelet says in place of the log of a container that it has removed by now, with status 200.
+# The kubelet's text, with status 200, in place of the log of a container that it has removed.
 _REMOVED = "unable to retrieve container logs"
 
 
@@ -37,19 +37,20 @@ Raw = t.Callable[[], pathlib.Path]
 
 
 class ResultReader(t.Protocol):
-    """What finds a result in the lines of a log: module_utils/frame.py has one, and whoever reads results of another form."""
+    """Finds a result in the lines of a log. module_utils/frame.py has one, and so has each reader of another form of results."""
 
     foreign: int
 
     def feed(self, line: bytes) -> None:
-        """One line."""
+        """Read one line."""
 
     def result(self) -> Object | None:
         """Return the result, None if none is wanted. Raise ReasonedError unless the log holds it whole, and once."""
 
 
 class PodLog(t.NamedTuple):
-    """`record` is the result; where there must be one and is none, `reason_code` and `reason`. `last`: the last words beside it."""
+    """The result in a log, or reason code and reason why a required result is missing. `last` has the last other lines, and `foreign`
+    counts the frames of other pods."""
 
     record: Object | None
     reason_code: str
@@ -66,9 +67,9 @@ def read(
     restarts: bool = False,
     container: str = marks.CONTAINER,
 ) -> PodLog:
-    """The log of the pod at path `pod`, which has ended, as each new `reader()` takes it; what is not of a frame goes to the file
-    that `raw()` names, made where it is needed.
-    `restarts`: its container was started again, or is while we read, and the log is that of its first end."""
+    """Read the log of a pod that has ended, at path `pod`, with a new `reader()` for each attempt. Other lines are written to the file that
+    `raw()` names, which is created when it is needed. `restarts`: read the log of the container's first end, because it was or will be
+    started again."""
     code, reason, last = "no_result", "", ""
     with contextlib.closing(_RawFile(raw)) as raw_file:
         for pause in (*LATE_S, None):
@@ -92,12 +93,12 @@ def read(
 
 
 def lines(client: Client, pod: str, container: str | None = marks.CONTAINER, **query: t.Any) -> t.Iterator[bytes]:
-    """The log of the pod at path `pod`, as it is. None: of its only container, whatever that is called."""
+    """Yield the lines of the log of the pod at path `pod`. `container` None means its only container, whatever its name."""
     return client.lines(f"{pod}/log", line_limit=LINE_LIMIT, container=container, **query)
 
 
 def words(client: Client, pod: str, container: str = marks.CONTAINER, **query: t.Any) -> t.Iterator[str]:
-    """What stands in it for people to read."""
+    """Yield the lines of a log that are for people, without frames and empty lines."""
     for line in lines(client, pod, container, **query):
         if _is_for_people(line):
             yield line.decode("utf-8", "replace")[:SHOWN]
@@ -108,7 +109,7 @@ def _is_for_people(line: bytes) -> bool:
 
 
 class _RawFile:
-    """The file for what is not of a frame: a new one, made with its first line. A log that is read again is written again."""
+    """The file for lines that are no frame. It is created with the first line, and written anew if the log is read again."""
 
     def __init__(self, raw: Raw | None) -> None:
         self._raw = raw
@@ -133,7 +134,8 @@ class _RawFile:
 
 
 def _first(client: Client, pod: str, reader: t.Callable[[], ResultReader], raw_file: _RawFile, container: str) -> tuple[ResultReader, str]:
-    """The container before this one, if there was one: asked before and after this one's, for it may begin in between."""
+    """Read the log of the previous container, or of the current one if there is no previous. The previous log is requested before and after
+    the current one, because a restart may come in between."""
     first: tuple[ResultReader, str] | None = None
     for previous in (True, False, True):
         try:

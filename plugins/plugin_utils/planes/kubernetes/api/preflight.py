@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a cluster lacks for tests of GPUs, said before anything is made.
+"""Checks for what a cluster lacks for tests of GPUs, before anything is created.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -14,13 +14,13 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
 
-# By this in their names the pods of a device plugin are known, whoever has installed it.
+# The part of their names by which pods of a device plugin are recognised.
 PLUGIN = "device-plugin"
 SHOWN = 10
 
 
 class NodeView(t.Protocol):
-    """What is looked at of an inventory.Node."""
+    """The parts of an inventory.ClusterNode that are used here."""
 
     @property
     def name(self) -> str: ...
@@ -33,8 +33,8 @@ class NodeView(t.Protocol):
 
 
 def missing(client: Client, nodes: t.Iterable[NodeView], resource: str, namespaces: t.Iterable[str]) -> list[str]:
-    """One sentence for each kind of thing that is missing. `namespaces`: where the device plugin may run; its pods are looked at only
-    where a node offers no device, and only where we may (files/rbac/device-plugin.yaml)."""
+    """Return a sentence for each kind of problem: nodes that are not ready, and nodes without devices. If a node offers no device, the pods
+    of the device plugin in `namespaces` are read, where we may (files/rbac/device-plugin.yaml)."""
     sentences = []
     nodes = list(nodes)
     not_ready = [node.name for node in nodes if node.not_ready]
@@ -48,8 +48,8 @@ def missing(client: Client, nodes: t.Iterable[NodeView], resource: str, namespac
 
 
 def preempting(client: Client) -> list[str]:
-    """Whether pods without a priority class of their own take places from others here; nothing where we may not look
-    (files/rbac/holders.yaml). The API server sets their policy by the cluster's default class and takes no other word for it."""
+    """Return a sentence if the cluster's default priority class preempts other pods, since pods without a class get its policy. Empty if we
+    may not read the classes (files/rbac/holders.yaml)."""
     try:
         classes = client.get("/apis/scheduling.k8s.io/v1/priorityclasses")["items"]
     except KubeError:
@@ -63,7 +63,7 @@ def preempting(client: Client) -> list[str]:
 
 
 def _plugin(client: Client, nodes: list[str], namespaces: list[str]) -> str:
-    """What the pods of the device plugin say on these nodes."""
+    """Return words about the pods of the device plugin on these nodes."""
     by_node: dict[str, list[Object]] = {}
     hidden = []
     for namespace in namespaces:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A copy of the results on a volume of the cluster, where a site wants one; what counts is the frame that its pod leaves.
+"""An optional copy of the results on a volume of the cluster. The result that counts is the frame in the pod's log or message.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -19,7 +19,7 @@ _KEYS = {"claim", "host_path", "path"}
 
 
 def check(results: t.Mapping[str, t.Any]) -> None:
-    """KubeError names what acceptance_kube_results may not hold."""
+    """Raise KubeError for a wrong acceptance_kube_results."""
     places = [key for key in ("claim", "host_path") if results.get(key)]
     paths = [results[key] for key in ("host_path", "path") if key in results]
     if not results:
@@ -31,7 +31,7 @@ def check(results: t.Mapping[str, t.Any]) -> None:
 
 
 def mount(spec: Object, container: Object, results: t.Mapping[str, t.Any], run_id: str, stage: str) -> None:
-    """The volume into a pod's spec and its container, and there the folder of this stage (module_utils/pod.py)."""
+    """Mount the volume into a pod's container and name the folder of this stage on it (module_utils/pod.py)."""
     if not results:
         return
     path = str(results.get("path") or PATH)

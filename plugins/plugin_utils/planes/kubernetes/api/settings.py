@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a cluster's inventory variables say: how to reach it, and what its pods look like.
+"""The inventory variables of a cluster: how to reach it, and what its pods look like.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -25,14 +25,14 @@ Object = t.Dict[str, t.Any]
 PREFIX = "acceptance_kube_"
 LAUNCHERS = ("pods", "daemonset", "job")
 KEEP = ("never", "on_failure")
-# What a pod may only have where acceptance_kube_allow names it; each is named in the results then.
+# Powers that a pod may have only if acceptance_kube_allow names them. The results name them then.
 FORBIDDEN = ("privileged", "host_ipc", "host_pid")
-# Those of them that have a variable of their own.
+# The powers that have a variable of their own.
 SWITCHES = ("privileged", "host_ipc")
 _PATCHES = ("metadata", "spec", "container")
-# Variables of a cluster that are neither about its pods nor about the way to it.
+# Variables of a cluster that are neither in PodSettings nor in Connection.
 _OTHERS = ("device_plugin_namespaces", "gpu_stages", "group_launcher", "queue", "ssh_port")
-# What a field of PodSettings takes, by its annotation, in the words of Ansible's argument specs.
+# {annotation of a field of PodSettings: its argument spec for Ansible}.
 _TYPES: dict[str, Object] = {
     "str": {"type": "str"},
     "bool": {"type": "bool"},
@@ -57,7 +57,7 @@ _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 @dataclasses.dataclass(frozen=True)
 class PodSettings:
-    """The `acceptance_kube_*` variables that shape pods; roles/common/meta/argument_specs.yml says what each one means."""
+    """The `acceptance_kube_*` variables that shape pods. roles/common/meta/argument_specs.yml describes each."""
 
     image: str = ""
     image_pull_policy: str = ""
@@ -90,18 +90,18 @@ class PodSettings:
 
     @property
     def shown(self) -> bool:
-        """Whether pods show what they do while they work, by numbers or by lines in their logs."""
+        """Return True if pods show their progress while they work, by metrics or in their logs."""
         return bool(self.metrics_port or self.env.get(telemetry.LOG))
 
 
 def variable_names() -> list[str]:
-    """The names of all variables of a cluster, without their prefix."""
+    """Return the names of all variables of a cluster, without their prefix."""
     fields = [field.name for field in dataclasses.fields(PodSettings)]
     return sorted([*fields, *(name for name in Connection._fields if name != "name"), *_OTHERS])
 
 
 def connection(cluster: str, variables: t.Mapping[str, t.Any]) -> Connection:
-    """How to reach a cluster, of its variables. KubeError names one that cannot be, or that would be passed over."""
+    """Return the connection to a cluster from its variables. Raise KubeError for a wrong variable, or one without effect."""
     names = [name for name in Connection._fields if name != "name"]
     values = {name: str(variables.get(PREFIX + name) or "") for name in names}
     for name in ("server", "proxy"):
@@ -122,8 +122,8 @@ def _is_address(text: str) -> bool:
 
 
 def pods(variables: t.Mapping[str, t.Any]) -> PodSettings:
-    """What a cluster's pods look like, of its variables, or of those and the option `pods` of a module. KubeError names one that
-    cannot be. A run's variables have passed the argument specs of role common, those of a module have not."""
+    """Return the settings of a cluster's pods from its variables, which for a module include its option `pods`. Raise KubeError for a wrong
+    variable. The variables of a run were validated by the argument specs of role common, those of a module were not."""
     names = variable_names()
     strange = sorted(name for name in variables if name.startswith(PREFIX) and name[len(PREFIX) :] not in names)
     if strange:
@@ -155,7 +155,7 @@ def pods(variables: t.Mapping[str, t.Any]) -> PodSettings:
     unknown = sorted(set(settings.allow) - set(FORBIDDEN))
     if unknown:
         raise KubeError("bad_spec", f"acceptance_kube_allow: found {unknown[0]!r}, expected some of {', '.join(FORBIDDEN)}")
-    # To switch one on is to allow it.
+    # A power that is switched on is allowed.
     on = [power for power in SWITCHES if getattr(settings, power)]
     settings = dataclasses.replace(settings, allow=list(dict.fromkeys([*settings.allow, *on])))
     _check_patch(settings.pod_patch)
@@ -163,7 +163,7 @@ def pods(variables: t.Mapping[str, t.Any]) -> PodSettings:
 
 
 def with_own(pods: PodSettings, stage_pods: t.Mapping[str, t.Any]) -> PodSettings:
-    """Pods with what their stage says of them besides (stages/base.py, Stage.pods)."""
+    """Return the settings of pods with the additions of their stage (stages/base.py, Stage.pods)."""
     limits = {**(pods.resources.get("limits") or {}), **{name: str(count) for name, count in (stage_pods.get("limits") or {}).items()}}
     return dataclasses.replace(
         pods,
@@ -177,14 +177,14 @@ def with_own(pods: PodSettings, stage_pods: t.Mapping[str, t.Any]) -> PodSetting
 
 
 def merged(into: t.Any, patch: t.Any) -> t.Any:
-    """Mappings merged by key, lists appended, anything else replaced."""
+    """Return two values merged: mappings by key, lists appended, anything else replaced."""
     if isinstance(into, dict) and isinstance(patch, dict):
         return {**into, **{key: merged(into[key], value) if key in into else value for key, value in patch.items()}}
     return [*into, *patch] if isinstance(into, list) and isinstance(patch, list) else patch
 
 
 def _check_shapes(settings: PodSettings) -> None:
-    """What Ansible's argument specs cannot say, and the API would say without naming the variable, or not at all."""
+    """Raise KubeError for values that Ansible's argument specs cannot check, and for which the API would not name the variable."""
     if settings.start_timeout <= 0 or settings.keep_seconds < 0:
         raise KubeError("bad_spec", "acceptance_kube_start_timeout and acceptance_kube_keep_seconds: expected seconds, not less than none")
     if not 0 <= settings.metrics_port < 1 << 16:
@@ -241,7 +241,7 @@ def _check_patch(patch: t.Mapping[str, t.Any]) -> None:
 
 
 def _kind(value: t.Any, items: t.Iterable[t.Any] = ()) -> str:
-    """What was found, in words: its text may hold a secret."""
+    """Return words for the type of a value. The value itself may be a secret."""
     if isinstance(value, list):
         odd_item = next((item for item in items if not isinstance(item, dict)), None)
         return "a list" if odd_item is None else f"a list with {_kind(odd_item)}"
@@ -249,11 +249,11 @@ def _kind(value: t.Any, items: t.Iterable[t.Any] = ()) -> str:
 
 
 def switched_on(variables: t.Mapping[str, t.Any]) -> list[str]:
-    """Which of SWITCHES the variables of a cluster switch on."""
+    """Return the powers of SWITCHES that the variables of a cluster switch on."""
     return [power for power in SWITCHES if variables.get(PREFIX + power)]
 
 
 def untagged(image: str) -> bool:
-    """Whether an image may be another one tomorrow: no tag and no digest, or `latest`."""
+    """Return True if an image may change without notice: it has neither tag nor digest, or the tag `latest`."""
     name = image.rsplit("/", 1)[-1]
     return "@" not in image and (":" not in name or name.endswith(":latest"))

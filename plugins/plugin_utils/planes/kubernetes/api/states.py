@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What state a pod is in, by the API's own words: pure functions of a pod object.
+"""The state of a pod, by pure functions of its API object.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -21,8 +21,8 @@ PENDING, RUNNING, READY, ENDED, HOPELESS = "pending", "running", "ready", "ended
 
 
 class State(t.NamedTuple):
-    """`phase`: what to do: wait for its start (PENDING), for its end (RUNNING), read its log (READY: it stays, ENDED: it is
-    over), or give up (HOPELESS). `code` and `words`: why it does not go on, empty where nothing is wrong."""
+    """The state of a pod. `phase` says what to do: wait for its start (PENDING) or end (RUNNING), read its log (READY: the pod stays,
+    ENDED: it is over), or give up (HOPELESS). `code` and `words` say what is wrong, empty if nothing is."""
 
     phase: str
     code: str = ""
@@ -30,7 +30,7 @@ class State(t.NamedTuple):
 
 
 def state(pod: Object) -> State:
-    """The state of a pod, of its spec and status alone."""
+    """Return the state of a pod from its spec and status."""
     status = pod.get("status") or {}
     container = own_container(pod)
     phase = status.get("phase") or "Pending"
@@ -59,7 +59,7 @@ def state(pod: Object) -> State:
     if container.get("ready") and ready.get("status") == "True":
         return State(READY)
     if container.get("ready") and ready.get("status") == "False":
-        # Its container is well and it is not: the node's controller says so where the kubelet is silent.
+        # The container is ready and the pod is not: the node controller sets that if the kubelet is silent.
         return State(RUNNING, "lost_node", "the node's kubelet has stopped answering")
     return State(RUNNING)
 
@@ -83,7 +83,7 @@ def _pending(status: Object, container: Object) -> State:
 
 
 def _held_by(status: Object) -> Object:
-    """The init container that does not start, and so holds up its pod."""
+    """Return the status of the init container that does not start and so blocks its pod, empty if there is none."""
     for init in status.get("initContainerStatuses") or []:
         waiting = (init.get("state") or {}).get("waiting")
         if waiting and waiting.get("reason") != "PodInitializing":
@@ -92,11 +92,11 @@ def _held_by(status: Object) -> Object:
 
 
 def held_by(pod: Object) -> str:
-    """The name of the init container that does not start, and so holds up its pod; empty where there is none."""
+    """Return the name of the init container that does not start and so blocks its pod, empty if there is none."""
     return str(_held_by(pod.get("status") or {}).get("name") or "")
 
 
-# Reasons of the kubelet (pkg/kubelet/images and pkg/kubelet/kuberuntime) that do not go away by waiting.
+# Reasons of the kubelet (pkg/kubelet/images and pkg/kubelet/kuberuntime) that no waiting resolves.
 _FINAL_IMAGE = ("InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed")
 _FINAL_WORDS = re.compile(r"not found|denied|unauthorized|forbidden|401|403|404|manifest unknown|no match for platform", re.IGNORECASE)
 _FINAL_CONTAINER = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun")
@@ -108,7 +108,7 @@ def _waiting(waiting: Object, container: Object) -> State:
     reason, message = str(waiting.get("reason") or ""), " ".join(str(waiting.get("message") or "").split())
     words = f"{reason}: {message}" if message else reason
     if reason in ("ErrImagePull", "ImagePullBackOff", *_FINAL_IMAGE):
-        # The first failed pull may be a registry that is busy; a back-off whose cause is final is no such.
+        # A first failed pull may be a busy registry. A back-off with a final cause is not.
         final = reason in _FINAL_IMAGE or (reason == "ImagePullBackOff" and _FINAL_WORDS.search(message))
         return State(HOPELESS if final else PENDING, "image_pull", words)
     if reason == "CrashLoopBackOff":
@@ -122,7 +122,7 @@ def _waiting(waiting: Object, container: Object) -> State:
 
 
 def _end_words(ended: Object) -> str:
-    """How a container ended, in the kubelet's words. A result is no words."""
+    """Return how a container ended, in the kubelet's words. A message with a result is left out."""
     message = " ".join(str(ended.get("message") or "").split())[:300]
     message = "" if TAG in message else message
     return f"{ended.get('reason') or 'ended'} with exit status {ended.get('exitCode')}" + (f": {message}" if message else "")
@@ -141,7 +141,7 @@ def _terminated(ended: Object) -> State:
 
 
 def _ended(status: Object, container: Object, phase: str) -> State:
-    """The pod is over. Where kubelet or a controller ended it, their reason; else that of its container."""
+    """Return the state of a pod that is over, with the reason of the kubelet or controller that ended it, else that of its container."""
     reason, message = str(status.get("reason") or ""), " ".join(str(status.get("message") or "").split())
     words = f"{reason}: {message}" if message else reason
     disrupted = _condition(status, "DisruptionTarget")
@@ -166,7 +166,7 @@ def _ended(status: Object, container: Object, phase: str) -> State:
 
 
 def waited_s(pod: Object) -> float:
-    """Seconds from when the API took a pod to when its probe started, by the cluster's clocks; 0 where it has not."""
+    """Return the seconds from a pod's creation to the start of its probe, by the cluster's clocks; 0 if it has not started."""
     state = own_container(pod).get("state") or {}
     started = (_first_end(pod) or state.get("running") or state.get("terminated") or {}).get("startedAt")
     created = pod["metadata"].get("creationTimestamp")
@@ -180,18 +180,18 @@ def waited_s(pod: Object) -> float:
 
 
 def image_id(pod: Object) -> str:
-    """The digest of the image that ran, as the kubelet reports it; empty where it has not said."""
+    """Return the digest of the image that ran, as the kubelet reports it; empty if it has not."""
     return str(own_container(pod).get("imageID") or "")
 
 
 def message(pod: Object) -> str:
-    """The termination message of a container that has ended; empty where it left none."""
+    """Return the termination message of our container, empty if it left none."""
     ended = _first_end(pod) or (own_container(pod).get("state") or {}).get("terminated") or {}
     return str(ended.get("message") or "")
 
 
 def own_container(pod: Object) -> Object:
-    """The status of our container, wherever in its pod."""
+    """Return the status of our container, which may be an init container."""
     return _named(pod, "containerStatuses") or _named(pod, "initContainerStatuses")
 
 
@@ -200,8 +200,8 @@ def _named(pod: Object, kind: str) -> Object:
 
 
 def _first_end(pod: Object) -> Object:
-    """How our container ended where it goes before another, which stays: the pod is not over then. The first time counts: the kubelet
-    starts one that has failed again."""
+    """Return the first termination of our container if it is an init container; the pod is then not over. The kubelet restarts a failed
+    init container, so the first end counts."""
     status = _named(pod, "initContainerStatuses")
     ends = ((status.get(name) or {}).get("terminated") for name in ("lastState", "state"))
     return next((end for end in ends if end), {})

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What of a cluster's storage holds up an installation or upgrade of Prometheus. It reads and changes nothing.
+"""Finds what in a cluster's storage blocks an installation or upgrade of Prometheus. It reads only and changes nothing.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -20,8 +20,8 @@ NOT_FOUND = 404
 
 
 def blocking(client: Client, storage_class: str, namespace: str) -> list[str]:
-    """One sentence for each thing in the way of claims of the class `wanted` in a namespace. KubeError where we may not look: nobody can
-    say then that nothing is in the way."""
+    """Return a sentence for each obstacle to claims of a storage class in a namespace. Raise KubeError if we may not read the objects,
+    since an empty list would then be wrong."""
     classes = _listed(client, "/apis/storage.k8s.io/v1/storageclasses")
     claims = _listed(client, cleanup.path("/api/v1", namespace, "persistentvolumeclaims"))
     volumes = _listed(client, "/api/v1/persistentvolumes")
@@ -41,7 +41,7 @@ def _listed(client: Client, path: str) -> list[Object]:
 
 
 def _of_operator(client: Client, resource: str, namespace: str) -> list[Object]:
-    """Objects of the Prometheus operator; none where it is not installed."""
+    """Return objects of the Prometheus operator, empty if it is not installed."""
     try:
         return _listed(client, cleanup.path(OPERATOR, namespace, resource))
     except KubeError as error:
@@ -64,7 +64,7 @@ def _class_of(spec: t.Mapping[str, t.Any]) -> str:
 
 
 def _blocking_claim(claim: Object, names: set[str], storage_class: str) -> str:
-    """Why a claim is in the way."""
+    """Return why a claim is an obstacle, empty if it is none."""
     name, spec, phase = claim["metadata"]["name"], claim["spec"], (claim.get("status") or {}).get("phase") or "Pending"
     claim_class = _class_of(spec)
     claim_words = f"claim {name} ({phase}, StorageClass {claim_class or 'none'}, volume {spec.get('volumeName') or 'none'})"
@@ -85,7 +85,7 @@ def _blocking_claim(claim: Object, names: set[str], storage_class: str) -> str:
 
 
 def _released(volume: Object, namespace: str) -> str:
-    """Why a volume is in the way."""
+    """Return why a volume is an obstacle, empty if it is none."""
     claim, phase = volume["spec"].get("claimRef") or {}, (volume.get("status") or {}).get("phase") or ""
     if claim.get("namespace") != namespace or phase not in ("Released", "Failed"):
         return ""

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One watch over the pods of a stage: a list, then changes from its resource version on, with bookmarks.
 
-What is lost on the way is asked for again: after a dropped connection or a restart of the API server from the last resource
-version, after `410 Gone` by a new list, which also tells what has disappeared in between.
+After a dropped connection or a restart of the API server the watch goes on from the last resource version. After `410 Gone` it lists
+again, which also shows what has disappeared in between.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -18,11 +18,11 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 
-# The API server ends a watch after this time by itself, and sends a bookmark each minute: more silence is a dead connection.
+# The API server ends a watch after WATCH_S and sends a bookmark each minute. A silence of SILENCE_S means a dead connection.
 WATCH_S = 300
 SILENCE_S = 90.0
-# Changes that nobody has taken yet; beyond it the API server's stream waits, not our memory. A list never does: whoever waits for it takes
-# nothing meanwhile.
+# The most changes in the queue. Beyond it the stream is not read further, so that memory does not grow. A list is always queued in full,
+# because start() waits for it before anything is taken.
 BACKLOG = 2000
 
 ADDED, GONE, FAILED = "ADDED", "GONE", "FAILED"
@@ -30,10 +30,10 @@ Change = t.Tuple[str, t.Any]
 
 
 class Watch:
-    """Changes of the objects at `path` with these labels, in a thread of its own.
+    """A thread that queues the changes of the objects at `path` with these labels.
 
-    `changes` holds (ADDED, object) for an object that is new or has changed, (GONE, object or {"metadata": {"name", "uid"}}) for one
-    that is not there any more, and (FAILED, KubeError) as the last word of a watch that cannot go on.
+    `changes` has (ADDED, object) for a new or changed object, (GONE, object or {"metadata": {"name", "uid"}}) for a removed one, and
+    (FAILED, KubeError) as the last entry of a watch that cannot go on.
     """
 
     def __init__(self, client: Client, path: str, selector: str) -> None:
@@ -49,7 +49,8 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def start(self) -> None:
-        """Returns when the first list has been read: what is made from now on is seen. KubeError where there is none."""
+        """Start the thread and return when the first list was read, so that later objects are seen. Raise KubeError if it cannot be
+        read."""
         self._thread.start()
         self.ready.wait()
         if not self.lists:
@@ -104,7 +105,7 @@ class Watch:
         return version
 
     def _watch(self, version: str) -> t.Iterator[str]:
-        """Until the stream ends; yields each resource version seen."""
+        """Queue the changes of one stream until it ends. Yield each resource version."""
         self.watches += 1
         for line in self.client.lines(
             self.path, SILENCE_S, watch=True, labelSelector=self.selector, resourceVersion=version,

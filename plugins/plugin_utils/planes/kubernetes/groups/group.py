@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A group of pods over several nodes: launched, followed to its end, its head's answer read.
+"""Launches a group of pods over several nodes, follows it to its end, and reads the result of its head.
 
-Nothing here trusts a launcher to say what has become of its work. An MPIJob that is refused says so in an event only, one whose operator
-is away says nothing, one whose worker has failed goes on running: the pods are watched, the cluster's warnings are read while the
-group does not stand, and every step has its deadline.
+A launcher's own status is not enough. A refused MPIJob says so only in an event, one without an operator says nothing, and one with a
+failed worker goes on running. So the pods are watched, the cluster's warnings are read until the group is complete, and every step has a
+deadline.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -36,11 +36,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import Follower, Pod, holders
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.heartbeat import Heartbeat
 
-# By when an operator says of a new object that it has taken it up.
+# Seconds within which an operator must set a condition on a new object.
 ACTS_S = 40.0
-# How long a controller may try in vain to make a pod that admission refuses: a quota may be free in a moment.
+# Seconds for which a controller may fail to create a pod that admission refuses. A quota may become free in a moment.
 REFUSED_S = 5.0
-# What a head may still say after one of its workers is gone; it sees it by itself.
+# Seconds for which a head may still answer after one of its workers is gone. It notices the loss itself.
 AFTER_S = 30.0
 LOOK_S = 1.0
 NEWS_S = 0.2
@@ -49,13 +49,13 @@ ENDED = "the group had ended"
 STRICT = {"fieldValidation": "Strict"}
 WORKERS_END_S = 20.0
 READERS = 16
-# What a head says of workers that it could not enter.
+# Reason codes of a head for workers that it could not log in to.
 _APART = ("member", "unreachable")
 
 
 @dataclasses.dataclass
 class GroupPod(Pod):
-    """A pod of the group. `worker`: or the head."""
+    """A pod of the group: a worker, or the head if `worker` is False."""
 
     worker: bool = dataclasses.field(kw_only=True)
 
@@ -76,7 +76,7 @@ class GroupResult(t.NamedTuple):
 
 
 class _Fault(ReasonedError):
-    """The group cannot go on. `late`: because workers are not there in time."""
+    """The group cannot go on. `late` is True if workers did not start in time."""
 
     def __init__(self, reason_code: str, reason: str, late: bool = False) -> None:
         super().__init__(reason_code, reason)
@@ -111,7 +111,7 @@ class GroupLaunch:
         self.archive = archive
         self.worker, self.head = worker, head
         self.raw = raw
-        # The guardian in the pod ends the probe, then writes; our own patience is longer, the cluster's is the longest.
+        # Three deadlines in this order: the guardian in the pod ends the probe and writes, we give up, the cluster ends the pod.
         self.run_s = timeout + 90.0
         self.launch = objects.Launch(run_id, stage, client.namespace, 2 * settings.start_timeout + self.run_s + 60.0, client.name)
         self.path = cleanup.path("/api/v1", client.namespace, "pods")
@@ -134,7 +134,7 @@ class GroupLaunch:
         return follower
 
     def run(self) -> GroupResult:
-        """The head's answer, or why there is none. KubeError where nothing could be submitted at all."""
+        """Run the group. Return the head's result, or why there is none. Raise KubeError if nothing could be submitted."""
         self.shape.check()
         try:
             self.heartbeat.start(self.settings)
@@ -148,7 +148,7 @@ class GroupLaunch:
         except _Fault as fault:
             init = f"init container {group_objects.TORCH_INIT}:"
             if any(pod.held_by == group_objects.TORCH_INIT or init in pod.state.words for pod in self._workers()):
-                # A program of the operator's, that no node needs for anything that is measured: another launcher does without.
+                # An init container of the operator that the measurement does not need. Another launcher does without it.
                 words = f"its operator's init container {group_objects.TORCH_INIT} does not start, or not to its end"
                 fault = _Fault("no_launcher", f"{self.shape.kind} {self.shape.name}: {words}: {fault.reason}")
             result = {"state": "refused", "reason_code": fault.reason_code, "reason": fault.reason[:1800]}
@@ -159,7 +159,7 @@ class GroupLaunch:
             self.following.stop()
 
     def clean(self) -> list[str]:
-        """Remove everything of this launch; what is still there in the end."""
+        """Remove everything of this launch. Return what is still there after 20 s."""
         self.remaining = cleanup.remove(self.client, self.launch.selector, group_objects.CLEANED[self.shape.kind])
         end = time.monotonic() + 20
         while True:
@@ -173,13 +173,13 @@ class GroupLaunch:
     # Submission ------------------------------------------------------------------------------------------------------
 
     def _owner(self) -> objects.Launch:
-        """The ConfigMap that owns the rest, and the request to every worker in it."""
+        """Create the ConfigMap that owns all other objects and has the request to the workers. Return the launch."""
         self.port_and_key = dict(zip(("identity", "authorized_keys"), group_objects.key_folder(self.shape.kind), strict=True))
         parameters = {"port": self.shape.port, "authorized_keys": self.port_and_key["authorized_keys"], "work": None, **self.worker}
-        # A worker waits for its head as long as a head may need to come.
+        # A worker waits for its head until the end of the launch.
         timeout_s = self.launch.deadline_s - 60.0
         request = group_objects.request("worker", parameters, timeout_s, self.run_id, self.stage)
-        # A container that ends is started again in a StatefulSet; this one stays until it is told to go.
+        # A StatefulSet restarts a container that ends, so its workers stay until they are removed.
         config = self.client.post(
             cleanup.path("/api/v1", self.client.namespace, "configmaps"),
             self.launch.config(self.archive, [{**request, "hold": objects.DONE if self.shape.kind == STATEFULSET else ""}], self.settings),
@@ -189,12 +189,13 @@ class GroupLaunch:
         return self.launch
 
     def _sign(self, now: float) -> None:
-        """Show every pod that we live. The rights of a launcher make and remove ConfigMaps and change none: it is made anew."""
+        """Show the pods that the controller is alive, by a ConfigMap. It is deleted and created again, because a launcher has no right to
+        change ConfigMaps."""
         if self._signed and now - self._signed < group_objects.RENEWED_S:
             return
         path = cleanup.path("/api/v1", self.client.namespace, "configmaps")
         body = group_objects.sign(self.launch, self.settings, time.time())
-        with contextlib.suppress(KubeError):  # whatever is wrong is said by who needs an answer; pods have patience
+        with contextlib.suppress(KubeError):  # other requests report the error; pods tolerate a missing sign for SILENT_S
             if self._signed:
                 query = {"labelSelector": self.launch.selector, "fieldSelector": f"metadata.name={body['metadata']['name']}"}
                 self.client.delete(path, propagationPolicy="Background", **query)
@@ -240,7 +241,7 @@ class GroupLaunch:
         return [pod for pod in self.pods.values() if pod.worker]
 
     def _stands(self) -> bool:
-        """Whether every worker can be entered."""
+        """Return True if the head can log in to every worker."""
         workers = self._workers()
         return len(workers) == self.shape.workers and all(pod.state.phase == states.READY for pod in workers)
 
@@ -261,20 +262,20 @@ class GroupLaunch:
             raise self._fault
 
     def _deleted(self, pod: GroupPod) -> _Fault | None:
-        """Whether a pod has ended because it was deleted, which is no fault of what ran in it."""
+        """Return the fault of a pod that ended because it was deleted, None if it ended in another way."""
         going = pod.deleted and pod.state.code != "evicted"
         return _Fault(*self.following.gone(pod, ENDED)) if going else None
 
     def _blame(self, code: str, reason: str) -> None:
-        """Something has ended the group; its head may still say it better. A pod that went may have been taken away by its controller
-        because of another pod, so what is said of any other comes before it."""
+        """Note why the group ends. Its head may still give a better reason. Any other reason replaces that of a deleted pod, because a
+        controller may have deleted that pod as a consequence."""
         if self._fault is None:
             self._worse = time.monotonic()
         if self._fault is None or (self._fault.reason_code == "pod_deleted" and code != "pod_deleted"):
             self._fault = _Fault(code, reason)
 
     def _place(self) -> None:
-        """Every worker is ready: now the head can be told where they are."""
+        """Send the addresses of the workers to the head, now that every worker is ready."""
         order = {node: place for place, node in enumerate(self.shape.nodes)}
         workers = sorted(self._workers(), key=lambda pod: order.get(pod.node, 0))
         nodes = group_objects.seats(workers, self.client.namespace)
@@ -288,7 +289,7 @@ class GroupLaunch:
     # What may be wrong -----------------------------------------------------------------------------------------------
 
     def _check(self, head: GroupPod | None, now: float) -> None:
-        """_Fault where the group cannot come to anything any more."""
+        """Raise _Fault if the group can no longer succeed."""
         for pod in self._workers():
             self._check_worker(pod, now)
         running = head is not None and head.going_on
@@ -319,7 +320,7 @@ class GroupLaunch:
             self._blame(trouble.code, f"pod {pod.name} on {pod.node}: {trouble.reason}")
 
     def _besides(self, head: GroupPod | None) -> str:
-        """What is waited for once no pod is."""
+        """Return words for what the group waits for other than pods that have not started."""
         missing = self.shape.workers - len(self._workers())
         if missing > 0:
             return f"{missing} of {self.shape.workers} workers that {self.shape.kind} {self.shape.name} has not made yet"
@@ -329,7 +330,7 @@ class GroupLaunch:
         return f"workers that run and cannot be entered yet: {', '.join(sorted(late)[:8])}" if late else ""
 
     def _why_worker_ended(self, pod: GroupPod, only_its_own: bool = False) -> tuple[str, str]:
-        """Why a worker has ended: its own words where it had some, else what the API says."""
+        """Return (code, reason) why a worker has ended: from its own result, else from the API; empty if `only_its_own` and it has none."""
         log = self._log(pod)
         for observation in (log.record or {}).get("observations") or []:
             if isinstance(observation, dict) and observation.get("outcome") != "measured" and observation.get("reason_code"):
@@ -341,7 +342,7 @@ class GroupLaunch:
         return pod.state.code or "container_failed", f"worker {pod.name} on {pod.node}: {words}"
 
     def _not_standing(self) -> _Fault:
-        """The workers are not there in time: which of them, and what the cluster says of it."""
+        """Return the fault of workers that did not start in time, with their names and the cluster's warnings."""
         waiting = [pod for pod in self._workers() if pod.state.phase != states.READY]
         missing = self.shape.workers - len(self._workers())
         code = next((pod.state.code for pod in waiting if pod.state.code), "timeout")
@@ -357,8 +358,8 @@ class GroupLaunch:
         return _Fault(code, f"the group does not stand within {limit:.0f} s: {joined_words}{self._warnings()}", late=True)
 
     def _absent(self, fault: _Fault) -> dict[str, tuple[str, str]]:
-        """The nodes whose workers have kept the group from standing: those that have ended or never will run, else all that are not
-        ready in time. None where no node is to blame: the namespace, a quota, somebody who deletes pods."""
+        """Return {node: (code, reason)} of the nodes whose workers kept the group from starting: those that ended or can never run, else
+        all that were not ready in time. Empty if no node is the cause, but the namespace, a quota or a deleted pod."""
         over = (states.HOPELESS, states.ENDED)
         bad = [pod for pod in self._workers() if pod.node and pod.state.phase in over and not self._deleted(pod)]
         if bad:
@@ -373,7 +374,8 @@ class GroupLaunch:
         return {node: ((pods[node].state.code if node in pods else fault.reason_code) or "timeout", words[node]) for node in late}
 
     def _service(self) -> str:
-        """Which pods the Service of the group leads to, which every launcher names after the group; empty where we may not know."""
+        """Return words about the endpoints of the group's Service, empty if we may not read them. Every launcher names it like the
+        group."""
         path = f"/apis/discovery.k8s.io/v1/namespaces/{self.client.namespace}/endpointslices"
         try:
             slices = self.client.get(path, labelSelector=f"kubernetes.io/service-name={self.shape.name}", limit=100)["items"]
@@ -393,7 +395,7 @@ class GroupLaunch:
     # What the controllers say ----------------------------------------------------------------------------------------
 
     def _ask_controller(self, now: float) -> None:
-        """Whether somebody acts on our object, and whether it may."""
+        """Raise _Fault if no controller acts on our object, or if it fails or is refused."""
         for reason, message in self.following.warnings(name_prefix=self.shape.name):
             if reason in ("ValidationError", "ErrResourceExists"):
                 raise _Fault("bad_spec", f"{self.shape.kind} {self.shape.name}: {reason}: {message}")
@@ -448,7 +450,7 @@ class GroupLaunch:
         return GroupResult({"state": "refused", "reason_code": code, "reason": reason[:1800]}, launch_facts, {})
 
     def _worker_results(self) -> dict[str, Object]:
-        """What workers say at their end, which is a moment after that of their head."""
+        """Return {node: result} of the workers, which end a moment after their head."""
         end = time.monotonic() + WORKERS_END_S
         holds = self.shape.kind == STATEFULSET
         while not holds and time.monotonic() < end and any(pod.state.phase in (states.RUNNING, states.READY) for pod in self._workers()):
@@ -474,14 +476,14 @@ class GroupLaunch:
         return logs.read(self.client, f"{self.path}/{pod.name}", lambda: frame.Reader(nonce), raw, container=pod.container)
 
     def _explained(self, result: Object) -> Object:
-        """What the head could not know: why a worker was lost."""
+        """Return a result with the reasons that the head could not know: why a worker was lost."""
         now = time.monotonic()
         failed = not all(_good(observation) for observation in result.get("observations") or [{}])
         for pod in self._workers():
             if (pod.state.phase in (states.HOPELESS, states.ENDED) and pod.state.code) or pod.restarts:
                 self._check_worker(pod, now)
             elif failed and (pod.state.phase == states.ENDED or self.shape.kind == STATEFULSET):
-                # One that could not be entered says why and ends well; that of a StatefulSet stays, so that nobody starts it again.
+                # A worker that refused the login reports why and ends normally; in a StatefulSet it stays, so that it is not restarted.
                 code, reason = self._why_worker_ended(pod, only_its_own=True)
                 if code:
                     self._blame(code, reason)
@@ -518,8 +520,8 @@ class GroupLaunch:
 def launched(
     kinds: t.Sequence[str], make: t.Callable[[str], GroupLaunch], controller: int, name: str, instead: t.Callable[[str], None]
 ) -> tuple[GroupResult, list[str]]:
-    """The answer of the group that `make` makes of a kind of launcher, of the first of `kinds` that somebody acts on, and what is left of
-    it in the end. `controller` and `name` as for held(); `instead` is told why one was not it."""
+    """Run the group of `make(kind)` with the first of `kinds` whose controller acts on it. Return its result and the objects that could not
+    be removed. `controller` and `name` are those of cleanup_guard(); `instead` is called with a sentence for each launcher that failed."""
     for kind, *remaining in (kinds[place:] for place in range(len(kinds))):
         launch = make(kind)
         with cleanup_guard(launch, controller, name):
@@ -531,13 +533,13 @@ def launched(
 
 
 def short_name(run_id: str) -> str:
-    """A name for a group's objects that leaves room for what launchers add to it."""
+    """Return a name for a group's objects, short enough for the suffixes that launchers add."""
     tail = re.sub(r"[^a-z0-9]", "", run_id.lower().rsplit("-", 1)[-1])[:8]
     return f"gpufleet-{tail or 'run'}-{secrets.token_hex(2)}"
 
 
 def free(client: Client, nodes: list[str], settings: PodSettings, devices: int) -> str:
-    """How many devices each of these nodes has, and which pods use them; empty where we may not know."""
+    """Return words about the devices of nodes and the pods that use them, empty if we may not read them."""
     sentences = []
     for name in nodes[:8] if devices else []:
         try:
@@ -555,7 +557,7 @@ def _good(observation: t.Any) -> bool:
 
 
 def _ended(status: Object) -> str:
-    """Whether a launcher's object says that it has failed, in its words."""
+    """Return the failure that the status of a launcher's object reports, empty if none."""
     for condition in status.get("conditions") or []:
         if condition.get("type") == "Failed" and condition.get("status") == "True":
             return f"{condition.get('reason')}: {condition.get('message')}"
@@ -564,6 +566,6 @@ def _ended(status: Object) -> str:
 
 
 def _refusal(cluster: str, message: str) -> KubeError:
-    """A controller's report of what the API server answered it."""
+    """Return the API server's refusal that a controller quotes in an event."""
     status = 500 if "failed calling webhook" in message else 400 if "denied the request" in message else 403
     return api.refusal(cluster, status, message, {}, "making a pod")

@@ -49,7 +49,7 @@ OPTIONS: Object = {
     "ssh_port": {"type": "int", "default": group_objects.SSH_PORT},
     "pods": {"type": "dict", "default": {}},
 }
-# The least and the most of each number that has them.
+# (lowest, highest) allowed value of options that are numbers.
 _BOUNDS: dict[str, tuple[float, float]] = {
     "node_count": (1, float("inf")),
     "world_size": (1, float("inf")),
@@ -63,7 +63,7 @@ _NCCL_TESTS = re.compile(r"^# ?nThread|^# nccl-tests version|out-of-place\s+in-p
 
 
 class GroupAction(kube_action.KubeAction):
-    """`kind` of the arguments, or that of the module."""
+    """The action of both modules. The launcher is the argument `kind`, else that of the module."""
 
     kind = discovery.AUTO
 
@@ -94,14 +94,14 @@ class GroupAction(kube_action.KubeAction):
         answer, remaining = self._launched(client, pods, shape, choice, args)
         returned = _returned(answer, args["command"], workers * ranks)
         if returned["outcome"] != "measured":
-            # Ansible fails a task for its rc alone, and in no words.
+            # Without this, Ansible fails the task for its rc, without a message.
             returned.update(failed=True, msg=returned["reason"])
         return {**returned, "why": choice.why, "left": remaining}
 
     def _launched(
         self, client: Client, pods: PodSettings, shape: group_objects.Shape, choice: discovery.Choice, args: Object
     ) -> tuple[GroupResult, list[str]]:
-        """The answer by the first launcher that somebody acts on."""
+        """Return the group's result by the first launcher whose controller acts on it, and the objects that are left."""
 
         def head(seats: list[Object]) -> Object:
             return {
@@ -116,7 +116,7 @@ class GroupAction(kube_action.KubeAction):
                 "join_timeout": args["join_timeout"],
             }
 
-        # Starting the ranks twice and gathering the group comes on top of the command's own time.
+        # The group needs time to gather and to start the ranks twice, in addition to the command's own time.
         timeout = args["timeout"] + args["join_timeout"] + 90.0
         stage = self._task.action.rsplit(".", 1)[-1]
 
@@ -128,15 +128,15 @@ class GroupAction(kube_action.KubeAction):
         try:
             return launched(choice.kinds, make, driver.parent(), client.name, choice.why.append)
         except KubeError as error:
-            if error.reason_code == "bad_spec":  # it was asked for what the API does not take
+            if error.reason_code == "bad_spec":  # the arguments are wrong, which fails the task
                 raise
             refusal = {"state": "refused", "reason_code": error.reason_code, "reason": error.reason}
             return GroupResult(refusal, {"launcher": shape.kind, "name": shape.name}, {}), []
 
 
 def _placement(client: Client, pods: PodSettings, args: Object) -> tuple[list[str], int, int]:
-    """Names of nodes that can be used, how many of them are wanted, and how many devices of each. KubeError where the wish does not
-    fit the cluster: a node that was named and cannot be used is an error, and so is one of the whole pool."""
+    """Return the names of usable nodes, the number of workers, and the devices of each. Raise KubeError if the arguments do not fit the
+    cluster, also if a named node, or a node of the whole selection, cannot be used."""
     present = {node.name: node for node in inventory.nodes(client, "" if args["nodes"] else args["selector"], pods.resource)}
     names = args["nodes"] or sorted(present)
     min_devices = args["gpus_per_node"] or 0
@@ -180,7 +180,7 @@ def _placement(client: Client, pods: PodSettings, args: Object) -> tuple[list[st
 
 
 def _returned(answer: GroupResult, command: list[str], ranks: int) -> Object:
-    """What the module returns of an answer."""
+    """Return the result of the module from that of the group."""
     launch_facts = {key: answer.launch_facts.get(key) for key in ("launcher", "name", "nodes", "image", "image_id")}
     result = answer.result
     observation = next((item for item in result.get("observations") or [] if isinstance(item, dict)), None)
@@ -211,7 +211,7 @@ def _returned(answer: GroupResult, command: list[str], ranks: int) -> Object:
 
 
 def _gpus_of_a_rank(command: list[str]) -> int:
-    """How many GPUs each rank of nccl-tests drives: its option -g."""
+    """Return the number of GPUs that each rank of nccl-tests drives (its option -g)."""
     for option, value in itertools.pairwise(command):
         if option in ("-g", "--ngpus") and value.isdigit():
             return int(value)

@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The objects of a group of pods: workers with sshd, one on each node, and a head that enters them.
+"""The objects of a group of pods: workers with sshd, one on each node, and a head that logs in to them.
 
-What differs between the launchers is who makes the pods, the names and the key; what runs in the pods is the same:
+The launchers differ in who creates the pods, the names and the key. The same programs run in the pods:
 
     mpijob        MPIJob of the mpi-operator: its Secret, its Service, its launcher as the head
     volcano       Job of Volcano with the plugins ssh and svc: all pods start, or none
@@ -42,27 +42,26 @@ SSH_PORT = 2222
 OPERATORS_KEY = "/root/.ssh"
 # The training operator refuses a job without a container of this name.
 TORCH_CONTAINER = "pytorch"
-# What it has its workers wait in for the master, in an image of its own.
+# The operator's init container in which its workers wait for the master. It has its own image.
 TORCH_INIT = "init-pytorch"
 OUR_KEY = "/gpufleet/ssh"
 GROUP = "/gpufleet/group"
-# Where a pod sees that its controller lives: a file that changes (module_utils/pod.py). A kubelet brings a change within a minute and a
-# half; who sees none for so long ends by itself, so that nothing holds a device for a controller that is gone.
+# The file by which a pod sees that its controller is alive (module_utils/pod.py). A kubelet delivers a change within 90 s. A pod that sees
+# no change for SILENT_S ends, so that no pod holds a device for a controller that is gone.
 SIGN, SIGN_FILE = "/gpufleet/sign", "at"
 RENEWED_S, SILENT_S = 30.0, 300.0
-# How long the cluster keeps what has ended: the answer is read at once, and what a launcher owns, workers that stay for example, goes
-# with it.
+# Seconds for which the cluster keeps a launcher's object that has ended. The objects that it owns are removed with it.
 TTL_S = 300
-# What sshd needs of root's powers: to leave its listener's rights behind it, and to write what distributions make it audit.
+# Capabilities of sshd: to drop the rights of its listener, and to write the audit records that distributions require.
 SSHD_CAPABILITIES = ("AUDIT_WRITE", "CHOWN", "KILL", "SETGID", "SETUID", "SYS_CHROOT")
-# The head starts mpirun and waits; a namespace with a quota wants to hear how much that is.
+# The head only starts mpirun and waits. A namespace with a quota requires resources to be set.
 HEAD_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "2", "memory": "2Gi"}}
 _LABEL = re.compile(r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")
 
 
 class Made(t.NamedTuple):
-    """An object to be made: where, and what. `belongs_to` is the resource of an object made before that owns it; `late` says that it
-    is made when the workers are ready."""
+    """An object to create, with its API and resource. `belongs_to` is the resource of an earlier object that owns it. `late`: create it
+    when the workers are ready."""
 
     api: str
     resource: str
@@ -73,7 +72,7 @@ class Made(t.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """What a group looks like. `nodes`: names of nodes that workers may be on, `workers` how many of them are wanted."""
+    """The shape of a group. `nodes` are the names of nodes for workers, `workers` is the number of workers."""
 
     kind: str
     name: str
@@ -84,11 +83,11 @@ class Shape:
     port: int = SSH_PORT
     queue: str = ""
     mpi: str = "OpenMPI"
-    # Whether workers end by themselves when their head is gone; what they saw is in their logs then.
+    # True if workers end by themselves when their head has ended, with their results in their logs.
     workers_answer: bool = False
 
     def check(self) -> None:
-        """KubeError names what the API would refuse, or take and never act on."""
+        """Raise KubeError for a shape that the API would refuse, or accept and never act on."""
         longest = dict.fromkeys((MPIJOB, VOLCANO, PYTORCHJOB), f"{self.name}-{WORKER}-{self.workers - 1}")
         # A StatefulSet's pods carry its name and a hash of 10 as a label.
         name = longest.get(self.kind, f"{self.name}-w-{'0' * 10}")
@@ -104,7 +103,7 @@ class Shape:
 
 
 _OF_OUR_OWN = (("/apis/batch/v1", "jobs"), ("/api/v1", "services"), ("/api/v1", "secrets"), ("/api/v1", "configmaps"))
-# The kinds of objects that cleaning up has to look for, what makes pods first.
+# The kinds of objects that clean-up removes. Kinds that create pods come first.
 CLEANED: dict[str, tuple[tuple[str, str], ...]] = {
     MPIJOB: (("/apis/kubeflow.org/v2beta1", "mpijobs"), ("/api/v1", "configmaps")),
     VOLCANO: (("/apis/batch.volcano.sh/v1alpha1", "jobs"), ("/api/v1", "configmaps")),
@@ -112,40 +111,41 @@ CLEANED: dict[str, tuple[tuple[str, str], ...]] = {
     JOB: _OF_OUR_OWN,
     STATEFULSET: (("/apis/apps/v1", "statefulsets"), *_OF_OUR_OWN),
 }
-# Where the object is whose conditions say whether its controller acts.
+# {launcher: (API, resource) of the object whose conditions show if its controller acts}.
 LED_BY = {kind: CLEANED[kind][0] for kind in CLEANED}
 
 
 def request(probe: str, params: Object, timeout: float, run_id: str, stage: str) -> Object:
-    """A request to a probe that is no module: its parameters, and the options of every probe with their defaults. Its pod ends when the
-    controller has not shown itself for a while."""
+    """Return a request to a probe that is no module: its parameters, and the defaults of the common options. Its pod ends if it sees no
+    sign of the controller for SILENT_S."""
     common = {name: spec.get("default") for name, spec in runner.COMMON.items()}
     common.update(timeout=timeout, state_dir=f"{objects.WORK}/state", run={"run_id": run_id, "stage": stage, "phase": "all", "grace": 1.0})
     return {"probe": probe, "params": {**common, **params}, "sign": {"path": f"{SIGN}/{SIGN_FILE}", "within": SILENT_S}}
 
 
 def key_folder(kind: str) -> tuple[str, str]:
-    """Where a pod finds the private key and the authorized keys."""
+    """Return the paths of the private key and of the authorized keys in a pod."""
     if kind in (MPIJOB, VOLCANO):
         return f"{OPERATORS_KEY}/id_rsa", f"{OPERATORS_KEY}/authorized_keys"
     return f"{OUR_KEY}/identity", f"{OUR_KEY}/authorized_keys"
 
 
 def objects_of(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list[Made]:
-    """Everything of the group but the ConfigMaps, in the order in which it is to be made."""
+    """Return all objects of the group except the ConfigMaps, in the order of their creation."""
     shape.check()
     made_by = {MPIJOB: _mpijob, VOLCANO: _volcano, PYTORCHJOB: _pytorchjob, JOB: _job, STATEFULSET: _statefulset}
     return made_by[shape.kind](shape, launch, settings)
 
 
 def seats(pods: t.Iterable[Pod], namespace: str) -> list[Object]:
-    """{"node", "address", "host"} of each worker. The address is the pod's own: a name that was asked for too early stays unknown to
-    the cluster's DNS for as long as that caches it. The name under which the headless Service knows it helps to say what is wrong."""
+    """Return {"node", "address", "host"} of each worker. `address` is the pod's IP, because the cluster's DNS caches a name that was
+    queried too early as unknown. `host` is the pod's name in the headless Service, for error messages."""
     return [{"node": pod.node, "address": pod.address, "host": f"{pod.host}.{namespace}.svc"} for pod in pods]
 
 
 def head_config(launch: objects.Launch, settings: PodSettings, head_request: Object) -> Object:
-    """What the head is asked, written once it is known where the workers are; its pod waits for it."""
+    """Return the ConfigMap with the head's request. It is created when the addresses of the workers are known; the head's pod waits for
+    it."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -156,7 +156,7 @@ def head_config(launch: objects.Launch, settings: PodSettings, head_request: Obj
 
 
 def sign(launch: objects.Launch, settings: PodSettings, at: float) -> Object:
-    """The controller's sign of life; another one with every `at`."""
+    """Return the ConfigMap by which the controller shows that it is alive. Its content changes with `at`."""
     metadata = launch.metadata(f"{launch.name}-sign", "sign", settings)
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {SIGN_FILE: f"{at:.0f}"}}
 
@@ -165,11 +165,11 @@ def sign(launch: objects.Launch, settings: PodSettings, at: float) -> Object:
 
 
 def worker_template(shape: Shape, launch: objects.Launch, settings: PodSettings) -> Object:
-    """The template of the workers: one on each of the shape's nodes."""
+    """Return the pod template of the workers, one on each of the shape's nodes."""
     template = _template(WORKER, shape, launch, settings, shape.devices)
     container = template["spec"]["containers"][0]
     container["ports"] = [{"name": "ssh", "containerPort": shape.port}, *container.get("ports", [])]
-    # Ready means: can be entered. Launchers that wait for that know nothing better.
+    # A worker is ready when sshd accepts connections. Some launchers wait for that.
     container["readinessProbe"] = {"tcpSocket": {"port": shape.port}, "periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": 5}
     added = container["securityContext"]["capabilities"].get("add", [])
     container["securityContext"]["capabilities"]["add"] = [*dict.fromkeys([*SSHD_CAPABILITIES, *added])]
@@ -185,7 +185,7 @@ def worker_template(shape: Shape, launch: objects.Launch, settings: PodSettings)
 
 
 def head_template(shape: Shape, launch: objects.Launch, settings: PodSettings) -> Object:
-    """The template of the head: beside the workers on the same nodes, without devices."""
+    """Return the pod template of the head. It runs on a node of the workers, without devices."""
     settings = dataclasses.replace(settings, resources=HEAD_RESOURCES, shm_size="")
     template = _template(HEAD, shape, launch, settings, 0)
     container = template["spec"]["containers"][0]
@@ -200,12 +200,12 @@ def head_template(shape: Shape, launch: objects.Launch, settings: PodSettings) -
 
 
 def _template(component: str, shape: Shape, launch: objects.Launch, settings: PodSettings, devices: int) -> Object:
-    # The host's own files are of no use to a group, and namespaces that refuse them can have groups then.
+    # A group does not need the host's files, and without them it runs in namespaces that refuse them.
     pod = launch.pod("", 0, dataclasses.replace(settings, host_root=False), devices)
     pod["metadata"]["labels"]["component"] = component
     spec = pod["spec"]
     spec["affinity"] = merged(spec.get("affinity") or {}, objects.on_nodes(shape.nodes))
-    # Optional: between two of them there is none for a moment.
+    # Optional, because it is missing for a moment each time it is created again.
     spec["volumes"].append({"name": "sign", "configMap": {"name": f"{launch.name}-sign", "optional": True}})
     spec["containers"][0]["volumeMounts"].append({"name": "sign", "mountPath": SIGN, "readOnly": True})
     if shape.kind not in (MPIJOB, VOLCANO):
@@ -221,7 +221,7 @@ def _template(component: str, shape: Shape, launch: objects.Launch, settings: Po
 def _mpijob(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list[Made]:
     head, worker = head_template(shape, launch, settings), worker_template(shape, launch, settings)
     for template in (head, worker):
-        del template["spec"]["restartPolicy"]  # the replica's own counts, and the operator warns of two
+        del template["spec"]["restartPolicy"]  # the replica has its own, and the operator warns about two
     body = {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
@@ -242,9 +242,9 @@ def _mpijob(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list
 
 
 def _run_policy(shape: Shape, launch: objects.Launch) -> Object:
-    """How the operators of Kubeflow end a job of theirs."""
+    """Return the run policy for the operators of Kubeflow."""
     return {
-        # Workers that stay go with the head, so that a group whose controller has died holds no device.
+        # Running workers are removed when the head ends, so that a group without a controller holds no device.
         "cleanPodPolicy": "None" if shape.workers_answer else "Running",
         "backoffLimit": 0,
         "activeDeadlineSeconds": int(launch.deadline_s),
@@ -253,14 +253,14 @@ def _run_policy(shape: Shape, launch: objects.Launch) -> Object:
 
 
 def _pytorchjob(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list[Made]:
-    # What the operator tells its pods of their part (RANK, WORLD_SIZE, MASTER_ADDR, PET_*) is about a torchrun that it would have
-    # started; probes/worker.py keeps it from logins, and so from our agents.
+    # The operator sets RANK, WORLD_SIZE, MASTER_ADDR and PET_* for a torchrun of its own. probes/worker.py removes them from logins, and so
+    # from our agents.
     template = worker_template(shape, launch, settings)
-    del template["spec"]["restartPolicy"]  # the replica's own counts, and the operator warns of two
+    del template["spec"]["restartPolicy"]  # the replica has its own, and the operator warns about two
     template["spec"]["containers"][0]["name"] = TORCH_CONTAINER
     template["metadata"]["annotations"] = {**template["metadata"]["annotations"], marks.CALLED: TORCH_CONTAINER}
     replicas = {
-        # Exactly one, which the operator's init container of the others looks for by name until it is ready.
+        # Exactly one. The operator's init container of the others waits until it is ready.
         "Master": {"replicas": 1, "restartPolicy": "Never", "template": template},
         "Worker": {"replicas": shape.workers - 1, "restartPolicy": "Never", "template": copy.deepcopy(template)},
     }
@@ -307,7 +307,7 @@ def _job(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list[Ma
 
 def _statefulset(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list[Made]:
     template = worker_template(shape, launch, settings)
-    template["spec"]["restartPolicy"] = "Always"  # the only one that a StatefulSet takes; a restart is seen and ends the group
+    template["spec"]["restartPolicy"] = "Always"  # the only policy of a StatefulSet; a restart is detected and ends the group
     del template["spec"]["activeDeadlineSeconds"]
     labels = {marks.LAUNCH: launch.name, "component": WORKER}
     workers = {
@@ -326,7 +326,7 @@ def _statefulset(shape: Shape, launch: objects.Launch, settings: PodSettings) ->
 
 
 def _shared(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list[Made]:
-    """Names, key and head of a group that no operator looks after."""
+    """Return Secret, Service and head Job of a group without an operator for them."""
     service = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -335,7 +335,7 @@ def _shared(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list
             "clusterIP": "None",
             "selector": {marks.LAUNCH: launch.name, "component": WORKER},
             "ports": [{"name": "ssh", "port": shape.port}],
-            # A name that waits for its pod to be ready is kept as absent by caches on the way.
+            # Otherwise DNS caches would keep the name of a pod that is not ready yet as unknown.
             "publishNotReadyAddresses": True,
         },
     }
@@ -366,7 +366,7 @@ def _batch_job(name: str, component: str, template: Object, launch: objects.Laun
 
 
 def key_pair() -> tuple[str, str]:
-    """A new ed25519 key as OpenSSH writes it: (private, public)."""
+    """Return (private, public) of a new ed25519 key in OpenSSH's format."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 

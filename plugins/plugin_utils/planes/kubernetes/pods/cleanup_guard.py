@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a launch has made goes with it, whatever ends us.
+"""Removes the objects of a launch at its end, however this process ends.
 
-Pods that have ended, or have answered and asked for no resources, hold nothing. Thousands of them take the API server seconds to delete,
-for which nobody needs to wait: a process of its own does it while the run goes on, and only the end of the run waits for that.
+Pods that have ended, or have answered and requested no resources, hold nothing. The API server takes seconds to delete thousands of them.
+A background process does that while the run goes on; only the end of the run waits for it.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -26,28 +26,28 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 
 
 class Launched(t.Protocol):
-    """Something that is on a cluster."""
+    """A launch on a cluster."""
 
     def clean(self) -> list[str]:
-        """Remove all of it; what is still there in the end."""
+        """Remove all its objects. Return those that are still there."""
 
 
 @t.runtime_checkable
 class Ending(Launched, t.Protocol):
-    """Something whose parts end by themselves."""
+    """A launch whose pods end by themselves."""
 
     def ended(self) -> bool:
-        """Whether nobody has to wait for its removal: all of it has answered, and holds nothing that others want."""
+        """Return True if its removal may go on in the background: all pods have answered and hold nothing that others need."""
 
     def forked(self) -> None:
-        """What has to be done first in a process that was just forked."""
+        """Prepare the launch for use in a process that was just forked."""
 
 
 @contextlib.contextmanager
 def cleanup_guard(launched: Launched, controller: int, name: str, behind: pathlib.Path | None = None) -> t.Iterator[None]:
-    """Remove `launched` in the end, after Ctrl-C and SIGTERM too, and when process `controller`, our parent, is gone. After SIGKILL of
-    us the next start of any run does it. What has ended by itself is removed behind our back where `behind` is given: a folder, for
-    removed(). `name` stands in what is said of leftovers."""
+    """Remove `launched` at the end of the context, also after Ctrl-C and SIGTERM, and when our parent process `controller` is gone. After a
+    SIGKILL of this process the next start of any run removes it. With the folder `behind`, a launch that has ended is removed in the
+    background, see removing.removed(). `name` is used in messages about leftovers."""
     stop = threading.Event()
     cleaning = threading.Lock()
     ending = completed = False
@@ -60,7 +60,7 @@ def cleanup_guard(launched: Launched, controller: int, name: str, behind: pathli
                 os._exit(1)
 
     def told(_number: int, _frame: t.Any) -> None:
-        # Ansible sends both within a millisecond: the second may not stop what the first has begun.
+        # Ansible sends both signals within a millisecond. The second must not interrupt the clean-up that the first has started.
         nonlocal ending
         if not ending:
             ending = True
@@ -80,7 +80,7 @@ def cleanup_guard(launched: Launched, controller: int, name: str, behind: pathli
             if later:
                 try:
                     _leave(t.cast("Ending", launched), name, t.cast("pathlib.Path", behind))
-                except OSError:  # a disk that is full, a process too many: then somebody has to wait
+                except OSError:  # a full disk or too many processes: remove it here and wait
                     later = False
             if not later and (problem := _remove(launched)):
                 Display().warning(f"{name}: {problem}")
@@ -90,7 +90,7 @@ def cleanup_guard(launched: Launched, controller: int, name: str, behind: pathli
 
 
 def _remove(launched: Launched) -> str:
-    """What could not be removed, in words."""
+    """Remove a launch. Return a sentence about what could not be removed, empty if all was."""
     try:
         remaining = launched.clean()
     except KubeError as error:
@@ -99,8 +99,8 @@ def _remove(launched: Launched) -> str:
 
 
 def _leave(launched: Ending, name: str, behind: pathlib.Path) -> None:
-    """Remove it in a process of its own, which holds a lock on a file in `behind` until it has, and belongs to nobody: neither Ctrl-C
-    nor SIGKILL of the controller ends it."""
+    """Remove a launch in a background process, which holds a lock on a file in `behind` until it has finished. It is detached: neither
+    Ctrl-C nor a SIGKILL of the controller ends it."""
     behind.mkdir(exist_ok=True)
     with open(behind / secrets.token_hex(8), "w", encoding="utf-8") as target:
         target.write(f"{name}\n")
@@ -121,7 +121,7 @@ def _leave(launched: Ending, name: str, behind: pathlib.Path) -> None:
                 try:
                     launched.forked()
                     problem = _remove(launched)
-                except Exception as error:  # nobody else would hear of it
+                except Exception as error:  # there is no other way to report it
                     problem = f"pods are left: {type(error).__name__}: {error}"
                 target.write(problem or removing.DONE)
                 target.flush()

@@ -1,8 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What has become of pods, whoever has launched them: each in one state, one answer to why one does not go on, and a word to people
-while they are waited for.
+"""Follows the pods of a launch: the state of each, the reason why a pod does not go on, and messages to people during a wait.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -21,9 +20,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import Watch
 
-# A pod whose node has gone silent may come back within this time.
+# Seconds for which a pod on a silent node may come back.
 LOST_S = 45.0
-# How long people wait without a word, and how often the same word is said again.
+# Seconds until the first message about a wait, and until the same message is shown again.
 SILENCE_S, AGAIN_S = 10.0, 60.0
 SHOWN = 3
 
@@ -32,7 +31,7 @@ GOING_ON = (states.RUNNING, states.READY)
 
 
 class Trouble(t.NamedTuple):
-    """Why a pod does not go on: reason code of reasons.py and words."""
+    """Why a pod does not go on: a reason code of reasons.py, and words."""
 
     code: str
     reason: str
@@ -40,7 +39,7 @@ class Trouble(t.NamedTuple):
 
 @dataclasses.dataclass
 class Pod:
-    """A pod as the API shows it. `since`: when its state began, or of one that has not started when it was asked for."""
+    """A pod as the API shows it. `since` is the time at which its state began; for a pod that has not started, the time of its request."""
 
     node: str = ""
     uid: str = ""
@@ -51,7 +50,7 @@ class Pod:
     image_id: str = ""
     waited_s: float = 0.0
     address: str = ""
-    # As its Service knows it.
+    # The pod's name in its Service.
     host: str = ""
     deleted: bool = False
     container: str = marks.CONTAINER
@@ -59,7 +58,7 @@ class Pod:
     held_by: str = ""
 
     def see(self, body: Object) -> None:
-        """Take over what the API shows now."""
+        """Update the pod from an API object."""
         meta, spec, status = body["metadata"], body["spec"], body.get("status") or {}
         state = states.state(body)
         if (state.phase, state.code) != (self.state.phase, self.state.code) and (
@@ -71,7 +70,7 @@ class Pod:
         self.image_id = states.image_id(body) or self.image_id
         self.waited_s = states.waited_s(body) or self.waited_s
         self.address = str(status.get("podIP") or self.address)
-        # The training operator gives its pods no host name, and each a Service of its own name.
+        # The training operator sets no host name, and gives each pod a Service with the pod's name.
         self.host = f"{spec['hostname']}.{spec.get('subdomain')}" if spec.get("hostname") else self.name
         self.container = marks.container(body)
         self.held_by = states.held_by(body)
@@ -86,15 +85,15 @@ class Pod:
 
     @property
     def words(self) -> str:
-        """Which pod, where, and what of it."""
+        """Return words about the pod, its node and its state."""
         where = f" on {self.node}" if self.node else ""
         return f"pod {self.name}{where}: {self.state.words or self.state.phase}"
 
 
 class Follower:
-    """The pods of one launch: what happens to them, how long each step may take, and what the cluster says where one takes longer.
+    """Follows the pods of one launch, with a time limit for each step and the cluster's reasons for a delay.
 
-    `run_s`: by when a pod that has started must have answered. `what`: who waits, in words.
+    `run_s`: seconds in which a started pod must answer. `waiter`: words for who waits, in messages.
     """
 
     def __init__(self, client: Client, settings: PodSettings, selector: str, run_s: float, waiter: str) -> None:
@@ -111,7 +110,7 @@ class Follower:
         self._told: tuple[float, str] = (0.0, "")
 
     def start(self) -> None:
-        """Returns when what is made from now on is seen. KubeError where nothing can be."""
+        """Start the watch and return when later objects are seen. Raise KubeError if the pods cannot be watched."""
         self.watch.start()
         self._began = time.monotonic()
 
@@ -119,7 +118,7 @@ class Follower:
         self.watch.stop()
 
     def news(self, wait_s: float, *queues: queue.Queue[tuple[str, t.Any]]) -> t.Iterator[tuple[str, t.Any]]:
-        """What has happened, of `more` first, waiting a moment for the first of it."""
+        """Yield the entries of `queues` first, then the changes of the watch. Wait at most `wait_s` seconds if there is none."""
         wait = wait_s
         for source in (*queues, self.watch.changes):
             while True:
@@ -132,8 +131,8 @@ class Follower:
     # Why one does not go on ------------------------------------------------------------------------------------------
 
     def trouble(self, pod: Pod, now: float, devices: int = 0, maker_uid: str = "") -> Trouble | None:
-        """Why a pod that has not ended is given up. `devices`: how many it asks for on its node; `about`: the uid of what makes it,
-        where that is not we and it has made none."""
+        """Return why a pod that has not ended is given up, None if it may go on. `devices` is the number that it requests on its node;
+        `maker_uid` is the uid of the controller object that should create the pod and has not."""
         state, waited = pod.state, now - pod.since
         if state.phase == states.HOPELESS:
             return Trouble(state.code, state.words)
@@ -148,7 +147,7 @@ class Follower:
         return None
 
     def gone(self, pod: Pod, event: str) -> Trouble:
-        """Why a pod is not there any more, or is on its way out, `before` something had happened."""
+        """Return why a pod was removed, or is being deleted, before an `event`."""
         if pod.state.code == "evicted":
             return Trouble("evicted", pod.state.words)
         words = self.namespace_gone()
@@ -159,7 +158,7 @@ class Follower:
         return Trouble("pod_deleted", f"somebody deleted pod {pod.name} before {event}{self._of_node(pod.node)}; a resume measures again")
 
     def _of_node(self, node: str) -> str:
-        """What is wrong with the node of a pod that went, asked at most once in two seconds: of thousands one is enough."""
+        """Return what is wrong with the node of a removed pod. The API is queried at most every two seconds, not for thousands of pods."""
         asked_at, last_node, words = self._node
         if node == last_node:
             return words
@@ -169,7 +168,7 @@ class Follower:
         return self._node[2]
 
     def namespace_gone(self) -> str:
-        """Whether the whole namespace is going, asked at most once in two seconds."""
+        """Return words if the namespace is gone or being deleted, empty if not. The API is queried at most every two seconds."""
         asked_at, words = self._namespace
         if time.monotonic() - asked_at > 2 or not asked_at:
             words = ""
@@ -178,14 +177,14 @@ class Follower:
                 if namespace["metadata"].get("deletionTimestamp"):
                     words = f"namespace {self.client.namespace} is being deleted"
             except KubeError as error:
-                # What may not be asked any more: a namespace that goes takes the RoleBinding with it, now and then before the pods.
+                # A namespace that is deleted takes our RoleBinding with it, sometimes before the pods.
                 going = {404: "is gone", 403: "is being deleted, or our rights in it were taken away together with its pods"}
                 words = f"namespace {self.client.namespace} {going[error.status]}" if error.status in going else ""
             self._namespace = (time.monotonic(), words)
         return words
 
     def not_ready(self, node: str) -> str:
-        """What the API says of a node that is not well, as `; words`."""
+        """Return why a node is not ready, in the form `; words`; empty if it is ready."""
         try:
             words = inventory.not_ready(self.client.get(f"/api/v1/nodes/{node}"))
         except KubeError as error:
@@ -193,7 +192,7 @@ class Follower:
         return f"; {words}" if words else ""
 
     def warnings(self, uid: str = "", name_prefix: str = "") -> list[tuple[str, str]]:
-        """(reason, message) of what the cluster warns of: about one object, or about those whose names begin with `named`."""
+        """Return (reason, message) of the cluster's warnings about one object, or about objects whose names begin with `name_prefix`."""
         path = cleanup.path("/api/v1", self.client.namespace, "events")
         try:
             selector = "type=Warning" + (f",involvedObject.uid={uid}" if uid else "")
@@ -205,14 +204,14 @@ class Follower:
         return list(dict.fromkeys((str(event.get("reason")), " ".join(str(event.get("message")).split())) for event in matching))
 
     def _events(self, pod: Pod, maker_uid: str) -> str:
-        """What the cluster says of a pod that does not start, the newest last; for mounts it says it nowhere else."""
+        """Return the last two warnings about a pod that does not start. Problems with mounts are reported only in events."""
         uid = pod.uid or maker_uid
         if pod.state.code == "unschedulable" or not uid:
             return ""
         return "".join(f"; {reason}: {message[:280]}" for reason, message in self.warnings(uid)[-2:])
 
     def _holders(self, pod: Pod, devices: int) -> str:
-        """Which pods hold the devices that this one waits for; where we may look (files/rbac/holders.yaml)."""
+        """Return words about the pods that hold the devices for which a pod waits, if we may list pods (files/rbac/holders.yaml)."""
         if pod.state.code != "unschedulable" or not devices:
             return ""
         resource = self.settings.resource
@@ -226,8 +225,8 @@ class Follower:
     # A word to people ------------------------------------------------------------------------------------------------
 
     def waiting(self, pods: t.Iterable[Pod], now: float, extra: str = "") -> None:
-        """Say what is waited for, at the first moment after SILENCE_S and whenever it is something else by then. `more`: what there is
-        besides pods that have not started."""
+        """Show a message about the wait: the first after SILENCE_S, later ones if the reason changes or after AGAIN_S. `extra` names what
+        is waited for other than pods that have not started."""
         last_words_at, last_words = self._told
         if now - max(last_words_at, self._began) < SILENCE_S:
             return
@@ -238,7 +237,7 @@ class Follower:
 
 
 def waited_for(pods: t.Iterable[Pod], extra: str = "") -> str:
-    """What those that have not started wait for, the most common first."""
+    """Return words about the causes for which pods wait to start, the most common first."""
     causes: dict[str, list[str]] = collections.defaultdict(list)
     for pod in pods:
         if pod.state.phase == states.PENDING:
@@ -254,7 +253,7 @@ def waited_for(pods: t.Iterable[Pod], extra: str = "") -> str:
 
 
 def requested(pod: Object, resource: str) -> int:
-    """How many devices a pod asks for: its containers together, or one that goes before them."""
+    """Return the number of devices that a pod requests: the sum over its containers, or the largest of its init containers."""
 
     def limits(kind: str) -> list[int]:
         counts = (((c.get("resources") or {}).get("limits") or {}).get(resource, 0) for c in pod["spec"].get(kind) or [])
@@ -264,7 +263,7 @@ def requested(pod: Object, resource: str) -> int:
 
 
 def holders(client: Client, node: str, resource: str) -> dict[str, int]:
-    """Which pods hold how many devices of a node, by namespace/name. KubeError where we may not look."""
+    """Return {namespace/name: devices} of the pods that hold devices of a node. Raise KubeError if we may not list pods."""
     query = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
     pods = [pod for page in client.pages("/api/v1/pods", fieldSelector=query) for pod in page["items"]]
     counts = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": requested(pod, resource) for pod in pods}

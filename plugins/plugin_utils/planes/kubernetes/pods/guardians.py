@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Guardian pods: beside the test pod of each node one that holds the CPU governor for it (module_utils/guardian_pod.py).
+"""Guardian pods: one on each node, which sets the CPU governor for the test pod (module_utils/guardian_pod.py).
 
-They are a launch of their own, made before the test pods and removed after them. What keeps one from running costs its node the
-switch and nothing else.
+They are a launch of their own, created before the test pods and removed after them. If a guardian cannot run, its node is measured without
+a change of the governor.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -31,14 +31,14 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import SUBMITTERS
 
 RESOURCES = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}}
-# To give back takes a second at most, on whatever else the node does meanwhile.
+# Seconds for a guardian to restore the governor. It needs one second at most, even on a busy node.
 GRACE_S = 30
-# The guardian's own deadline comes before that of its pod.
+# Seconds by which the guardian's own deadline comes before that of its pod.
 EARLIER_S = 30.0
 
 
 def requested(switch: str, settings: t.Mapping[str, t.Any], allow: t.Sequence[str]) -> bool:
-    """Whether the variable `switch` asks for guardians; KubeError where `allow`, acceptance_kube_allow, does not name what they need."""
+    """Return True if the variable `switch` requests guardians. Raise KubeError if `allow` (acceptance_kube_allow) lacks what they need."""
     is_requested = bool(settings.get(switch))
     if is_requested and "privileged" not in allow:
         raise KubeError("bad_spec", f"{switch}: a guardian pod is privileged; acceptance_kube_allow does not name privileged")
@@ -49,7 +49,7 @@ def requested(switch: str, settings: t.Mapping[str, t.Any], allow: t.Sequence[st
 
 
 def pods_of(pods: PodSettings) -> PodSettings:
-    """What the pods of a cluster become for guardians: nothing of what a test needs."""
+    """Return the settings of guardian pods: those of a cluster's pods without what only tests need."""
     return dataclasses.replace(
         pods, privileged=True, host_root=False, host_network=False, host_ipc=False, shm_size="", capabilities=(), resources=RESOURCES,
         runtime_class="", results={}, env={**pods.env, **accelerators.hidden()},
@@ -59,8 +59,8 @@ def pods_of(pods: PodSettings) -> PodSettings:
 class Guardians:
     """One guardian pod on each node.
 
-    `pods`: what the pods of the cluster look like. `governor`: the one to hold. `state_dir`: where sessions behind SSH have their
-    ledger on the same node, or empty where that is the usual place. `archive`: the payload.
+    `pods`: the settings of the cluster's pods. `governor`: the CPU governor to set. `state_dir`: the folder of the ledger of SSH sessions
+    on the same node, empty for the default. `archive`: the payload.
     """
 
     def __init__(
@@ -74,15 +74,15 @@ class Guardians:
         self.governor = governor
         self.state_dir = posixpath.normpath(state_dir or DEFAULT_STATE_DIR)
         self.path = cleanup.path("/api/v1", client.namespace, "pods")
-        # What is known of each node: where its guardian is, or why there is none; nothing as long as it may still come.
+        # {node: address of its guardian, or why there is none}, without the nodes whose guardian may still start.
         self._known: dict[str, Object] = {}
         self._waiting: dict[str, Pod] = {}
         self._over = False
-        # A guardian runs as long as it is let; what is waited for is its start.
+        # Only the start of a guardian is waited for, so its run time has no limit.
         self._following = Follower(client, self.pods, self.launch.selector, float("inf"), f"{client.name}: {stage}, guardians,")
 
     def start(self, nodes: list[str], deadline_s: float) -> None:
-        """Make them, to end within `deadline_s`. Never fails: why a node has none is known then."""
+        """Create the guardians, to end within `deadline_s` seconds. Never raises: facts_of() says why a node has none."""
         self.launch.deadline_s = deadline_s
         self._waiting = {node: Pod(node) for node in nodes}
         try:
@@ -94,7 +94,7 @@ class Guardians:
             )
             self.launch.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": config["metadata"]})
             bodies = [self._pod(node, place) for place, node in enumerate(nodes)]
-            # Where the first is refused for what it is, so are all.
+            # If the first is refused for its spec, all would be.
             self.client.post(self.path, bodies[0])
         except KubeError as error:
             for node in nodes:
@@ -104,7 +104,7 @@ class Guardians:
             list(pool.map(self._make, nodes[1:], bodies[1:]))
 
     def settled(self) -> bool:
-        """Whether each runs or is given up."""
+        """Return True if every guardian runs or is given up."""
         for kind, change in self._following.news(0.0):
             if kind == ADDED:
                 self._seen(change)
@@ -121,23 +121,23 @@ class Guardians:
         return not self._waiting
 
     def facts_of(self, node: str) -> Object:
-        """What guardian_pod.Held on a node is told."""
+        """Return the facts for guardian_pod.Held on a node: its guardian's address, or why there is none."""
         return {"governor": self.governor, **self._known[node]}
 
     def stop(self) -> None:
-        """Look at them no more."""
+        """Stop following the guardians."""
         self.heartbeat.stop()
         self._following.stop()
 
     def clean(self) -> list[str]:
-        """Remove them, which gives back what they hold; what is still there in the end."""
+        """Remove the guardians, which restores the governors. Return the objects that are still there."""
         self._over = True
         remaining = cleanup.remove(self.client, self.launch.selector, cleanup.KINDS_OF_PROBES, wait_s=float(GRACE_S))
         self.heartbeat.end(self.client)
         return remaining
 
     def _request(self) -> Object:
-        """What the guardians themselves are told."""
+        """Return the request to the guardians."""
         return {
             "governor": self.governor, "state_dir": objects.HOST + self.state_dir, "machine": objects.HOST, "port": guardian_pod.PORT,
             "run_id": self.launch.run_id, "stage": self.launch.stage, "timeout": self.launch.deadline_s - EARLIER_S,
@@ -147,12 +147,12 @@ class Guardians:
         pod = self.launch.pod(f"{self.launch.name}-{place}", 0, self.pods)
         pod["metadata"]["labels"]["component"] = "guardian"
         spec = pod["spec"]
-        # Killed it starts again, and gives back then.
+        # A killed guardian is restarted, and then restores the governor.
         spec.update(nodeName=node, restartPolicy="OnFailure", terminationGracePeriodSeconds=GRACE_S)
         container = spec["containers"][0]
         container["securityContext"]["runAsUser"] = 0
-        # The ledger names files of /sys as the node has them. The folder of the ledger is made and removed: what is mounted is the one
-        # that it is in. Whatever else is mounted below must not be kept from being unmounted.
+        # The ledger names files of /sys by the node's paths. The ledger's folder is created and removed, so its parent is mounted, with
+        # propagation, so that other mounts below it can still be unmounted.
         above = posixpath.dirname(self.state_dir)
         for name, path, kind, at in (
             ("cpus", CPUS, "Directory", {"mountPath": CPUS}),

@@ -23,9 +23,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 
-# How often the deadline is moved on, how far, how long one request may take, and how soon a request that failed is repeated. Everything is
-# gone 60 s after the last heartbeat if the cluster needs at most 15 s for its part, of which 5 s are the grace period of the pods. An API
-# server may be away for LAPSE_S - BEAT_S without any harm.
+# Seconds between heartbeats, from a heartbeat to the new deadline, for one request, and until a failed request is repeated. All objects are
+# removed 60 s after the last heartbeat if the cluster needs at most 15 s, of which 5 s are the grace period of the pods. An API server may
+# be unreachable for LAPSE_S - BEAT_S without harm.
 BEAT_S, LAPSE_S, ANSWER_S, AGAIN_S = 5.0, 45.0, 5.0, 1.0
 JOBS = "/apis/batch/v1"
 
@@ -44,8 +44,8 @@ class Heartbeat:
         self._thread: threading.Thread | None = None
 
     def start(self, settings: PodSettings) -> None:
-        """Make the Job, let it own the launch, and begin to beat. If we may not, or the cluster refuses the Job, warn and return: then the
-        deadlines of the pods alone bound how long they stay."""
+        """Create the Job, make it the owner of the launch, and start the heartbeats. If we lack the rights or the cluster refuses the Job,
+        warn and return; then only the deadlines of the pods limit how long they stay."""
         try:
             lacking = access.missing(self.client, access.HEARTBEAT)
             if lacking:
@@ -65,7 +65,7 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """Beat no more. What is not removed by then the cluster removes."""
+        """Stop the heartbeats. The cluster then removes the objects that are still there."""
         if self._thread:
             self._stopped.set()
             self._thread.join(ANSWER_S)
@@ -81,7 +81,7 @@ class Heartbeat:
                 (client or self.client).delete(self._path(), propagationPolicy="Background", **query)
 
     def lapsed(self) -> str:
-        """Why the cluster has removed the launch although we live, or an empty string if it has not."""
+        """Return why the cluster has removed the launch although this process is alive, empty if it has not."""
         if not self.name or self._stopped.is_set():
             return ""
         if not self._lapsed and time.monotonic() - self._beaten > 2 * BEAT_S:
@@ -99,7 +99,7 @@ class Heartbeat:
             pause = BEAT_S if self._beat() else AGAIN_S
 
     def _beat(self) -> bool:
-        """Move the deadline on; return whether the API server has answered."""
+        """Move the deadline on. Return True if the API server has answered."""
         spec = {"activeDeadlineSeconds": int(self._elapsed() + LAPSE_S)}
         try:
             answer = self.client.patch_once(f"{self._path()}/{self.name}", {"spec": spec}, ANSWER_S)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a cluster says of the sharing system that is installed there, for sharing/preflight.py. Nothing is made.
+"""Reads from a cluster the facts about its sharing system for sharing/preflight.py. Creates nothing.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -22,13 +22,13 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.settle
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
 
 GIB = float(1 << 30)
-# What a guardian needs of a node, and the status of the API's no.
+# The rights of a guardian on a node, and the HTTP status of a refusal.
 GET, PATCH = (("get", "", "nodes", ""), ("patch", "", "nodes", ""))
 FORBIDDEN = 403
 
 
 def facts(client: Client, cluster: SharingCluster, settings: Settled, selection: inventory.NodeSelection) -> preflight.ClusterFacts:
-    """KubeError where the API does not let us see it."""
+    """Return the facts of a cluster. Raise KubeError if we may not read them."""
     system = settings.system
     selected = inventory.selected_nodes(client, selection, system.resource)
     nodes = [node for node in selected if not selection.names or node.name in selection.names]
@@ -53,7 +53,7 @@ def facts(client: Client, cluster: SharingCluster, settings: Settled, selection:
 
 
 def _drained(settings: Settled) -> list[str]:
-    """The nodes that cases will drain, those left out that are skipped beforehand."""
+    """Return the nodes that cases will drain, without those of cases that are skipped."""
     conditions = (settings.system, settings.cluster, settings.destructive, settings.nodes)
     cases = [
         case for case in settings.cases if actions.does(case.steps, actions.OF_NODE) and conclusion.beforehand(case, *conditions) is None
@@ -69,7 +69,7 @@ def _draining(client: Client, cluster: SharingCluster, node: str) -> preflight.D
     if not account:
         return preflight.Draining(node, lacking)
     refused, unknown = "", ""
-    try:  # a pod as it would be, of which nothing comes: an account that is not there is refused
+    try:  # a dry run of the pod's creation fails if the service account does not exist
         pod = cluster.guardian(node, cluster.options.deadline_s)
         client.post(cleanup.path("/api/v1", client.namespace, "pods"), pod, dryRun="All", **objects.STRICT)
         not_allowed = [verb for verb in (GET, PATCH) if not access.may(client, "", verb, node, account)]
@@ -86,7 +86,7 @@ def _draining(client: Client, cluster: SharingCluster, node: str) -> preflight.D
 
 
 def _gpus(node: inventory.ClusterNode, system: System, counted: t.Mapping[str, int]) -> int | None:
-    """How many GPUs a node has, by the label of its feature discovery, else as its scheduler counts them."""
+    """Return the number of GPUs of a node by the label of its feature discovery, else by its scheduler, None if unknown."""
     try:
         return int(node.labels[str(system.expects.get("gpus_label", ""))])
     except (KeyError, ValueError):

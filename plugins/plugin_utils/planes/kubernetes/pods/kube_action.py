@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the modules on clusters share: their options, and variables of the host for those that are not given.
+"""The base class of modules for clusters: their options, with the variables of the host as defaults.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -45,7 +45,7 @@ ADVICE = {
 
 
 class KubeAction(ActionBase):
-    """The controller's half of a module that works on a cluster: there is no other."""
+    """The action of a module for a cluster. It runs on the controller only."""
 
     _requires_connection = False
     _supports_check_mode = True
@@ -72,13 +72,13 @@ class KubeAction(ActionBase):
 
 
 def selector(run_id: str = "", stage: str = "") -> str:
-    """Selects all of ours, of one run, of one stage."""
+    """Return the label selector for all our objects, or for those of one run or one stage."""
     parts = [marks.OURS, f"{marks.RUN}={run_id}" if run_id else "", f"{marks.STAGE}={stage}" if stage else ""]
     return ",".join(part for part in parts if part)
 
 
 def pods(client: Client, label_selector: str, node: str = "") -> t.Iterator[Object]:
-    """Pods of ours: {"pod", "node", "run_id", "stage", "phase", "code", "words", "advice"}."""
+    """Yield our pods as {"pod", "node", "run_id", "stage", "phase", "container", "words", "advice"}."""
     for page in client.pages(cleanup.path("/api/v1", client.namespace, "pods"), labelSelector=label_selector):
         for item in page["items"]:
             on = str(item["spec"].get("nodeName") or "")
@@ -92,7 +92,7 @@ def pods(client: Client, label_selector: str, node: str = "") -> t.Iterator[Obje
                     "node": on,
                     "run_id": labels.get(marks.RUN, ""),
                     "stage": labels.get(marks.STAGE, ""),
-                    # Of a pod whose probe goes before another container the API says so until that one runs.
+                    # The API says Pending while the probe of a pod runs as an init container.
                     "phase": "Running" if phase == "Pending" and state.phase == states.RUNNING else phase,
                     "container": marks.container(item) if marks.container(item) in names else names[0],
                     "words": state.words,
@@ -101,7 +101,7 @@ def pods(client: Client, label_selector: str, node: str = "") -> t.Iterator[Obje
 
 
 def last_lines(client: Client, pod: Object, count: int, previous: bool = False) -> list[str]:
-    """The last lines of a pod's log, without frames; a sentence where it cannot be read."""
+    """Return the last lines of a pod's log without frames, or a sentence if it cannot be read."""
     try:
         words = logs.words(client, _path(client, pod), pod["container"], tailLines=count + 50, previous=previous)
         return list(collections.deque(words, maxlen=count))
@@ -114,7 +114,7 @@ def _path(client: Client, pod: Object) -> str:
 
 
 def follow(client: Client, chosen: list[Object], seconds: float, say: t.Callable[[str], None]) -> None:
-    """Say the lines of these pods' logs as they come, for so long or until all have ended."""
+    """Pass the lines of pods' logs to `say` as they come, for `seconds` or until all pods have ended."""
     messages: queue.Queue[str | None] = queue.Queue(1000)
     stop = threading.Event()
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A team's own Job or DaemonSet on the nodes of a cluster: placed, followed, and its end taken for a result.
+"""Runs a team's own Job or DaemonSet on the nodes of a cluster, and takes its end as the result.
 
 The result is the exit status of the first container, or what it printed in one line of its log:
 
@@ -34,16 +34,16 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
 
 TAG = b"gpufleet-result/1 "
-# As objects.LAUNCHERS and the roles of files/rbac call what makes the pods.
+# {kind of a manifest: launcher, by its name in access.LAUNCHERS and in the roles of files/rbac}.
 LAUNCHER = {manifests.JOB: "job", manifests.DAEMONSET: "daemonset"}
-# Exit statuses by which a test says that it failed; the shell and the kernel have those above.
+# Exit statuses of a failed test. Higher ones are set by the shell and the kernel.
 OWN_STATUS = range(1, 126)
 
 
 class ManifestProbe(NodeProbe):
     """One manifest on the nodes of one cluster: a Job for each node, or one DaemonSet for all.
 
-    `checks`: what the plan wants of each node, (check, variant). `timeout`: seconds in which a pod must have ended.
+    `checks`: the planned (check, variant) of each node. `timeout`: seconds in which a pod must end.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ManifestProbe(NodeProbe):
         nodes = [item.node for item in requests]
         groups = [nodes] if self.manifest["kind"] == manifests.DAEMONSET else [[node] for node in nodes]
         bodies = [body(self.launch, f"{self.launch.name}-{n}", self.manifest, of, self.settings) for n, of in enumerate(groups)]
-        # Where the first one is refused for what it is, so are all.
+        # If the first is refused for its spec, all would be.
         where = cleanup.path(self.api, self.client.namespace, self.resource)
         self._makers.append(self.client.post(where, bodies[0], **objects.STRICT)["metadata"]["uid"])
         for node, workload in zip(nodes[1:], bodies[1:], strict=False):
@@ -89,7 +89,7 @@ class ManifestProbe(NodeProbe):
         super()._seen(pod)
 
     def _message(self, followed: probe._Followed, pod: Object) -> Object | None:
-        """What a test of a team's own leaves as its message is none of ours."""
+        """Return None: the termination message of a team's own test is no result of ours."""
         return None
 
     def _answer(self, followed: probe._Followed) -> NodeResult:
@@ -115,7 +115,7 @@ class ManifestProbe(NodeProbe):
         container = self.manifest["spec"]["template"]["spec"]["containers"][0]
         common = {"command": [str(word) for word in [*(container.get("command") or []), *(container.get("args") or [])]]}
         if record is None:
-            # Its exit status is the result: it has no number and needs none.
+            # The exit status is the result; there is no number.
             checks = self.checks[followed.request.node]
             observations = [observation.measured(check, variant=variant, context={"condition": True}) for check, variant in checks]
         else:
@@ -132,8 +132,8 @@ class ManifestProbe(NodeProbe):
 
 
 def body(launch: objects.Launch, name: str, manifest: Object, nodes: list[str], settings: PodSettings) -> Object:
-    """The manifest as it is submitted. How many pods, on which nodes, how often and how long is ours to say; KubeError where a pod
-    would be what acceptance_kube_allow does not name."""
+    """Return the manifest as it is submitted. Number and nodes of the pods, retries and deadlines are set here. Raise KubeError if a pod
+    would have a power that acceptance_kube_allow does not name."""
     template = copy.deepcopy(manifest["spec"]["template"])
     spec = template["spec"]
     container = spec["containers"][0]
@@ -173,8 +173,8 @@ def body(launch: objects.Launch, name: str, manifest: Object, nodes: list[str], 
 
 
 def first_end(pod: Object, framed: bool) -> Object:
-    """The pod of a DaemonSet as one that has ended, once its container has: the cluster starts it again, and that is no news. One that
-    prints its result has ended too when it is ready by a readiness probe of its own: it has no exit status then, and needs none."""
+    """Return the pod of a DaemonSet as an ended pod after the first end of its container, which the cluster starts again. A pod that prints
+    its result (`framed`) also counts as ended when its own readiness probe succeeds; it then has no exit status."""
     if pod["spec"].get("restartPolicy") != "Always":
         return pod
     container = states.own_container(pod)
@@ -193,12 +193,12 @@ def first_end(pod: Object, framed: bool) -> Object:
 
 
 class Unframed:
-    """Looks for nothing: the exit status is the result."""
+    """A reader that finds no result, because the exit status is the result."""
 
     foreign = 0
 
     def feed(self, line: bytes) -> None:
-        """One line of the log."""
+        """Read one line of the log."""
 
     def result(self) -> None:
         return None
@@ -213,7 +213,7 @@ class ManifestReader:
         self.foreign = 0
 
     def feed(self, line: bytes) -> None:
-        """One line of the log, with or without its newline."""
+        """Read one line of the log, with or without its newline."""
         at = line.find(TAG)
         words = line[at + len(TAG) :].split() if at >= 0 else []
         if words and words[0] == self._nonce.encode():

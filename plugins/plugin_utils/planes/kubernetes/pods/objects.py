@@ -3,8 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The objects of a stage on a cluster: one owner, which is the ConfigMap with the payload, and its pods.
 
-Whatever is left of a run is found by its labels. Deleting the owner deletes everything else, even where nobody does it but the
-cluster's garbage collector.
+Objects of a run are found by their labels. The cluster's garbage collector deletes all of them after their owner.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -33,18 +32,18 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 
 IN, WORK, HOST = "/gpufleet/in", "/gpufleet/work", "/host"
 DONE = f"{WORK}/done"
-# Made by a probe that must not run again where its container is started again.
+# A file by which a probe notices that its container was restarted, so that it does not run twice.
 ONCE = f"{WORK}/once"
-# What stays in a pod whose probe has gone before.
+# The name of the container that stays in a pod whose probe runs as an init container.
 STAYS = "stays"
 _STAY = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_why: sys.exit(0))\nwhile True: signal.pause()"
-# Where the kubelet reads what a container has to say at its end, unless its pod says otherwise.
+# The default path from which the kubelet reads a container's termination message.
 MESSAGE = "/dev/termination-log"
-# The name of the port that answers with metrics, as a PodMonitor asks for it.
+# The name of the metrics port, for a PodMonitor.
 METRICS = "metrics"
-# A field of a patch or a manifest that the API does not know is an error, and not dropped in silence.
+# Makes an unknown field of a patch or manifest an error. By default the API drops it silently.
 STRICT = {"fieldValidation": "Strict"}
-# An object has room for 1 MiB in all (etcd's limit and the API server's).
+# The size limit of an object in bytes (that of etcd and of the API server).
 CONFIG_LIMIT = 1 << 20
 _NAME = re.compile(r"[^a-z0-9-]+")
 
@@ -52,13 +51,13 @@ _NAME = re.compile(r"[^a-z0-9-]+")
 class Launch:
     """Names and labels of one stage of one run on one cluster.
 
-    `deadline_s`: by when everything of it must be over; pods end by themselves then, and janitors may take what is left, `stays_s`
-    later where somebody may still come for it. `host`: the inventory host that launches it; two of them may share a namespace.
+    `deadline_s`: seconds after which its pods end by themselves and janitors may remove its objects, `stays_s` later if they may still be
+    collected. `host`: the inventory host that launches it; several hosts may share a namespace.
     """
 
     def __init__(self, run_id: str, stage: str, namespace: str, deadline_s: float, host: str = "") -> None:
         self.stays_s = 0.0
-        # Who comes for it, where that is not the process that drives the run.
+        # The controller annotation, if the process that drives the run is not responsible for the objects.
         self.holder = ""
         self.run_id = run_id
         self.stage = stage
@@ -66,13 +65,13 @@ class Launch:
         self.host = host
         self.deadline_s = deadline_s
         self.secret = secrets.token_hex(16)
-        # A stage may be launched again in the same run while what it had before is still being deleted.
+        # A stage may be launched again in the same run while its earlier objects are still being deleted.
         self.name = _NAME.sub("-", f"gpufleet-{run_id}-{stage}".lower()) + "-" + secrets.token_hex(2)
         self.owner: Object = {}
 
     @property
     def selector(self) -> str:
-        """Finds what belongs to this launch and nothing else."""
+        """Return the label selector for the objects of this launch only."""
         return f"{marks.OURS},{marks.LAUNCH}={self.name}"
 
     def metadata(self, name: str, component: str, settings: PodSettings) -> Object:
@@ -97,7 +96,7 @@ class Launch:
         return metadata
 
     def config(self, archive: bytes, requests: list[Object], settings: PodSettings) -> Object:
-        """The ConfigMap that owns the rest: the payload and every request, `request-0.json` and so on."""
+        """Return the ConfigMap that owns all other objects, with the payload and every request (`request-0.json` and so on)."""
         config = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -112,7 +111,7 @@ class Launch:
         return config
 
     def own(self, owner: Object) -> None:
-        """From now on all objects belong to this one."""
+        """Make an object the owner of all objects that are created from now on."""
         self.owner = {
             "apiVersion": owner["apiVersion"],
             "kind": owner["kind"],
@@ -123,7 +122,7 @@ class Launch:
     # Pods --------------------------------------------------------------------------------------------------------
 
     def pod(self, name: str, number: int, settings: PodSettings, devices: int = 0) -> Object:
-        """A pod that answers request `number`; it still has no node. `devices`: how many of settings.resource it asks for."""
+        """Return a pod for request `number`, without a node. `devices`: the number of settings.resource that it requests."""
         metadata = self.metadata(name, "probe", settings)
         if settings.metrics_port:
             metadata["annotations"].update(_scraped(settings.metrics_port))
@@ -180,7 +179,7 @@ class Launch:
         }
         if settings.metrics_port:
             container["env"].append({"name": telemetry.PORT, "value": str(settings.metrics_port)})
-            if not settings.host_network:  # there a port that is named is one that the scheduler keeps free of other pods
+            if not settings.host_network:  # on the host's network the scheduler would reserve a named port of the node
                 container["ports"] = [{"name": METRICS, "containerPort": settings.metrics_port}]
         results.mount(spec, container, settings.results, self.run_id, self.stage)
         for field, value in (
@@ -191,7 +190,7 @@ class Launch:
             if value:
                 spec[field] = value
         if settings.priority_class:
-            # A class that preempts is refused at admission. Without a class none can be set, and the cluster's default decides.
+            # Admission then refuses a class that preempts. Without a class the policy cannot be set; the cluster's default decides.
             spec["preemptionPolicy"] = "Never"
         if settings.image_pull_policy:
             container["imagePullPolicy"] = settings.image_pull_policy
@@ -202,7 +201,7 @@ class Launch:
         if settings.host_ipc:
             spec["hostIPC"] = True
         if settings.privileged:
-            del container["securityContext"]["allowPrivilegeEscalation"]  # the API takes no privileged container that may not rise
+            del container["securityContext"]["allowPrivilegeEscalation"]  # the API refuses it in a privileged container
             container["securityContext"]["privileged"] = True
         if settings.inject:
             inject.add(spec, settings.inject, besides)
@@ -210,14 +209,14 @@ class Launch:
 
 
 def _scraped(port: int) -> Object:
-    """By which Prometheus finds a pod where it is told to look for annotations."""
+    """Return the annotations by which Prometheus finds a pod, if it is configured to use annotations."""
     return {"prometheus.io/scrape": "true", "prometheus.io/port": str(port), "prometheus.io/path": "/metrics"}
 
 
 def daemonset(launch: Launch, name: str, template: Object, settings: PodSettings) -> Object:
-    """A pod of `template`, which is one that stays, on each node that its affinity names."""
+    """Return a DaemonSet that runs a pod of `template` (a pod that stays) on each node of its affinity."""
     spec = template["spec"]
-    spec["restartPolicy"] = "Always"  # the only one that a DaemonSet takes; neither does it take a deadline
+    spec["restartPolicy"] = "Always"  # the only policy of a DaemonSet, which cannot have a deadline either
     del spec["activeDeadlineSeconds"]
     fields = {"selector": {"matchLabels": {marks.LAUNCH: launch.name}}, "template": _template(template)}
     update = {"updateStrategy": {"type": "OnDelete"}}
@@ -226,8 +225,8 @@ def daemonset(launch: Launch, name: str, template: Object, settings: PodSettings
 
 
 def job(launch: Launch, name: str, template: Object, settings: PodSettings, nodes: int) -> Object:
-    """One pod of `template`, which is one that stays, on each of `nodes` nodes that its affinity names, placed by the scheduler, none made
-    again. They stay as only pods that run keep others from their node."""
+    """Return a Job whose pods of `template` (pods that stay) the scheduler places on `nodes` nodes of its affinity, one on each, without
+    retries. The pods must stay, because only running pods keep others from their node."""
     apart = {"labelSelector": {"matchLabels": {marks.LAUNCH: launch.name}}, "topologyKey": "kubernetes.io/hostname"}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
     template["spec"]["affinity"] = merged(template["spec"].get("affinity") or {}, affinity)
@@ -245,7 +244,7 @@ def job(launch: Launch, name: str, template: Object, settings: PodSettings, node
 
 
 def staying(pod: Object, settings: PodSettings) -> Object:
-    """The pod, ready once it has answered; its request says that it stays then."""
+    """Return the pod with a readiness probe that succeeds after it has answered. Its request makes it stay."""
     pod["spec"]["containers"][0]["readinessProbe"] = {
         "exec": {"command": [settings.python, "-c", f"import os, sys; sys.exit(not os.path.exists('{DONE}'))"]},
         "periodSeconds": 2,
@@ -255,8 +254,8 @@ def staying(pod: Object, settings: PodSettings) -> Object:
 
 
 def going_before(pod: Object, settings: PodSettings) -> Object:
-    """The pod, whose probe ends when it has answered, so that it leaves a message, and is followed by a container that stays and does
-    nothing. Who it is and what it may do are the probe's own alone; devices are, too, and the pod keeps them."""
+    """Return the pod with its probe as an init container, which ends and leaves a termination message, and an idle container that stays.
+    Secrets, privileges and devices belong to the probe only; the pod keeps the devices."""
     spec = pod["spec"]
     probe = spec["containers"][0]
     resources = {kind: {k: v for k, v in values.items() if "/" not in k} for kind, values in probe["resources"].items()}
@@ -281,7 +280,7 @@ def _template(pod: Object) -> Object:
 
 
 def on_nodes(nodes: t.Iterable[str]) -> Object:
-    """Affinity to nodes by their names, for the scheduler."""
+    """Return the affinity to nodes by their names, for the scheduler."""
     # A term takes one name; several terms are alternatives.
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in nodes]
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
@@ -289,7 +288,7 @@ def on_nodes(nodes: t.Iterable[str]) -> Object:
 
 # Patches ---------------------------------------------------------------------------------------------------------
 
-# What a patch may not touch: by these a pod is found, placed, ended and believed.
+# Fields that a patch must not change: a pod is found, placed, ended and authenticated by them.
 _FIXED: dict[str, tuple[str, ...]] = {
     "metadata": ("name", "namespace", "ownerReferences", "uid"),
     "spec": ("restartPolicy", "activeDeadlineSeconds", "nodeName", "containers", "automountServiceAccountToken"),
@@ -299,8 +298,8 @@ _RESERVED_ENV = ("GPUFLEET_SECRET", "GPUFLEET_POD_UID")
 
 
 def patched(pod: Object, settings: PodSettings) -> Object:
-    """`pod` with acceptance_kube_pod_patch merged in: mappings are merged, lists are appended. KubeError names a field that
-    may not be touched, or that acceptance_kube_allow would have to name."""
+    """Return `pod` with acceptance_kube_pod_patch merged in: mappings are merged, lists are appended. Raise KubeError for a field that must
+    not be changed, and for a power that acceptance_kube_allow does not name."""
     patch = settings.pod_patch
     for part, fields in _FIXED.items():
         touched = sorted(set(patch.get(part) or {}) & set(fields))
@@ -323,7 +322,7 @@ def patched(pod: Object, settings: PodSettings) -> Object:
 
 
 def powers(spec: Object) -> list[str]:
-    """Which of FORBIDDEN a pod has."""
+    """Return the powers of FORBIDDEN that a pod has."""
     containers = [*spec["containers"], *(spec.get("initContainers") or [])]
     has = {
         "privileged": any((c.get("securityContext") or {}).get("privileged") for c in containers),

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A probe on every node of a cluster: one submission, one watch, answers as they arrive.
+"""Runs a probe on every node of a cluster: one submission, one watch, results as they arrive.
 
-An answer comes with the watch, as the termination message of its pod, or where it does not from the pod's log. Which node it is about
-stands in the spec of that pod. What the pod says of itself is believed only where its frame carries the pod's own nonce.
+A result comes with the watch, as the termination message of its pod, else from the pod's log. Its node is that in the pod's spec. A result
+is accepted only if its frame has the pod's own nonce.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -28,20 +28,20 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import UNSEEN, Follower, Pod
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.heartbeat import Heartbeat
 
-# What makes the pods, where we do not make each one.
+# {launcher: the objects that create the pods}, empty if we create each pod ourselves.
 LAUNCHED_BY: dict[str, list[tuple[str, str]]] = {
     "pods": [],
     "daemonset": [("/apis/apps/v1", "daemonsets")],
     "job": [("/apis/batch/v1", "jobs")],
 }
-# Requests at a time: 8 threads made 200 pods in 0.8 s, and more do not help a single API server.
+# Threads that create pods. 8 threads created 200 pods in 0.8 s; more do not help with a single API server.
 SUBMITTERS = 8
 READERS = 16
 
 
 @dataclasses.dataclass
 class NodeRequest:
-    """The work of one node: a request as payload.request() makes it, and how many devices the node's pod asks for."""
+    """The work of one node: a request of payload.request(), and the number of devices that the node's pod requests."""
 
     node: str
     request: Object
@@ -66,7 +66,7 @@ class _Followed(Pod):
 class NodeProbe:
     """One stage on one cluster.
 
-    `timeout`: the probe's own deadline in seconds. `archive`: the payload. `raw`: where other output of a node's pod goes, or None.
+    `timeout`: the probe's own deadline in seconds. `archive`: the payload. `raw`: returns the file for other output of a node's pod.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class NodeProbe:
         self.settings = settings
         self.archive = archive
         self.raw = raw
-        # The guardian in the pod ends the probe, then writes; our own patience is longer, the cluster's is the longest.
+        # Three deadlines in this order: the guardian in the pod ends the probe and writes, we give up, the cluster ends the pod.
         self.run_s = timeout + 90.0
         self.launch = objects.Launch(run_id, stage, client.namespace, settings.start_timeout + self.run_s + 60.0, client.name)
         self.pods = cleanup.path("/api/v1", client.namespace, "pods")
         self.heartbeat = Heartbeat(client, self.launch)
         self.following = self._follower()
-        # Pods that stay when they have answered, and those that are left for a person: {pod: node}.
+        # `stay`: pods stay after they have answered. `kept_pods`: {pod: node} of failed pods that are kept for a person.
         self.stay = settings.launcher != "pods" or settings.keep != "never"
-        # Of a pod that stays its probe goes before, and leaves a message, where nobody is to look at it afterwards.
+        # The probe runs as an init container, and leaves a message, if the pod stays only to hold its place.
         self.goes_before = settings.launcher != "pods" and not settings.shown
         self.kept_pods: dict[str, str] = {}
         if settings.keep != "never":
@@ -108,14 +108,13 @@ class NodeProbe:
         self._unplaced = UNSEEN
 
     def run(self, node_requests: list[NodeRequest]) -> t.Iterator[list[NodeResult]]:
-        """Every node's answer as soon as it is there, together with those that came with it. KubeError where nothing could be
-        submitted at all."""
+        """Run the probe. Yield lists of results as they arrive. Raise KubeError if nothing could be submitted."""
         numbers, requests = _numbered(node_requests)
         requests = [{**request, **self._ending()} for request in requests]
         self.following = self._follower()
         self.following.start()
         try:
-            if self.settings.keep == "never":  # pods that are kept for a person outlive their controller
+            if self.settings.keep == "never":  # pods that are kept for a person must outlive their controller
                 self.heartbeat.start(self.settings)
             self._make_owner(requests)
             with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as makers, concurrent.futures.ThreadPoolExecutor(READERS) as readers:
@@ -130,14 +129,14 @@ class NodeProbe:
             self.following.stop()
 
     def _ending(self) -> Object:
-        """How a probe is to end. One that stays says in its log alone what it has to say."""
+        """Return the fields of a request that say how the probe ends. A probe that stays leaves its result only in the log."""
         if self.goes_before:
             return {"message": objects.MESSAGE, "once": objects.ONCE}
         return {"hold": objects.DONE} if self.stay else {"message": objects.MESSAGE}
 
     def submit(self, node_requests: list[NodeRequest], stays_s: float) -> tuple[Object, list[NodeResult]]:
-        """Make everything and leave it to the cluster, for whoever collects it within `stays_s` of its deadline: what collect() has to
-        know, and the answers of nodes whose pods could not be made."""
+        """Create all pods and leave them to the cluster; their results can be collected until `stays_s` seconds after their deadline.
+        Return the record for collect(), and the results of nodes whose pods could not be created."""
         self.launch.stays_s, self.launch.holder = stays_s, marks.DETACHED
         numbers, requests = _numbered(node_requests)
         self._make_owner([{**request, "message": objects.MESSAGE} for request in requests])
@@ -151,7 +150,7 @@ class NodeProbe:
         return {"launch": self.launch.name, "secret": self.launch.secret, "nodes": nodes}, refused
 
     def collect(self, record: Object, node_requests: list[NodeRequest]) -> t.Iterator[list[NodeResult]]:
-        """As run(), of what submit() has made: waits for those that have not ended."""
+        """Yield the results of the pods that submit() has created, like run(). Wait for pods that have not ended."""
         self.launch.name, self.launch.secret = record["launch"], record["secret"]
         self.followed = {item.node: _Followed(item.node, request=item) for item in node_requests}
         nodes = {_node(pod) for page in self.client.pages(self.pods, labelSelector=self.launch.selector) for pod in page["items"]}
@@ -186,8 +185,8 @@ class NodeProbe:
         self.launch.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": config["metadata"]})
 
     def clean(self) -> list[str]:
-        """Remove everything of this launch but what is kept; what is still there in the end."""
-        self._over = True  # where our controller has died, pods are still being made meanwhile
+        """Remove everything of this launch except pods that are kept for a person. Return the objects that are still there."""
+        self._over = True  # if the controller has died, threads may still create pods
         if self.kept_pods:
             for page in self.client.pages(self.pods, labelSelector=self.launch.selector):
                 for name in {pod["metadata"]["name"] for pod in page["items"]} - set(self.kept_pods):
@@ -199,7 +198,7 @@ class NodeProbe:
         return remaining
 
     def ended(self) -> bool:
-        """Whether every pod has answered and none holds what another stage may want: nobody waits for their removal then."""
+        """Return True if every pod has answered and none holds resources, so that nobody has to wait for their removal."""
         return not self._unended and self.settings.keep == "never" and not (self.stay and self._holding)
 
     def forked(self) -> None:
@@ -215,13 +214,13 @@ class NodeProbe:
             self._submit_groups(node_requests, numbers)
             return
         bodies = (self._pod(item, place, number) for place, (item, number) in enumerate(zip(node_requests, numbers, strict=True)))
-        # Where the first pod is refused for what it is, so are all: it is said once and not a thousand times.
+        # If the first pod is refused for its spec, all would be: raise once and do not create the others.
         self._seen(self.client.post(self.pods, next(bodies), **objects.STRICT))
         for item, body in zip(node_requests[1:], bodies, strict=True):
             makers.submit(self._make, self.pods, item.node, body)
 
     def _submit_groups(self, node_requests: list[NodeRequest], numbers: list[int]) -> None:
-        """One DaemonSet or Job for all nodes that have the same request and as many devices."""
+        """Create one DaemonSet or Job for all nodes with the same request and number of devices."""
         groups: dict[tuple[int, int], list[str]] = {}
         for item, number in zip(node_requests, numbers, strict=True):
             groups.setdefault((number, item.devices), []).append(item.node)
@@ -243,7 +242,7 @@ class NodeProbe:
         if self.stay:
             objects.staying(pod, self.settings)
         if item.devices or any("/" in resource for resource in self.settings.resources.get("limits") or {}):
-            # What device plugins give out is accounted by the scheduler.
+            # The scheduler accounts for resources of device plugins, so it must place the pod.
             pod["spec"]["affinity"] = merged(pod["spec"].get("affinity") or {}, objects.on_nodes([item.node]))
         else:
             pod["spec"]["nodeName"] = item.node
@@ -255,7 +254,7 @@ class NodeProbe:
                 self.client.post_like(where, body)
         except KubeError as error:
             self._arrived.put(("refused", (node, error)))
-        except Exception as error:  # a thread's end is no answer
+        except Exception as error:  # an exception in a thread would be lost
             self._arrived.put(("refused", (node, KubeError("module_failed", f"{type(error).__name__}: {error}"))))
 
     # Following ---------------------------------------------------------------------------------------------------
@@ -294,25 +293,25 @@ class NodeProbe:
                 self.following.waiting(self.followed.values(), now, f"pods at work, {self.run_s:.0f} s at most" if at_work else "")
             for answer in answers:
                 self.followed.pop(answer.node, None)
-                # One that never had a container is nothing to look at.
+                # A pod that never had a container is not worth keeping.
                 if self.settings.keep != "never" and answer.pod["image_id"] and not measured(answer.result):
                     self.kept_pods[answer.pod["pod"]] = answer.node
             if answers:
                 yield answers
 
     def _look(self) -> list[NodeResult]:
-        """Called twice a second."""
+        """Do periodic work. Called twice a second; return results of nodes that are given up."""
         return []
 
     def _seen(self, pod: Object) -> None:
         followed = self.followed.get(_node(pod))
         if not _node(pod):
-            self._unplaced = states.state(pod)  # of a Job: nobody knows yet which node it would have been
+            self._unplaced = states.state(pod)  # a Job's pod that the scheduler has not placed on a node
         if followed is None or followed.ended or (followed.uid and followed.uid != pod["metadata"]["uid"]):
             return
         followed.see(pod)
         state = followed.state
-        # Where we do not make the pods ourselves they stay, and are ready once they have answered.
+        # Pods of a launcher stay, and are ready when they have answered.
         if state.phase == states.ENDED or (state.phase == states.READY and self.stay):
             followed.ended = True
             record = self._message(followed, pod)
@@ -322,7 +321,7 @@ class NodeProbe:
                 self._told.append(NodeResult(followed.request.node, record, self._about(followed)))
 
     def _message(self, followed: _Followed, pod: Object) -> Object | None:
-        """The answer that came with the pod itself, if it did."""
+        """Return the result in a pod's termination message, None if there is none."""
         termination_message = states.message(pod)
         return frame.left(termination_message, frame.nonce_of(self.launch.secret, followed.uid)) if termination_message else None
 
@@ -357,17 +356,17 @@ class NodeProbe:
     # Logs --------------------------------------------------------------------------------------------------------
 
     def _read(self, followed: _Followed) -> None:
-        """In a thread: the answer in a pod's log, or why there is none."""
+        """Read the result from a pod's log and queue it. Runs in a thread."""
         try:
             answer = self._answer(followed)
-        except Exception as error:  # a thread's end is no answer
+        except Exception as error:  # an exception in a thread would be lost
             refusal = {"state": "refused", "reason_code": "module_failed", "reason": f"{type(error).__name__}: {error}"}
             answer = NodeResult(followed.request.node, refusal, self._about(followed))
         self._arrived.put(("read", answer))
 
     def _answer(self, followed: _Followed) -> NodeResult:
         nonce = frame.nonce_of(self.launch.secret, followed.uid)
-        # One that has failed is started again, to say that once is enough.
+        # A failed init container is restarted, and its second run only reports that it has run once.
         log = self._log(followed, lambda: frame.Reader(nonce), self.goes_before and bool(followed.state.code))
         if log.record is not None:
             return NodeResult(followed.request.node, log.record, {**self._about(followed), "foreign_frames": log.foreign})
@@ -390,7 +389,7 @@ class NodeProbe:
 
 
 def _numbered(node_requests: list[NodeRequest]) -> tuple[list[int], list[Object]]:
-    """Equal requests are one: its number for each node, and the requests."""
+    """Return the number of each node's request, and the requests without duplicates."""
     requests: list[Object] = []
     numbers = []
     for item in node_requests:
@@ -401,7 +400,7 @@ def _numbered(node_requests: list[NodeRequest]) -> tuple[list[int], list[Object]
 
 
 def measured(result: Object) -> bool:
-    """Whether an answer holds what was asked for, whatever it is worth."""
+    """Return True if a result has observations and all of them are measured or not applicable."""
     observations = result.get("observations") or []
     return bool(observations) and all(
         isinstance(item, dict) and item.get("outcome") in ("measured", "not_applicable") for item in observations
@@ -409,7 +408,7 @@ def measured(result: Object) -> bool:
 
 
 def _node(pod: Object) -> str:
-    """The node of a pod: where it is bound to, else where alone it may be bound to."""
+    """Return the node to which a pod is bound, else the only node of its affinity, else an empty string."""
     spec = pod["spec"]
     if spec.get("nodeName"):
         return str(spec["nodeName"])

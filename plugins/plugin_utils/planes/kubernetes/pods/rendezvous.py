@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Pods that need each other: a probe on every node of a cluster that begins when all of them are there.
+"""Runs a probe on every node of a cluster that starts when the pods know the addresses of all others.
 
-The address of a pod is known when it runs. Once no pod is left that may still start, each is told the addresses of all and its own
-part, by an annotation that it reads as a file (the downward API): the kubelet writes such a file as soon as the pod changes, while a
-ConfigMap may take a minute, and a name in DNS half of one where it was asked for too early.
+The address of a pod is known when it runs. When no pod may still start, each gets the addresses of all and its own part by an annotation,
+which it reads as a file (the downward API). The kubelet writes such a file as soon as the pod changes. A ConfigMap may take a minute, and
+a name in DNS half a minute if it was queried too early.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -31,10 +31,10 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 )
 
 RENDEZVOUS, REMINDER = f"{marks.DOMAIN}/meeting", f"{marks.DOMAIN}/reminder"
-# After how many seconds the pods are changed again, and the longest such pause.
+# Seconds until the first reminder, and the longest pause between two.
 AGAIN_S, AGAIN_MOST_S = 2.0, 40.0
 FOLDER, FILE = "/gpufleet/told", "meeting"
-# By this patch a pod can read its annotation.
+# The patch that mounts the annotation into a pod.
 PATCH: Object = {
     "spec": {
         "volumes": [
@@ -49,8 +49,8 @@ PATCH: Object = {
 
 
 class Rendezvous(NodeProbe):
-    """As a NodeProbe, whose pods are told {"addresses": {node: address}} of all that run, what `parts` has for their node, and where
-    its guardian is, with `guardians`."""
+    """A NodeProbe whose pods get {"addresses": {node: address}} of all running pods, the part of their node in `parts`, and with
+    `guardians` the address of their guardian."""
 
     def __init__(self, parts: dict[str, Object], guardians: Guardians | None, *args: t.Any) -> None:
         super().__init__(*args)
@@ -61,7 +61,7 @@ class Rendezvous(NodeProbe):
         self._again = self._pause = 0.0
 
     def run(self, node_requests: list[NodeRequest]) -> t.Iterator[list[NodeResult]]:
-        """As that of a NodeProbe; guardians come first."""
+        """Run the probe like NodeProbe.run(), after the guardians were created."""
         if not self.guardians:
             yield from super().run(node_requests)
             return
@@ -75,7 +75,7 @@ class Rendezvous(NodeProbe):
         return not self.guardians and super().ended()
 
     def clean(self) -> list[str]:
-        """As that of a NodeProbe; guardians go last."""
+        """Remove everything like NodeProbe.clean(), then the guardians."""
         try:
             remaining = super().clean()
         finally:
@@ -90,7 +90,7 @@ class Rendezvous(NodeProbe):
             self.addresses[node] = str(address)
 
     def _look(self) -> list[NodeResult]:
-        """Tell them, as soon as each pod runs or is given up."""
+        """Send the addresses when each pod and guardian runs or is given up. Return the results of nodes to which they cannot be sent."""
         if self.met:
             self._remind()
             return []
@@ -113,7 +113,7 @@ class Rendezvous(NodeProbe):
             failed = list(pool.map(self._tell, running.values(), messages))
         answers: list[NodeResult] = []
         for node, error in zip(running, failed, strict=True):
-            if error is not None and error.status != 404:  # one that is gone is noticed as such
+            if error is not None and error.status != 404:  # the watch reports a pod that is gone
                 reason = f"the addresses of the other nodes could not be sent to its pod: {error.reason}"
                 answers += self._refuse(node, error.reason_code, reason)
         return answers
@@ -122,7 +122,7 @@ class Rendezvous(NodeProbe):
         return {"guardian": self.guardians.facts_of(node)} if self.guardians else {}
 
     def _remind(self) -> None:
-        """Change the pods once more, less and less often: a kubelet may miss a change that comes while the pod is just starting."""
+        """Change the pods again, with growing pauses, because a kubelet may miss a change while the pod is starting."""
         now = time.monotonic()
         if self._pause > AGAIN_MOST_S or now < self._again:
             return
@@ -134,7 +134,7 @@ class Rendezvous(NodeProbe):
             list(pool.map(lambda name: self._patch(name, body), names))
 
     def _tell(self, name: str, message: Object) -> KubeError | None:
-        # All annotations of an object may have 256 KiB; timetables say much the same again and again.
+        # The annotations of an object may have 256 KiB in all. Timetables compress well.
         packed = base64.b64encode(zlib.compress(json.dumps(message).encode(), 9)).decode()
         return self._patch(name, {"metadata": {"annotations": {RENDEZVOUS: packed}}})
 

@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the cases of GPU sharing do on a cluster: pods of ours, and a look at the schedulers of the system under test.
+"""Implements the cluster of sharing/cluster.py through the API: pods of cases, and queries of the system under test.
 
-Every object has the labels, owner and deadline of a run, as all of ours; the owner is the ConfigMap with the workloads.
+Every object has the labels, owner and deadline of its run. The owner is the ConfigMap with the workloads.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -41,18 +41,18 @@ CONTAINER, FOLDER = "test", "/gpufleet"
 REQUIRED, PREFERRED = (f"{how}DuringSchedulingIgnoredDuringExecution" for how in ("required", "preferred"))
 KINDS = (("/apis/batch/v1", "jobs"), ("/api/v1", "pods"))
 ANSWER_S, EXEC_S = 10.0, 15.0
-# The guardian of a cordon: its file and folder, how long it may take to begin, how often it looks, and how long it may give back.
+# The guardian of a cordon: its file and folder, and in seconds: time to start, interval of its checks, time to remove the cordon.
 GUARDIAN, WORK = "cordon_guardian.py", "/gpufleet-work"
 BEGIN_S, GUARD_EVERY_S, GIVE_BACK_S = 180.0, 2.0, 30
-# So many nodes are named to it.
+# The most nodes that its affinity prefers.
 NEAR = 20
-# How often a Job makes its pod anew.
+# How often a Job replaces its pod.
 AGAIN = 6
 _PHASES = {"Succeeded": SUCCEEDED, "Failed": FAILED, "Running": RUNNING}
-# The kernel keeps so much of a process's name.
+# The length to which the kernel cuts the name of a process.
 COMM = 15
-# The scheduler is the process of that name in the container's own control group: on a node with hostPID there may be others of that name,
-# and process 1 is the node's. Nothing but the shell's own words: the image may have no tools.
+# Finds the scheduler: the process of that name in the container's own control group. With hostPID the pod sees other processes of that name
+# too, and process 1 is the node's. Only built-in commands of the shell are used, because the image may have no tools.
 LOOK = """
 IFS= read -r mine < /proc/self/cgroup
 for place in /proc/[0-9]*; do
@@ -69,7 +69,7 @@ done 2>/dev/null
 
 
 def _plain_errors(method: t.Callable[..., t.Any]) -> t.Callable[..., t.Any]:
-    """Wrap a method so that a KubeError leaves it as a plain ReasonedError, which is all that the engine knows."""
+    """Wrap a method so that it raises a plain ReasonedError instead of a KubeError. The engine knows only the former."""
 
     def call(*args: t.Any, **options: t.Any) -> t.Any:
         try:
@@ -82,8 +82,8 @@ def _plain_errors(method: t.Callable[..., t.Any]) -> t.Callable[..., t.Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What pods of cases are: their image, and until when they may be there. `guardian`: the service account of the pod that gives a
-    cordon back, or nothing where nobody shall."""
+    """The options of a cluster's pods: their image, settings and deadline. `guardian` is the service account of the pod that removes a
+    cordon if the run is killed, empty for no such pod."""
 
     image: str
     pods: PodSettings
@@ -104,10 +104,10 @@ class SharingCluster:
         self.cordoned: set[str] = set()
         self.clock: clocks.Offset | None = None
 
-    # What goes whatever ends us (pods/cleanup_guard.py) -----------------------------------------------------------------------
+    # Clean-up (pods/cleanup_guard.py) ------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """The owner of all that is made, with the workloads."""
+        """Create the ConfigMap with the workloads, which owns all other objects."""
         config = {
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": self.launch.metadata(self.launch.name, "owner", self.options.pods),
             "immutable": True, "data": {**texts.TEXTS, GUARDIAN: packing.packed(cordon_guardian)},
@@ -118,7 +118,7 @@ class SharingCluster:
         try:
             for node in sorted(self.cordoned):
                 leases.uncordon(self.client, node, self.launch.run_id)
-        finally:  # a node that cannot be given back now keeps no pods
+        finally:  # the pods are removed even if a cordon cannot be
             remaining = cleanup.remove(self.client, self.launch.selector, [*KINDS, ("/api/v1", "configmaps")])
         return remaining
 
@@ -158,7 +158,7 @@ class SharingCluster:
         return spec
 
     def _running(self, file: str, environment: t.Mapping[str, str], resources: Object, deadline_s: float) -> Object:
-        """A pod that runs one of our files, as the cluster's pods are."""
+        """Return the spec of a pod that runs one of our files, with the settings of the cluster's pods."""
         settings = self.options.pods
         spec: Object = {
             "restartPolicy": "Never",
@@ -191,7 +191,7 @@ class SharingCluster:
 
     def _job(self, request: PodRequest) -> Object:
         template = {"metadata": self._metadata(request, with_name=False), "spec": self._spec(request)}
-        # At the deadline of a pod its Job would make another one.
+        # The Job has the deadline too, or it would replace a pod at its deadline.
         ends = max(1, int(self.options.deadline_s))
         spec = {"backoffLimit": AGAIN, "podReplacementPolicy": "Failed", "activeDeadlineSeconds": ends, "template": template}
         return {"apiVersion": "batch/v1", "kind": "Job", "metadata": self._metadata(request), "spec": spec}
@@ -276,7 +276,7 @@ class SharingCluster:
         return Answer(status, text if status == 200 else "", took, problem, ahead)
 
     def _clock(self) -> clocks.Offset | None:
-        """The API server's clock against ours; asked once."""
+        """Return the offset of the API server's clock, which is queried once."""
         if self.clock is None:
             began, sent = time.monotonic(), time.time()
             with contextlib.suppress(KubeError):
@@ -310,7 +310,7 @@ class SharingCluster:
 
     @_plain_errors
     def restart(self, kind: str, timeout: float) -> bool:
-        """By deleting its pods, node by node, as a rollout does it: the DaemonSet itself is not changed, so that nothing is left of it."""
+        """Restart by deleting the pods node by node, like a rollout. The DaemonSet itself is not changed, so nothing has to be undone."""
         end = time.monotonic() + timeout
         old_pods = self._daemon_pods(kind)
         old = {item["metadata"]["uid"] for item in old_pods}
@@ -334,7 +334,7 @@ class SharingCluster:
             words = f"node {node} is not drained: pods that are not ours would have to move: {names}"
             raise KubeError("busy_run", f"{self.client.name}: {words}")
         self.cordoned.add(node)
-        # Who drains gives back as soon as that is over: nobody has to wait for the end of the longest soak.
+        # A drained node is uncordoned soon, so the cordon's deadline is not that of the longest soak.
         deadline_s = min(self.options.deadline_s, timeout + marks.GRACE_S)
         if self.options.guardian:
             self._guard(node, deadline_s)
@@ -353,14 +353,14 @@ class SharingCluster:
             time.sleep(0.5)
 
     def guardian(self, node: str, deadline_s: float) -> Object:
-        """A pod that gives the cordon of a node back at the deadline, whatever becomes of us."""
+        """Return the pod that removes the cordon of a node at the deadline, even if this process is killed."""
         name = f"{self.launch.name}-guardian-{node}"[:253]
         guarded = {**leases.guarded(node, self.launch.run_id), "deadline_s": deadline_s, "every_s": GUARD_EVERY_S, "began": f"{WORK}/began"}
         environment = {"GPUFLEET_GUARDED": json.dumps(guarded), **accelerators.hidden()}
         spec = self._running(GUARDIAN, environment, guardians.RESOURCES, deadline_s + marks.GRACE_S)
         spec.pop("runtimeClassName", None)  # a node without GPUs need not have it
         needed: Object = {REQUIRED: {"nodeSelectorTerms": [_named("NotIn", node)]}}
-        # Nodes that share GPUs have the image, which others would pull while the load that is to be drained runs out.
+        # Prefer nodes that share GPUs, because they have the image. A pull could take longer than the load that is to be drained.
         near = [node_name for node_name in self.sharing_nodes() if node_name != node][:NEAR]
         needed |= {PREFERRED: [{"weight": 100, "preference": _named("In", node_name)} for node_name in near]} if near else {}
         spec.update(
@@ -375,7 +375,8 @@ class SharingCluster:
         return {"apiVersion": "v1", "kind": "Pod", "metadata": self.launch.metadata(name, "guardian", self.options.pods), "spec": spec}
 
     def _guard(self, node: str, deadline_s: float) -> None:
-        """Its guardian is there, and allowed to be one, before there is a cordon."""
+        """Create the guardian of a node and wait until it has started and has its rights, before the node is cordoned. Raise KubeError if
+        it does not."""
         pod = self.guardian(node, deadline_s)
         where, name = cleanup.path("/api/v1", self.namespace, "pods"), pod["metadata"]["name"]
         problem = f"node {node} is not cordoned: if this run is killed, nothing would uncordon it; gpu_sharing_guardian: '' allows that"
@@ -396,8 +397,8 @@ class SharingCluster:
             time.sleep(0.5)
 
     def _evict(self, pod: Object) -> set[bool]:
-        """Whether one is let go, as it was when it was seen to run: one that has ended by now goes by whatever budget. Nothing where it is
-        not that any more; one that a budget keeps may go later."""
+        """Evict a pod in the state in which it was seen to run, since an ended pod is evicted whatever its budget. Return {True} if it was
+        evicted, {False} if a budget refuses that for now, and an empty set if the pod has changed or is gone."""
         metadata = {"name": pod["name"], "namespace": self.namespace}
         same = {"preconditions": {"resourceVersion": pod["resourceVersion"]}}
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": same}
@@ -420,13 +421,13 @@ class SharingCluster:
     def uncordon(self, node: str) -> bool:
         given_back = leases.uncordon(self.client, node, self.launch.run_id)
         self.cordoned.discard(node)
-        if self.options.guardian:  # it would end by itself, and must not guard the next one with the time of this one
+        if self.options.guardian:  # it must not guard the next cordon with the deadline of this one
             cleanup.remove(self.client, f"{self.launch.selector},component=guardian", KINDS[1:], wait_s=0.0)
         return given_back
 
 
 def _named(operator: str, node: str) -> Object:
-    """A node by its name: its label kubernetes.io/hostname may say another."""
+    """Return the selector term for a node by its name. Its label kubernetes.io/hostname may have another value."""
     return {"matchFields": [{"key": "metadata.name", "operator": operator, "values": [node]}]}
 
 
@@ -446,7 +447,7 @@ def _seen(name: str, item: Object) -> WorkloadState:
 
 
 def _of_job(job: Object, pods: list[Object]) -> WorkloadState:
-    """What a Job stands at: its newest pod stands for it, and how many came before."""
+    """Return the state of a Job: that of its newest pod, with the number of earlier pods."""
     name = str(job["metadata"]["name"])
     pods = sorted(pods, key=lambda item: str(item["metadata"].get("creationTimestamp")))
     newest = _seen(name, pods[-1]) if pods else WorkloadState(name, "", PENDING, "its Job has no pod yet")

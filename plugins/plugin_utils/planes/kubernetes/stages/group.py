@@ -35,7 +35,7 @@ Record = t.Dict[str, t.Any]
 
 
 class GroupsOnCluster(StageOnCluster):
-    """Every group of the cluster that the plan names, one after the other, and each of its nodes as a member."""
+    """Runs every planned group of the cluster, one after the other. Each of its nodes is a member."""
 
     def measure(self) -> None:
         pods = self.pod_settings()
@@ -47,7 +47,7 @@ class GroupsOnCluster(StageOnCluster):
             self._one(client, pods, choice, subject, members)
 
     def _groups(self) -> dict[str, list[str]]:
-        """{group's subject: its nodes' subjects}, of what is still to be measured."""
+        """Return {subject of a group: subjects of its nodes} for the groups that are still to be measured."""
         groups = (item["subject"] for item in self.planned.values() if item["subject"]["kind"] == "group")
         return {subject["id"]: subject["members"] for subject in groups if subject["id"] in self.unanswered}
 
@@ -60,7 +60,7 @@ class GroupsOnCluster(StageOnCluster):
         members: list[str],
     ) -> None:
         work = self._work_of_head(subject)
-        # A cluster of which the plan could name no node is a member itself: what is wrong with its selector is said in the API's words.
+        # A cluster whose nodes the plan does not know is a member itself, so that the API's error about its selector is recorded.
         names = {member: member.partition("/")[2] for member in members}
         usable, unusable = self._usable(client, names.values(), pods)
         problems = {member: unusable[name] for member, name in names.items() if name in unusable}
@@ -84,7 +84,7 @@ class GroupsOnCluster(StageOnCluster):
         absent = [{"name": member, "address": "", "problem": reason} for member, (_code, reason) in problems.items()]
         while True:
             answer = self._launched(client, pods, choice, subject, able, t.cast(int, devices), work, absent)
-            # A node whose pod does not come up is left out and named, as one that is cordoned is; the others are measured.
+            # A node whose pod does not start is left out and named, like a cordoned node. The others are measured.
             late = {node: answer.absent[node] for node in able if node in answer.absent}
             if not late or len(able) - len(late) < 2:
                 break
@@ -97,8 +97,8 @@ class GroupsOnCluster(StageOnCluster):
         self._tell(subject, members, answer, pods)
 
     def _work_of_head(self, subject: str) -> Record:
-        """What the stage's probe is asked on the head of this group. A module of a stage over groups takes "members", "group", "token",
-        "key", "ssh_args" and "join_timeout" (module_utils/membership.py), and "floors" where its description tells of any."""
+        """Return the request to the stage's probe on the head of a group. A module of a stage over groups has the options of
+        module_utils/membership.py, and "floors" if the stage's description returns any."""
         floors = self.description.floors(self.acting.plan(), self.host)
         args = {
             **self.args(),
@@ -112,10 +112,11 @@ class GroupsOnCluster(StageOnCluster):
         return self.request(args)
 
     def _devices(self, has: dict[str, int], options: Record) -> int | str:
-        """How many devices each worker asks for: what the checks say, else all of a node; or why there is no such number."""
+        """Return the number of devices that each worker requests: that of the checks, else all of a node. Return a sentence if the nodes
+        differ."""
         words = [word for c in options["checks"] for word in c["variant"].split()]
         gpu_counts = {word.partition("=")[2] for word in words if word.startswith("gpus=")}
-        # The GPU that is closest to a rail may be any of the node.
+        # With rails, any GPU of the node may be the one closest to a rail.
         if gpu_counts and all(word.isdigit() for word in gpu_counts) and not any(word.startswith("rail=") for word in words):
             return max(map(int, gpu_counts))
         if len(set(has.values())) > 1:
@@ -137,14 +138,14 @@ class GroupsOnCluster(StageOnCluster):
         work: Record,
         absent: list[Record],
     ) -> GroupResult:
-        """The group's answer by the first launcher that somebody acts on."""
+        """Return the group's result by the first launcher whose controller acts on it."""
         options = work["params"]
 
         def head(seats: list[Record]) -> Record:
             members = [{"name": f"{self.host}/{seat['node']}", "address": seat["address"], "host": seat["host"]} for seat in seats]
             return {"members": [*members, *absent], "work": work, "join_timeout": options["join_timeout"]}
 
-        # A member waits for the head as long as the pods live, and asks for no check but itself.
+        # A member waits for the head as long as the pods live, and measures only itself.
         waits = 2 * pods.start_timeout + options["join_timeout"]
         member = {**options, "checks": [{"check": MEMBER, "variant": ""}], "join_timeout": waits}
         if "floors" in options:
@@ -180,7 +181,7 @@ class GroupsOnCluster(StageOnCluster):
         self._give_up_group(subject, members, with_image(answer.result, ran, pods.allow))
 
     def _give_up_group(self, subject: str, members: list[str], result: Record) -> None:
-        """The group's own answer; members that said nothing have the group's reason."""
+        """Record the group's own result. Members without a result get the group's reason."""
         self._record(subject, result)
         reason = result.get("reason") or "the group ended without a word of this node"
         for member in [member for member in members if member in self.unanswered]:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A stage of a team's own on the nodes of one cluster: a manifest, judged by its exit status or by what it prints.
+"""A stage of a team's own on the nodes of one cluster: a manifest, judged by its exit status or by its output.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import 
 
 
 class ManifestOnCluster(StageOnCluster):
-    """The manifest on every node of the cluster that the plan names."""
+    """Runs the manifest on every planned node of the cluster."""
 
     def measure(self) -> None:
         manifest = t.cast(manifests.Manifest, self.description).manifest

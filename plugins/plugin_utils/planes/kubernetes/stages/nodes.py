@@ -28,12 +28,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import facts_of, has_facts, node_file, readable
 
-# These say that nobody knows anything of any node: the cluster is not asked again in this run.
+# Reason codes with which the whole cluster is lost. It is not contacted again in this run.
 _LOST = ("cluster_unreachable", "credentials")
 
 
 class StageOnCluster(StageOnTarget):
-    """Every node of the cluster that the plan names; what one says is in the journal when it says it."""
+    """Runs a stage on every planned node of the cluster. Each result is written to the journal as it arrives."""
 
     def __init__(self, *args: t.Any) -> None:
         super().__init__(*args)
@@ -50,7 +50,7 @@ class StageOnCluster(StageOnTarget):
             self.checks_of.setdefault(check[2], []).append(check)
         self.unanswered = set(self.checks_of)
         self.outcome_counts: dict[str, int] = {}
-        # What the API knows each node by, {subject: identity}.
+        # {subject: the node's identity by the API}.
         self.api_identities: dict[str, dict[str, t.Any]] = {}
         lost = self.acting.mailbox.lost(self.host)
         try:
@@ -69,13 +69,13 @@ class StageOnCluster(StageOnTarget):
         return {"changed": False, "msg": f"{len(self.checks_of)} nodes: {words}"}
 
     def pod_settings(self) -> of_variables.PodSettings:
-        """What the pods of this stage look like."""
+        """Return the settings of this stage's pods."""
         pods = of_variables.with_own(of_variables.pods(self.settings), self.description.pods(self.settings))
         log = {telemetry.LOG: "json"} if self.settings.get("acceptance_log") == "json" else {}
         return dataclasses.replace(pods, env={**pods.env, **log})
 
     def _obstacle(self, client: Client, node: inventory.ClusterNode, pods: of_variables.PodSettings) -> tuple[str, str] | None:
-        """Why no pod of this stage may go to a node, as (reason code, reason), or None."""
+        """Return (reason code, reason) why no pod of this stage may go to a node, None if one may."""
         stage_pods = self.description.pods(self.settings)
         need_devices = stage_pods.get("on_gpu_nodes", True) and self.settings.get("acceptance_gpu_count") != 0
         obstacle = inventory.obstacle(node, pods.tolerations, need_devices, pods.resource)
@@ -89,13 +89,13 @@ class StageOnCluster(StageOnTarget):
         return None
 
     def _allocatable(self, client: Client, resource: str) -> dict[str, int]:
-        """How much of a resource each node has; asked once."""
+        """Return {node: its amount of a resource}, which is queried once."""
         if resource not in self._known:
             self._known[resource] = {node.name: node.devices for node in inventory.nodes(client, "", resource)}
         return self._known[resource]
 
     def _begin(self, rights: t.Iterable[access.Right], pods: of_variables.PodSettings) -> Client:
-        """The cluster, of which it is known that we may do what this stage does, and where nothing is left of what it did before."""
+        """Return a client of the cluster, after checking our rights and removing earlier objects of this stage."""
         client = connect(of_variables.connection(self.host, self.settings))
         access.require(client, rights, access.NODES)
         self._collect(client, pods)
@@ -119,7 +119,7 @@ class StageOnCluster(StageOnTarget):
         self._follow(probe, client, pods, node_requests)
 
     def _follow(self, probe: NodeProbe, client: Client, pods: of_variables.PodSettings, node_requests: list[NodeRequest]) -> None:
-        """The probe to its end: what a node says is recorded when it says it."""
+        """Run the probe to its end and record each result as it arrives."""
         with cleanup_guard(probe, self.controller, f"{self.host}: run {self.acting.id}", self.acting.removing):
             for answers in probe.run(node_requests):
                 self.record_all([self._result(answer, pods) for answer in answers])
@@ -133,7 +133,8 @@ class StageOnCluster(StageOnTarget):
         return NodeProbe(client, pods, self.acting.id, self.stage, timeout, payload.archive(), self._raw)
 
     def _collect(self, client: Client, pods: of_variables.PodSettings) -> None:
-        """What a detached run has left on the cluster. Interrupted, it stays there for the next who comes."""
+        """Record the results that a detached run has left on the cluster, and remove its objects. If this is interrupted, they stay for the
+        next attempt."""
         record = self.acting.load_detached(self.stage, self.host)
         if record is None:
             return
@@ -142,7 +143,7 @@ class StageOnCluster(StageOnTarget):
         node_requests = [NodeRequest(name, request) for name in sorted(names)]
         if node_requests:
             for _node in self._nodes(client, names, pods.resource):
-                pass  # is known now
+                pass  # this fills api_identities
             probe = self._probe(client, pods, node_requests)
             for answers in probe.collect(record, node_requests):
                 self.record_all([self._result(answer, pods) for answer in answers])
@@ -150,7 +151,7 @@ class StageOnCluster(StageOnTarget):
         self.acting.drop_detached(self.stage, self.host)
 
     def _node_requests(self, client: Client, pods: of_variables.PodSettings) -> list[NodeRequest]:
-        """What is asked of which node; nodes that no pod may go to are answered for right away."""
+        """Return the requests to the nodes. Record a refusal at once for nodes to which no pod may go."""
         names = {subject: subject.partition("/")[2] for subject in sorted(self.unanswered)}
         able, refused = self._usable(client, names.values(), pods)
         self.record_all([(subject, _refused(*refused[name])) for subject, name in names.items() if name in refused])
@@ -171,26 +172,26 @@ class StageOnCluster(StageOnTarget):
     def _usable(
         self, client: Client, names: t.Collection[str], pods: of_variables.PodSettings
     ) -> tuple[dict[str, inventory.ClusterNode], dict[str, inventory.Why]]:
-        """Which of these nodes of the plan this stage's pods may go to, and of the others why not."""
+        """Return {name: node} of the nodes to which this stage's pods may go, and {name: (reason code, reason)} of the others."""
         present = self._nodes(client, set(names), pods.resource)
         return inventory.usable(names, present, lambda node: self._obstacle(client, node, pods), self._absent)
 
     def node_request(self, checks: t.Iterable[tuple[str, str]], pods: of_variables.PodSettings) -> dict[str, t.Any]:
-        """What a node's pod is asked."""
+        """Return the request to a node's pod."""
         args = {**self.args(), "checks": [{"check": check, "variant": variant} for check, variant in checks]}
-        # The tools under test are in the image, the host's files where the pod mounts them, our own in the pod.
+        # The tools under test are in the image, the host's files at the pod's mount, our state in the pod.
         args.update(exec={"kind": "host"}, root=objects.HOST if pods.host_root else "/", state_dir=f"{objects.WORK}/state")
         return self.request(args)
 
     def _nodes(self, client: Client, names: set[str], resource: str) -> t.Iterator[inventory.ClusterNode]:
-        """Those nodes of the plan that the cluster has; by their names where the plan says them."""
+        """Yield the planned nodes that the cluster has."""
         selection = inventory.selection_of(self.host, self.settings)
         nodes = list(inventory.selected_nodes(client, selection, resource))
         self._returned = len(nodes)
         yield from self._knowing((node for node in nodes if node.name in names), resource)
 
     def _knowing(self, nodes: t.Iterable[inventory.ClusterNode], resource: str) -> t.Iterator[inventory.ClusterNode]:
-        """Nodes, each remembered by what the API knows it by."""
+        """Yield nodes, and note the API's identity of each."""
         for node in nodes:
             self.api_identities[f"{self.host}/{node.name}"] = node.identity(resource)
             yield node
@@ -210,8 +211,8 @@ class StageOnCluster(StageOnTarget):
     # Answers -----------------------------------------------------------------------------------------------------
 
     def subject_of(self, node: str, item: dict[str, t.Any]) -> dict[str, t.Any] | None:
-        """Return the subject of an observation from the pod of `node`, a subject id; None if it is about the node itself. A pod speaks for
-        its own node only, whatever it says, unless the stage asked it for more."""
+        """Return the subject of an observation from the pod of `node`, a subject id; None if it is about the node itself. A pod may only
+        report on its own node, unless the stage overrides this."""
         return None
 
     def note(self, node: str, result: dict[str, t.Any], items: list[dict[str, t.Any]]) -> None:
@@ -235,7 +236,7 @@ class StageOnCluster(StageOnTarget):
         self.record_all([(subject, result)])
 
     def record_all(self, answers: list[tuple[str, dict[str, t.Any]]]) -> None:
-        """Answers into the journal, those that came together in one write; every check planned for a subject gets a measurement."""
+        """Write results to the journal in one append. Every planned check of a subject gets a measurement."""
         measurements: list[dict[str, t.Any]] = []
         for subject, result in answers:
             observations = result.get("observations")
@@ -263,7 +264,7 @@ class StageOnCluster(StageOnTarget):
         self.record_all([(subject, result) for subject in sorted(self.unanswered)])
 
     def keep_facts(self, measurements: list[dict[str, t.Any]]) -> None:
-        """Without waiting for the disk for each of thousands of files: the journal holds the same and does."""
+        """Write the facts of nodes without a sync for each of thousands of files. The journal has the same data and is synced."""
         for m in measurements:
             if has_facts(m):
                 path = self.acting.dir / "nodes" / node_file(m["subject"]["id"])
@@ -275,7 +276,7 @@ class StageOnCluster(StageOnTarget):
         return self._log_of(f"{self.host}/{node}", "pod")
 
     def _log_of(self, subject: str, who: str) -> pathlib.Path:
-        """Where the log of a pod that measures a subject is kept."""
+        """Return the file for the log of a pod that measures a subject."""
         folder = self.acting.dir / "raw" / file_name(subject)
         folder.mkdir(parents=True, exist_ok=True)
         attempt = max((item["attempt"] for item in self.planned.values() if item["subject"]["id"] == subject), default=1)
@@ -287,9 +288,9 @@ def _refused(code: str, reason: str) -> dict[str, t.Any]:
 
 
 def with_image(result: dict[str, t.Any], ran: t.Mapping[str, t.Any], allow: t.Sequence[str]) -> dict[str, t.Any]:
-    """What a pod said, with what ran it in the context of each of its observations: `ran` has the image, the digest that the kubelet
-    reports and how long the pod waited for its start, `allow` what the pod might do. Where nothing was said of a check, it is found under
-    the key "ran"."""
+    """Return a pod's result with facts about the pod in the context of each observation: from `ran` the image, the digest that the kubelet
+    reports and the time until the start, and from `allow` the pod's powers. The key "ran" has the same facts for checks without an
+    observation."""
     facts = {name: ran[name] for name in ("image", "image_id", "kube_launcher", "pod_waited_s") if ran.get(name)}
     if allow:
         facts["allowed"] = list(allow)
@@ -301,7 +302,7 @@ def with_image(result: dict[str, t.Any], ran: t.Mapping[str, t.Any], allow: t.Se
 
 
 def with_identity(item: t.Any, api_identity: dict[str, t.Any]) -> t.Any:
-    """An observation, with what the API knows its node by beside what the node knows itself by."""
+    """Return an observation with the API's identity of its node added to the node's own."""
     if not api_identity or not isinstance(item, dict) or not isinstance(item.get("context", {}), dict):
         return item
     context = item.get("context") or {}
@@ -310,8 +311,8 @@ def with_identity(item: t.Any, api_identity: dict[str, t.Any]) -> t.Any:
 
 
 def with_floating(result: dict[str, t.Any]) -> dict[str, t.Any]:
-    """What a node's pod said, as with_image() has it, with an observation of its own where the image may be another one tomorrow: it
-    takes nothing from what was measured, and is a WARN of the node."""
+    """Return a node's result of with_image(), with an additional observation if the image has no fixed tag. It is a WARN of the node and
+    does not affect the other checks."""
     observations, ran = result.get("observations"), result["ran"]
     if not observations or not isinstance(observations, list) or not of_variables.untagged(str(ran.get("image") or "")):
         return result

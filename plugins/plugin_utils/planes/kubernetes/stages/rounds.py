@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The RDMA stages on the nodes of one cluster: one pod per node looks at its ports, or walks its timetable.
+"""The RDMA stages on the nodes of one cluster: one pod per node checks its ports, or runs the tests of its timetable.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -27,7 +27,7 @@ NOT_SWITCHED = "test pods switch no governor, as one that is killed could not gi
 
 
 class RoundsOnCluster(StageOnCluster):
-    """The timetable of every node of the cluster, walked by pods that meet first; who asks speaks for a pair."""
+    """Runs the timetable of every node by pods that first exchange their addresses. The client of a pair reports its result."""
 
     def pod_settings(self) -> PodSettings:
         pods = super().pod_settings()
@@ -36,7 +36,7 @@ class RoundsOnCluster(StageOnCluster):
     def measure(self) -> None:
         pods = self.pod_settings()
         self.refused: dict[str, Record] = {}
-        # The tests in which each node asks, {subject id: {(check, variant, subject id of the pair)}}.
+        # The tests in which each node is the client: {subject id: {(check, variant, subject id of the pair)}}.
         self.asks: dict[str, set[tuple[str, str, str]]] = {}
         args = self.args()
         self.governor = str(args.get("governor") or "")
@@ -62,7 +62,8 @@ class RoundsOnCluster(StageOnCluster):
         return guardians.Guardians(client, pods, self.acting.id, self.stage, payload.archive(), self.governor, folder)
 
     def _walkers(self, client: Client, pods: PodSettings, request: Record) -> list[NodeRequest]:
-        """Who walks which timetable; those that have none, and nodes that no pod may go to, are answered for right away."""
+        """Return the requests to the nodes with a timetable. Record results at once for nodes without one and for nodes to which no pod may
+        go."""
         nodes = sorted(i["subject"]["id"] for i in self.planned.values() if i["subject"]["kind"] == "node")
         names = {subject: subject.partition("/")[2] for subject in nodes}
         _able, refused = self._usable(client, names.values(), pods)
@@ -84,8 +85,8 @@ class RoundsOnCluster(StageOnCluster):
         return node_requests
 
     def _request_of_all(self, args: Record, pods: PodSettings) -> Record:
-        """What every pod is asked: to do as it is told when all are there."""
-        # It waits for the slowest of the others, and the cluster is given a moment to tell it.
+        """Return the request to every pod: to wait for its rendezvous and run the timetable that comes with it."""
+        # A pod waits for the start of the slowest pod, and for the delivery of the addresses.
         within = pods.start_timeout + 60.0
         own_ports = {} if pods.host_network else self.description.own_ports(self.settings)
         options = {
@@ -99,7 +100,7 @@ class RoundsOnCluster(StageOnCluster):
     # Answers ---------------------------------------------------------------------------------------------------------
 
     def subject_of(self, node: str, item: Record) -> Record | None:
-        """A pod speaks for the pairs too in which it asks."""
+        """Return the pair of an observation if the node is the client of that test."""
         if node not in self.asks:
             tests = [x for planned in self.timetables[node]["rounds"] for x in planned["tests"] if x["role"] == "client"]
             self.asks[node] = {(self.kinds[x["kind"]]["check"], self.kinds[x["kind"]]["variant"], x["subject"]) for x in tests}
@@ -109,7 +110,7 @@ class RoundsOnCluster(StageOnCluster):
         return None
 
     def note(self, node: str, result: Record, items: list[Record]) -> None:
-        """Remember why a node has no result, for its pairs. Without guardians nobody has switched a governor."""
+        """Note why a node has no result, for its pairs. Without guardians, add to each observation that the governor was not switched."""
         if result.get("state") == "refused":
             self.refused[node] = result
         for item in items:
@@ -129,14 +130,14 @@ class RoundsOnCluster(StageOnCluster):
                     self._have(str(subject.get("id")), (item.get("check"), item.get("variant", "")))
 
     def _have(self, pair: str, check: tuple[t.Any, t.Any]) -> None:
-        """A check of a pair that was answered."""
+        """Mark a check of a pair as answered."""
         if pair in self.unanswered:
             self.checks_of[pair] = [planned for planned in self.checks_of[pair] if planned[:2] != check]
             if not self.checks_of[pair]:
                 self.unanswered.discard(pair)
 
     def _pairs_without_an_answer(self) -> None:
-        """Pairs of which nobody spoke: as good as the reason of whichever end has one."""
+        """Record pairs without a result, with the reasons of their ends if there are any."""
         for pair in sorted(self.unanswered):
             ends = [end for end in pair.split("|") if end in self.refused]
             result: Record = {"state": "done", "observations": []}

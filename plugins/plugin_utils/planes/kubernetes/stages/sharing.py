@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The cases of GPU sharing on one cluster: one after the other, each in the journal as soon as it is over.
+"""Runs the cases of GPU sharing on one cluster, one after the other. Each is written to the journal when it is over.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -29,7 +29,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import Case
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
 
-# In the namespace of the cases' pods; files/rbac/sharing.yaml holds the same, sharing-system.yaml those in the system's own.
+# Rights in the namespace of the cases' pods. files/rbac/sharing.yaml has the same, sharing-system.yaml those in the system's namespace.
 RIGHTS: tuple[access.Right, ...] = (
     *((verb, "", "pods", "") for verb in ("create", "get", "list", "patch", "deletecollection")),
     ("get", "", "pods", "log"),
@@ -39,7 +39,7 @@ JOBS: tuple[access.Right, ...] = tuple((verb, "batch", "jobs", "") for verb in (
 
 
 class SharingOnCluster(StageOnCluster):
-    """Every case that the plan names, on the cluster itself."""
+    """Runs every planned case on the cluster."""
 
     def measure(self) -> None:
         settings = settled.settings_of(self.settings)
@@ -60,7 +60,7 @@ class SharingOnCluster(StageOnCluster):
                 self._one(case, items[case.check], settings, cluster)
 
     def _preflight(self, client: Client, cluster: SharingCluster, settings: settled.Settled) -> base.Record:
-        """What is installed, as a table for people and for the report. KubeError where it refuses the run: nothing was made yet."""
+        """Return the table of the preflight for the report, and show it. Raise KubeError if it refuses the run; nothing was created yet."""
         facts = installed.facts(client, cluster, settings, inventory.selection_of(self.host, self.settings))
         table = preflight.rows(settings.system, facts)
         lines = preflight.text(table)
@@ -72,7 +72,7 @@ class SharingOnCluster(StageOnCluster):
         return {"preflight": [row.cells for row in table], "gpus": facts.products}
 
     def _one(self, case: Case, item: TodoItem, settings: settled.Settled, cluster: SharingCluster) -> None:
-        """One case into the journal. What the cluster does not let us do costs this case alone, unless it cannot be reached at all."""
+        """Run one case and write its result to the journal. An error of the cluster affects this case only, unless the cluster is lost."""
         began, started_at = time.monotonic(), observation.utc()
         folder = self.acting.dir / "raw" / "gpu_sharing" / file_name(self.host) / case.suite / f"{case.id}-{item['attempt']}"
         outcome = conclusion.beforehand(case, settings.system, settings.cluster, settings.destructive, settings.nodes)
@@ -98,7 +98,7 @@ class SharingOnCluster(StageOnCluster):
         self.keep([self.completer.complete(record)])
 
     def _against(self, case: Case, context: base.Record, variant: str, settings: settled.Settled) -> conclusion.Against:
-        """What holds the metrics of a case to the baseline."""
+        """Return the function that compares the metrics of a case with the baseline."""
         entry, numbers = self.baseline.get(f"{self.host} {case.id}"), settings.parameters
         return lambda measured, simulated: baseline.expressions(
             case, measured, entry, baseline.comparison_key(context, variant, simulated), numbers.scale, numbers.numbers
@@ -106,7 +106,7 @@ class SharingOnCluster(StageOnCluster):
 
 
 def foreseen(host: str, settings: dict[str, t.Any]) -> list[str]:
-    """What the preflight of a run would say, in lines; nothing is made."""
+    """Return the preflight of a run as lines of text, without creating anything."""
     try:
         sharing = settled.settings_of(settings)
         client = connect(of_variables.connection(host, settings))
