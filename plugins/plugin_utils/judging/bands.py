@@ -23,7 +23,14 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.matching impor
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Subject, Verdict, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    Match,
+    Measurement,
+    SeriesRow,
+    Subject,
+    Verdict,
+    is_number,
+)
 
 # Neighbours: at least this many beside the subject itself; how far out one is by the modified z-score
 # 0.6745 (x - median) / MAD (Iglewicz and Hoaglin), in which no MAD is taken for smaller than 1 % of the median. The MAD of n
@@ -140,7 +147,7 @@ def reading(measurement: Measurement, metric: str, size: int | str | None) -> Re
     return of_sweep(measurement.series, metric, size, str(unit))
 
 
-def of_sweep(series: t.Iterable[dict[str, t.Any]], metric: str, size: int | str, unit: str) -> Reading | None:
+def of_sweep(series: t.Iterable[SeriesRow], metric: str, size: int | str, unit: str) -> Reading | None:
     """Return a metric in the row of a sweep that has `size`, the worst if several rows have it; None and Unusable as for `reading`."""
     rows = [row for row in series if is_number(row.get("size"))]
     size_of_row = row_of(size, [row["size"] for row in rows])
@@ -223,7 +230,7 @@ _HARDWARE = (
 )  # fmt: skip
 
 
-def impossible(measurement: Measurement, match: dict[str, t.Any] | None = None) -> Opinion | None:
+def impossible(measurement: Measurement, match: Match | None = None) -> Opinion | None:
     """UNKNOWN where a measurement has a number that its hardware cannot give; `match` is what is known of that besides."""
     told = measurement.context
     if match:

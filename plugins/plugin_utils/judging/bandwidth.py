@@ -24,14 +24,22 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
     parse,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.physics import UNITS
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Metric, Subject, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    Context,
+    Measurement,
+    Metric,
+    PlainData,
+    SeriesRow,
+    Subject,
+    is_number,
+)
 
 _OUTCOMES = ("measured", "error", "timeout", "missing", "not_applicable")
 
 
 def bandwidth_verdict(
     measurement: t.Any, expectation: t.Any, alone: t.Collection[str] = (), together: t.Collection[str] = ()
-) -> dict[str, t.Any]:
+) -> PlainData:
     """A verdict/v1 of one measurement.
 
     `measurement` is a measurement/v1, an observation, what the filters `nccl_tests`, `perftest` or `hccl_test` return,
@@ -91,14 +99,14 @@ def _contradictions(
     return others
 
 
-def _of_ranks(ranks: t.Any, world_size: t.Any) -> dict[str, t.Any]:
+def _of_ranks(ranks: t.Any, world_size: t.Any) -> Context:
     """GPU, GPUs of a node and nodes that the lines of nccl-tests' ranks tell, as a context has them.
 
     Hosts are counted only where their names tell machines apart: cut at the first dot, several may have one name, and then two ranks
     seem to be on one GPU.
     """
     ranks = [rank for rank in ranks if isinstance(rank, dict)] if isinstance(ranks, list) else []
-    found: dict[str, t.Any] = {}
+    found: Context = {}
     if is_number(world_size):
         found["world_size"] = world_size
     names = sorted({rank["name"] for rank in ranks if isinstance(rank.get("name"), str) and rank["name"]})
@@ -116,7 +124,7 @@ def _of_ranks(ranks: t.Any, world_size: t.Any) -> dict[str, t.Any]:
     return found
 
 
-def _of_rows(given: dict[str, t.Any]) -> dict[str, t.Any]:
+def _of_rows(given: PlainData) -> Context:
     """Operation and type of a table, where it names them."""
     rows = given.get("rows")
     types = {row["type"] for row in rows if isinstance(row, dict) and isinstance(row.get("type"), str)} if isinstance(rows, list) else set()
@@ -167,9 +175,9 @@ def _metric(given: t.Any) -> Metric:
     return Metric(given.get("value"), str(given.get("unit"))) if isinstance(given, dict) else Metric(given, "")
 
 
-def _fields(given: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+def _fields(given: t.Any) -> tuple[PlainData, PlainData]:
     """Return what a measurement is about, and its numbers with what selects an expectation."""
-    about: dict[str, t.Any] = {
+    about: PlainData = {
         "run_id": "",
         "stage": "",
         "check": "",
@@ -178,7 +186,7 @@ def _fields(given: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
         "attempt": None,
         "simulated": False,
     }
-    found: dict[str, t.Any] = {"outcome": "error", "reason_code": "bad_measurement", "metrics": {}, "series": []}
+    found: PlainData = {"outcome": "error", "reason_code": "bad_measurement", "metrics": {}, "series": []}
     found.update(stage="", check="", context={}, reason=f"found {given!r:.200}, expected a measurement")
     if not isinstance(given, dict):
         return about, found
@@ -205,7 +213,7 @@ def _fields(given: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
     return about, found
 
 
-def _numbers(given: dict[str, t.Any], found: dict[str, t.Any]) -> None:
+def _numbers(given: PlainData, found: PlainData) -> None:
     metrics = dict(given["metrics"]) if isinstance(given.get("metrics"), dict) else {}
     rows = given.get("series") if isinstance(given.get("series"), list) else given.get("rows")
     if "value" in given and "unit" in given:
@@ -227,12 +235,12 @@ def _numbers(given: dict[str, t.Any], found: dict[str, t.Any]) -> None:
     found["series"] = [_row(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
-def _units_of(given: dict[str, t.Any]) -> dict[str, str]:
+def _units_of(given: PlainData) -> dict[str, str]:
     units = given.get("units")
     return {k: v for k, v in units.items() if isinstance(v, str)} if isinstance(units, dict) else {}
 
 
-def _row(row: dict[str, t.Any]) -> dict[str, t.Any]:
+def _row(row: SeriesRow) -> SeriesRow:
     """A row with its numbers flat; of nccl-tests' two halves the better one counts, as for the peak."""
     halves = [row[k] for k in ("out_of_place", "in_place") if isinstance(row.get(k), dict)]
     if not halves:
@@ -244,7 +252,7 @@ def _row(row: dict[str, t.Any]) -> dict[str, t.Any]:
     return flat
 
 
-def _outcome(given: dict[str, t.Any], found: dict[str, t.Any]) -> None:
+def _outcome(given: PlainData, found: PlainData) -> None:
     """`measured` where it is said so, or where there are bare numbers and nothing is said."""
     outcome = given.get("outcome", "measured" if found["metrics"] or found["series"] else None)
     code, reason = given.get("reason_code"), given.get("reason")

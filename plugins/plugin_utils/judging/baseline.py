@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import CONTEXT_KEYS, ExpectationError, parse, shipped
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.single_checks import better_of, primary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import ExpectationData, Match, Measurement, is_number
 
 # Sizes that people compare, beside the plateau.
 USUAL_SIZE = 1 << 30
@@ -34,7 +34,7 @@ class Proposal(t.NamedTuple):
     out in the text which shipped floor it is under."""
 
     text: str
-    entries: list[dict[str, t.Any]]
+    entries: list[ExpectationData]
     left_out: list[str]
     under: list[str]
 
@@ -46,7 +46,17 @@ class Source(t.NamedTuple):
     who: t.Callable[[Measurement], str]
 
 
-# {entry as JSON: {kind of subject: {what was measured of whom: values, one of each run}}}
+class ProposedKey(t.TypedDict):
+    """What values of several subjects are gathered for. `better` is that of the metric."""
+
+    match: Match
+    metric: str
+    unit: str
+    better: str
+    simulated: bool
+
+
+# {ProposedKey as JSON: {kind of subject: {what was measured of whom: values, one of each run}}}
 Values = t.Dict[str, t.Dict[str, t.Dict[t.Tuple[str, str], t.List[float]]]]
 
 
@@ -89,22 +99,22 @@ def _add(groups: Values, run: Source) -> None:
 
 
 def _proposal(groups: Values, said: str, date: str, minimum: int) -> Proposal:
-    entries: dict[str, dict[str, t.Any]] = {}
+    entries: dict[str, ExpectationData] = {}
     beside: dict[str, Beside] = {}
     left_out = []
     for text, kinds in sorted(groups.items()):
         # A node's number is that of its slowest GPU; where there are the GPUs' own, they are what is typical.
         kind = "gpu" if "gpu" in kinds else max(kinds, key=lambda k: len(kinds[k]))
-        entry = json.loads(text)
+        entry: ProposedKey = json.loads(text)
         values = _without_outliers([statistics.median(of_one) for of_one in kinds[kind].values()], entry["better"])
-        simulated = entry.pop("simulated")
+        simulated = entry["simulated"]
         name = _id(entry["match"], entries)
         if len(values) < (1 if kind == "group" else minimum):
             left_out.append(f"{name}: measured on {len(values)}, expected at least {minimum}")
             continue
         few = len(values) < minimum
         spread = 100 * (max(values) - min(values)) / statistics.median(values)
-        whole = {
+        whole: ExpectationData = {
             "id": name,
             "match": entry["match"],
             "metric": entry["metric"],
@@ -147,7 +157,7 @@ class Beside(t.NamedTuple):
     under: bool
 
 
-def _beside_shipped(entry: dict[str, t.Any]) -> Beside:
+def _beside_shipped(entry: ExpectationData) -> Beside:
     """Hold a proposed entry against the shipped one that the same measurement would be judged by."""
     match, size = entry["match"], entry["match"].get("size")
     found = shipped().choose(match["stage"], match["check"], match)
@@ -163,7 +173,7 @@ def _beside_shipped(entry: dict[str, t.Any]) -> Beside:
     return Beside(said, under)
 
 
-def _as_text(entries: dict[str, dict[str, t.Any]], beside: dict[str, Beside]) -> str:
+def _as_text(entries: dict[str, ExpectationData], beside: dict[str, Beside]) -> str:
     """The entries as YAML, each under a comment with the shipped value; one under the shipped floor is commented out."""
     live = any(not one.under for one in beside.values())
     lines = ["proposed: true", "expectations:" if live else "expectations: []"]
@@ -182,13 +192,13 @@ def _is_fatal(m: Measurement) -> bool:
     return any(isinstance(code, str) and code in reasons.FATAL for code in codes)
 
 
-def _numbers(m: Measurement) -> t.Iterator[tuple[dict[str, t.Any], float]]:
-    """Entries that a measurement can speak for, with its value."""
+def _numbers(m: Measurement) -> t.Iterator[tuple[ProposedKey, float]]:
+    """Yield what the measurement proposes a value for, with its value."""
     metric = primary(m)
     if metric is None:
         return
     context = m.context
-    match = {"stage": m.stage, "check": m.check}
+    match: Match = {"stage": m.stage, "check": m.check}
     match.update({k: context[k] for k in CONTEXT_KEYS if isinstance(context.get(k), (str, int, float, bool))})
     sizes = [row["size"] for row in m.series if is_number(row.get("size")) and is_number(row.get(metric))]
     wanted: list[int | str | None] = [None]
@@ -201,7 +211,7 @@ def _numbers(m: Measurement) -> t.Iterator[tuple[dict[str, t.Any], float]]:
         except bands.Unusable:
             continue
         if found is not None and found.unit in physics.UNITS:
-            entry = {
+            entry: ProposedKey = {
                 "match": match if size is None else {**match, "size": size},
                 "metric": metric,
                 "unit": found.unit,
@@ -218,14 +228,14 @@ def _without_outliers(values: list[float], better: str) -> list[float]:
     return [v for v in values if bands.against_neighbours(v, centre, better) is None]
 
 
-def _id(match: dict[str, t.Any], taken: t.Container[str]) -> str:
+def _id(match: Match, taken: t.Container[str]) -> str:
     """A name that people can tell apart, which no other entry has."""
     words = [match[k] for k in ("stage", "gpu", "gpus", "nodes", "check", "shape", "mode", "size") if k in match]
     name = re.sub(r"[^a-z0-9_.]+", "-", "-".join(map(str, words)).lower())[:110].strip("-")
     return next(n for n in (name, *(f"{name}-{i}" for i in range(2, 10000))) if n not in taken)
 
 
-def _problem(entry: dict[str, t.Any]) -> str | None:
+def _problem(entry: ExpectationData) -> str | None:
     """Why a median is no expectation, or None."""
     try:
         parsed = parse(entry, "run")

@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import SEVERITY, Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import CONTEXT_KEYS
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Context, Measurement, is_number
 
 # Keys of a context that are settings and not hardware, and what a machine sets them by.
 SETTINGS = ("nvls", "algorithm", "proto")
@@ -51,7 +51,7 @@ def opinions(deciding: t.Mapping[Key, Measurement], judged: t.Callable[[Key, Mea
 
 
 def _differs(
-    key: Key, record: Measurement, others: list[dict[str, t.Any]], who: str, judged: t.Callable[[Key, Measurement], Opinion]
+    key: Key, record: Measurement, others: list[Context], who: str, judged: t.Callable[[Key, Measurement], Opinion]
 ) -> t.Iterator[tuple[Key, Opinion]]:
     context = record.context
     machine = _of_machine(context)
@@ -66,7 +66,7 @@ def _differs(
                 yield key, found._replace(reason=f"held to what its neighbours are held to: {found.reason}; {words}")
 
 
-def _of_machine(context: dict[str, t.Any]) -> list[str]:
+def _of_machine(context: Context) -> list[str]:
     """The settings that select a floor and that the machine has by itself."""
     own = context.get("nccl_machine")
     return [f"{name}={own[name]}" for name in SET_BY if name in own] if isinstance(own, dict) else []
@@ -84,7 +84,7 @@ def _softened(key: Key, record: Measurement, judged: t.Callable[[Key, Measuremen
     given = {name: str(value) for name, value in settings.items() if name not in context["nccl_machine"]}
     nodes = context.get("nodes")
     reach = gpus * (nodes if isinstance(nodes, int) and physics.across(context) else 1)
-    plain: dict[str, t.Any] = {"nvls": nccl.nvls([gpu], reach, given)}
+    plain: Context = {"nvls": nccl.nvls([gpu], reach, given)}
     plain.update({k: given.get(f"NCCL_{name}", "auto").lower() for k, name in (("algorithm", "ALGO"), ("proto", "PROTO")) if k in context})
     found, mine = judged(key, record.replaced(context={**context, **plain})), judged(key, record)
     if found.reason_code != "no_expectation" and SEVERITY[found.verdict] > SEVERITY[mine.verdict]:

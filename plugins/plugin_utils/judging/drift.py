@@ -14,9 +14,11 @@ import json
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators.registry import LIBRARY_FACTS
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import FactRules, Facts
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Deviation
 
-Facts = t.Mapping[str, t.Any]
+# The value of a fact in one node.
+Fact = t.Any
 
 # The key of the rules for facts in a plan's judging inputs.
 RULES = "stack"
@@ -95,7 +97,7 @@ def drift(
     return by_node
 
 
-def _cohorts(name: str, values: dict[str, t.Any], kinds: t.Mapping[str, Kind]) -> t.Iterator[dict[str, t.Any]]:
+def _cohorts(name: str, values: dict[str, Fact], kinds: t.Mapping[str, Kind]) -> t.Iterator[dict[str, Fact]]:
     """Yield the values of the nodes whose fact `name` can be compared: machines of one product if it comes with the product (OF_PRODUCT),
     nodes of one plane if it is not the machine's there. A fact that no node of a plane has is one that the plane does not see."""
     known = set(kinds.values())
@@ -108,13 +110,13 @@ def _cohorts(name: str, values: dict[str, t.Any], kinds: t.Mapping[str, Kind]) -
     for kind in known:
         apart = kind.plane not in seen or _matches_any(name, kind.own)
         place[kind] = (kind.product if of_product else "", kind.plane if apart else "")
-    cohorts: dict[tuple[str, str], dict[str, t.Any]] = collections.defaultdict(dict)
+    cohorts: dict[tuple[str, str], dict[str, Fact]] = collections.defaultdict(dict)
     for node, value in values.items():
         cohorts[place[kinds[node]]][node] = value
     yield from cohorts.values()
 
 
-def _alone(products: dict[str, t.Any], kinds: t.Mapping[str, Kind]) -> dict[str, Deviation]:
+def _alone(products: dict[str, Fact], kinds: t.Mapping[str, Kind]) -> dict[str, Deviation]:
     """A deviating item for each node whose product no other node has: nobody can say whether what came with it is as it should be."""
     nodes: dict[str, list[str]] = collections.defaultdict(list)
     for node, kind in kinds.items():
@@ -140,21 +142,21 @@ def severity(item: Deviation, chosen: t.Mapping[str, str] | None = None) -> str:
     return "fail" if _matches_any(item["item"], GRAVE) else "warn"
 
 
-def softened(items: t.Iterable[Deviation], rules: t.Mapping[str, t.Any]) -> t.Iterator[Deviation]:
+def softened(items: t.Iterable[Deviation], rules: FactRules) -> t.Iterator[Deviation]:
     """Yield the items of a node that is alone with its rules and differs from most others, as WARN; not those that its rules name."""
     for item in items:
         if item["basis"] == "majority" and not ignored(item["item"], rules):
             yield {**item, "severity": "warn"}
 
 
-def ignored(fact: str, rules: t.Mapping[str, t.Any]) -> bool:
-    """Return True if a node's rules ({"golden", "ignore", "drift"}) allow another value of a fact than its neighbours have."""
+def ignored(fact: str, rules: FactRules) -> bool:
+    """Return True if a node's rules allow another value of a fact than its neighbours have."""
     if fact in (rules.get("golden") or {}) or _matches_any(fact, rules.get("ignore") or ()):
         return True
     return next((worth for pattern, worth in (rules.get("drift") or {}).items() if fnmatch.fnmatchcase(fact, pattern)), "") == "ignore"
 
 
-def named(fact: str, rules: t.Mapping[str, t.Any]) -> bool:
+def named(fact: str, rules: FactRules) -> bool:
     """Return True if a node's rules name the fact itself as one that may differ; a pattern such as `gpu*` says nothing about it."""
     listed = (rules.get("golden") or {}, rules.get("ignore") or ())
     return any(fact in one for one in listed) or (rules.get("drift") or {}).get(fact) == "ignore"
@@ -176,7 +178,7 @@ def _matches_any(name: str, patterns: t.Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _against(name: str, values: dict[str, t.Any], wanted: t.Any, basis: str) -> dict[str, Deviation]:
+def _against(name: str, values: dict[str, Fact], wanted: t.Any, basis: str) -> dict[str, Deviation]:
     """The nodes whose value is not as wanted."""
     good = [node for node, value in values.items() if _fits(value, wanted, basis)]
     bad = set(values) - set(good)
@@ -213,7 +215,7 @@ def _fits_text(value: str, patterns: list[str]) -> bool:
     return value in patterns or any(fnmatch.fnmatchcase(value, pattern) for pattern in patterns)
 
 
-def _among(name: str, values: dict[str, t.Any]) -> dict[str, Deviation]:
+def _among(name: str, values: dict[str, Fact]) -> dict[str, Deviation]:
     """Return the nodes whose value differs from the majority value; all nodes if no value has a majority."""
     groups: dict[str, list[str]] = collections.defaultdict(list)
     for node, value in values.items():

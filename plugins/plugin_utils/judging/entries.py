@@ -15,6 +15,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 
 # The reason of an entry that has none.
 UNSAID = "not given"
@@ -39,7 +40,7 @@ class About:
 
 def read(
     raw: t.Any, where: str, keys: t.Sequence[str], texts: t.Sequence[str], date: str, error: t.Callable[[str], RunError]
-) -> tuple[dict[str, t.Any], str]:
+) -> tuple[PlainData, str]:
     """An entry as its user wrote it, with these `keys`, of which `texts` are texts and one a `date`, and how it is called. Without stage or
     check it is for all, and a reason is for people only. `error` makes what is raised: the key, what was found, what is expected."""
     if not isinstance(raw, dict):

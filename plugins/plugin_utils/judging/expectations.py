@@ -26,7 +26,14 @@ from ansible.module_utils.common.yaml import yaml_load
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import matching, slots
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    Context,
+    ExpectationData,
+    JudgingInputs,
+    Match,
+    PlainData,
+    is_number,
+)
 
 FILES = collection.ROOT / "roles" / "common" / "files"
 VARIABLE = "acceptance_expectations"
@@ -92,7 +99,7 @@ class Expectation:
     """
 
     id: str
-    match: dict[str, t.Any]
+    match: Match
     metric: str
     value: float
     unit: str
@@ -133,7 +140,7 @@ class Expectations:
         self._cache: dict[t.Any, list[Chosen]] = {}
         self._shipped: dict[t.Any, dict[tuple[str, t.Any], Expectation]] = {}
 
-    def choose(self, stage: str, check: str, context: dict[str, t.Any], same_work: SameWork | None = None) -> list[Chosen]:
+    def choose(self, stage: str, check: str, context: Context, same_work: SameWork | None = None) -> list[Chosen]:
         """Return the expectations that hold for a check on the hardware of `context`, one per metric and message size: those of the check
         itself, else those of the check that does the same work."""
         found = self._held(stage, check, context)
@@ -142,7 +149,7 @@ class Expectations:
             return self._held(other, context.get(named_by), context)
         return found
 
-    def _held(self, stage: str, check: t.Any, context: dict[str, t.Any]) -> list[Chosen]:
+    def _held(self, stage: str, check: t.Any, context: Context) -> list[Chosen]:
         keys = self._keys.get(stage)
         if keys is None:
             return []
@@ -151,11 +158,11 @@ class Expectations:
             self._cache[cache_key] = self._choose(stage, check, context)
         return self._cache[cache_key]
 
-    def _choose(self, stage: str, check: t.Any, context: dict[str, t.Any]) -> list[Chosen]:
+    def _choose(self, stage: str, check: t.Any, context: Context) -> list[Chosen]:
         found = matching.choose(self._by_stage.get(stage, ()), {**context, "stage": stage, "check": check})
         return [Chosen(entry, size) for (_metric, size), entry in found.items()]
 
-    def displaced(self, stage: str, check: str, context: dict[str, t.Any], chosen: Chosen) -> Expectation | None:
+    def displaced(self, stage: str, check: str, context: Context, chosen: Chosen) -> Expectation | None:
         """Return the shipped expectation in whose place a user's one was chosen; None if there is none."""
         if chosen.expectation.layer == "shipped":
             return None
@@ -165,13 +172,13 @@ class Expectations:
             self._shipped[key] = matching.choose(entries, {**context, "stage": stage, "check": check})
         return self._shipped[key].get((chosen.expectation.metric, chosen.size))
 
-    def dump(self) -> list[dict[str, t.Any]]:
-        """As it stands in plan.json."""
-        return [dataclasses.asdict(e) for e in self.entries]
+    def dump(self) -> list[ExpectationData]:
+        """Return the entries as they stand in plan.json."""
+        return [t.cast(ExpectationData, dataclasses.asdict(e)) for e in self.entries]
 
     @classmethod
-    def load(cls, dumped: list[dict[str, t.Any]]) -> Expectations:
-        """Back from plan.json."""
+    def load(cls, dumped: list[ExpectationData]) -> Expectations:
+        """Return the set of the entries in a plan.json."""
         return cls(Expectation(**e) for e in dumped)
 
 
@@ -197,7 +204,7 @@ def of_run(inputs: JudgingInputs) -> t.Callable[[str, str], Expectations]:
 # Files ---------------------------------------------------------------------------------------------------------------
 
 
-def read(path: pathlib.Path | str) -> tuple[list[dict[str, t.Any]], list[str]]:
+def read(path: pathlib.Path | str) -> tuple[list[PlainData], list[str]]:
     """Entries of a file, and one line per proposal in it that is ignored. The file is a list of entries, or
     {proposed: bool, expectations: [entries]} as playbooks/baseline.yml writes it."""
     name = str(path)
@@ -492,8 +499,8 @@ def _units(metric: t.Any) -> list[str]:
     return [unit for unit, (of, _factor) in physics.UNITS.items() if kind in (None, of)]
 
 
-def _match(raw: t.Any, refuse: t.Callable[[str, t.Any, str], t.NoReturn]) -> dict[str, t.Any]:
-    """The match with its values as a measurement's context has them: a template of the inventory may have made text of a number."""
+def _match(raw: t.Any, refuse: t.Callable[[str, t.Any, str], t.NoReturn]) -> Match:
+    """Return the match with its values as a measurement's context has them: a template of the inventory may have made text of a number."""
     if not isinstance(raw, dict) or not isinstance(raw.get("stage"), str) or not _NAME.match(raw["stage"]):
         refuse("match", raw, "a dictionary with at least the stage")
     allowed = ("stage", "check", "size", *CONTEXT_KEYS)

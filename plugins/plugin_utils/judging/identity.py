@@ -20,10 +20,16 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import drift, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Subject
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    FactRules,
+    Measurement,
+    PlainData,
+    StatedHardware,
+    Subject,
+)
 
-# What the inventory says of the nodes of a target: {"gpu_count", "mig"}.
-Stated = t.Mapping[str, t.Mapping[str, t.Any]]
+# What the inventory says of the nodes of each target.
+Stated = t.Mapping[str, StatedHardware]
 
 _SOME_GPUS = re.compile(r"(?:^| )gpus=\d+(?: |$)")
 MEMBER = "member"
@@ -68,7 +74,7 @@ class Nodes:
         self.views: dict[str, list[View]] = collections.defaultdict(list)
         self.virtual: set[str] = set()
         self.parted: dict[str, Measurement] = {}
-        known: dict[int, Told] = {}
+        known: dict[int, Identity] = {}
         some = {key[0] for key in records if _SOME_GPUS.search(key[2])}
         for key, attempts in records.items():
             for record in attempts:
@@ -101,7 +107,7 @@ class Nodes:
         return found
 
     def opinions(
-        self, records: t.Mapping[Key, t.Sequence[Measurement]], stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]
+        self, records: t.Mapping[Key, t.Sequence[Measurement]], stated: Stated, rules: t.Mapping[str, FactRules]
     ) -> t.Iterator[tuple[Key, Opinion]]:
         """Yield opinions on single checks: fewer GPUs than elsewhere in the run, than the node offers its cluster, or than its
         neighbours have; and skips that the inventory does not allow."""
@@ -132,7 +138,7 @@ class Nodes:
                 reason = "it was skipped as a test for other accelerators, and none for its own was done: add stack, or one of them"
                 yield key, Opinion("UNKNOWN", reason, "other_accelerator")
 
-    def _fewer_than_neighbours(self, stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]) -> t.Iterator[tuple[Key, Opinion]]:
+    def _fewer_than_neighbours(self, stated: Stated, rules: t.Mapping[str, FactRules]) -> t.Iterator[tuple[Key, Opinion]]:
         """Nodes with fewer GPUs than most others with the same GPU have; where the inventory says how many, that counts."""
         for model, counts in self._counts().items():
             most, of = collections.Counter(counts.values()).most_common(1)[0]
@@ -165,7 +171,7 @@ class Nodes:
                 alike[model][node] = count
         return alike
 
-    def _not_a_whole_board(self, stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]) -> t.Iterator[tuple[Key, Opinion]]:
+    def _not_a_whole_board(self, stated: Stated, rules: t.Mapping[str, FactRules]) -> t.Iterator[tuple[Key, Opinion]]:
         """Machines with a number of GPUs that no board of their model has, where nobody said how many they are to have. A virtual machine
         may be given some of a board's GPUs."""
         for model, counts in self._counts().items():
@@ -182,7 +188,7 @@ class Nodes:
                 for key in dict.fromkeys(view.key for view in views):
                     yield key, Opinion("UNKNOWN", words, "gpu_count")
 
-    def _another_model(self, stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]) -> t.Iterator[tuple[Key, Opinion]]:
+    def _another_model(self, stated: Stated, rules: t.Mapping[str, FactRules]) -> t.Iterator[tuple[Key, Opinion]]:
         """Nodes with another GPU than more than half of their pool: a machine of another pool, or a GPU that was exchanged. A pool are the
         nodes with accelerators of one maker and the same acceptance_gpu_count."""
         pools: dict[tuple[str, t.Any], dict[str, list[str]]] = collections.defaultdict(lambda: collections.defaultdict(list))
@@ -203,7 +209,7 @@ class Nodes:
                 key = min((view.key for view in views if view.many), key=lambda key: (key[0] not in self.facts, key))
                 yield key, Opinion("WARN", words, "drift")
 
-    def unstated(self, stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]) -> list[str]:
+    def unstated(self, stated: Stated, rules: t.Mapping[str, FactRules]) -> list[str]:
         """Return a line for the run if nobody said how many GPUs some nodes are to have: what was found was held to nothing."""
         found: dict[int, list[str]] = collections.defaultdict(list)
         for node, views in sorted(self.views.items()):
@@ -258,22 +264,22 @@ def not_as_planned(planned: Subject, record: Measurement) -> str | None:
 # One node ----------------------------------------------------------------------------------------------------------------------------
 
 
-class Told(t.NamedTuple):
-    """The fields of an identity."""
+class Identity(t.NamedTuple):
+    """The fields of the identity of a node in one record."""
 
     ids: t.Mapping[str, str]
     gpus: t.FrozenSet[str]
     devices: t.Mapping[str, t.Any]
 
 
-def _told(who: dict[str, t.Any]) -> Told:
+def _identity(who: PlainData) -> Identity:
     uuids, devices = who.get("gpu_uuids"), who.get("devices")
     gpus = frozenset(uuid for uuid in uuids if isinstance(uuid, str)) if isinstance(uuids, list) else frozenset()
-    return Told({kind: str(who[kind])[:128] for kind in _IDS if who.get(kind)}, gpus, devices if isinstance(devices, dict) else {})
+    return Identity({kind: str(who[kind])[:128] for kind in _IDS if who.get(kind)}, gpus, devices if isinstance(devices, dict) else {})
 
 
 def _views(
-    key: Key, record: Measurement, some: t.Collection[str], seen: dict[int, Told], telling: t.Collection[str]
+    key: Key, record: Measurement, some: t.Collection[str], seen: dict[int, Identity], telling: t.Collection[str]
 ) -> t.Iterator[tuple[str, View]]:
     """`seen` holds what was told by the identities before: most records of a node have the same object (records/lines.py)."""
     context, subject = record.context, record.subject
@@ -288,11 +294,11 @@ def _views(
         tells = mine or "gpu_uuids" in who
         # Without an identity, as in old journals, what the probe itself said of its node.
         if name == node and not ("machine_id" in who and "gpu_uuids" in who):
-            says = _told({**{k: context.get(k) for k in ("machine_id", "gpu_uuids")}, **who})
+            says = _identity({**{k: context.get(k) for k in ("machine_id", "gpu_uuids")}, **who})
             if isinstance(context.get("set_aside"), dict):  # GPUs that MIG parts are there too
                 says = says._replace(gpus=says.gpus | {str(uuid) for uuid in context["set_aside"]})
         else:
-            says = seen.get(id(who)) or seen.setdefault(id(who), _told(who))
+            says = seen.get(id(who)) or seen.setdefault(id(who), _identity(who))
         count = context.get("gpus") if mine else None
         if mine and _skipped_as_one(record) and not _SOME_GPUS.search(key[2]):
             count = 1
@@ -371,7 +377,7 @@ def withdrawn(node: str, capacity: t.Any, allocatable: t.Any, resource: t.Any) -
     return f"node {node} has {capacity} {resource} and {allocatable} of them allocatable: its device plugin holds the rest for unhealthy"
 
 
-def _said_otherwise(target: str, stated: Stated, rules: t.Mapping[str, t.Mapping[str, t.Any]]) -> bool:
+def _said_otherwise(target: str, stated: Stated, rules: t.Mapping[str, FactRules]) -> bool:
     """Return True if the inventory states the number of GPUs of a target, or allows nodes to differ in it."""
     own = rules.get(target) or {}
     return (stated.get(target) or {}).get("gpu_count") is not None or drift.named("gpu_count", own)

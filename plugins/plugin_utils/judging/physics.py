@@ -17,7 +17,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import matching, slots
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Context, Match, is_number
 
 # Exact factors to the base unit of each kind: bytes per second, seconds, FLOPS ...
 UNITS: dict[str, tuple[str, float]] = {
@@ -199,7 +199,7 @@ def collective(rate: float, ranks: int | None, op: str, in_switch: bool) -> floa
     return rate * (2 * (ranks - 1) / ranks if ranks else 2.0)
 
 
-def limits(match: dict[str, t.Any], metric: str) -> tuple[float, str, str] | None:
+def limits(match: Match, metric: str) -> tuple[float, str, str] | None:
     """The physical limit (value, unit, how it comes about) of what an expectation's `match` describes, None if unknown.
 
     Where a key is a list, the limit is the largest of its members'.
@@ -208,7 +208,7 @@ def limits(match: dict[str, t.Any], metric: str) -> tuple[float, str, str] | Non
     return max(found, key=lambda limit: limit[0]) if found else None
 
 
-def _cases(match: dict[str, t.Any]) -> t.Iterator[dict[str, t.Any]]:
+def _cases(match: Match) -> t.Iterator[Match]:
     listed = next((k for k in match if k != "size" and isinstance(match[k], list)), None)
     if listed is None:
         yield match
@@ -217,7 +217,7 @@ def _cases(match: dict[str, t.Any]) -> t.Iterator[dict[str, t.Any]]:
         yield from _cases({**match, listed: value})
 
 
-def _limit(match: dict[str, t.Any], metric: str) -> tuple[float, str, str] | None:
+def _limit(match: Match, metric: str) -> tuple[float, str, str] | None:
     if metric == "tflops":
         spec, kind = gpu(match.get("gpu")), match.get("type") or match.get("check")
         if spec is None or kind not in spec.peak:
@@ -253,7 +253,7 @@ def _limit(match: dict[str, t.Any], metric: str) -> tuple[float, str, str] | Non
     return value, "GB/s", f"{kind}{how}"
 
 
-def _host_or_memory(match: dict[str, t.Any]) -> tuple[float, str, str] | None:
+def _host_or_memory(match: Match) -> tuple[float, str, str] | None:
     """Return the limit of copies between host and GPU, one direction, or of those inside a GPU's memory."""
     generation, lanes, name, check = (match.get(key) for key in ("pcie_gen", "pcie_width", "gpu", "check"))
     if check in HOST_COPIES and generation in slots.PCIE and is_number(lanes):
@@ -271,13 +271,13 @@ def _positive(value: t.Any) -> float | None:
     return value if is_number(value) and value > 0 else None
 
 
-def across(context: dict[str, t.Any]) -> bool:
+def across(context: Context) -> bool:
     """Return True if NVLink connects the nodes: then no NIC is a limit."""
     known = context.get("mnnvl")
     return known if isinstance(known, bool) else isinstance(context.get("gpu"), str) and nccl.mnnvl([context["gpu"]])
 
 
-def ceiling(context: dict[str, t.Any], metric: str) -> tuple[float, str, str] | None:
+def ceiling(context: Context, metric: str) -> tuple[float, str, str] | None:
     """Return the value that no measurement can exceed, as limits() does, with its uncertainty; None if nothing is known.
 
     An expectation is held to the algorithm that it names. A measurement may have been made by any that NCCL is free to choose there:
@@ -303,7 +303,7 @@ def ceiling(context: dict[str, t.Any], metric: str) -> tuple[float, str, str] | 
     return value * (1 + above), unit, f"{how}; {100 * above:g} % more for its uncertainty"
 
 
-def _any_algorithm(context: dict[str, t.Any]) -> tuple[float, str, str] | None:
+def _any_algorithm(context: Context) -> tuple[float, str, str] | None:
     """The highest busbw by whatever algorithm is not ruled out."""
     algorithm = str(context.get("algorithm") or "auto").lower()
     gpus, nodes = _positive(context.get("gpus")), _positive(context.get("nodes")) or 1
@@ -322,7 +322,7 @@ def _any_algorithm(context: dict[str, t.Any]) -> tuple[float, str, str] | None:
     return min(wire, node) if node else wire
 
 
-def _is_wire(context: dict[str, t.Any]) -> bool:
+def _is_wire(context: Context) -> bool:
     """Return True if the rate of a port is that of its wire. EFA, whose link layer is unspecified, says less than it has; software says
     anything."""
     return context.get("link_layer") in (None, "InfiniBand", "Ethernet") and context.get("nic") not in SOFTWARE_NICS
@@ -437,7 +437,7 @@ def _same_thing(one: t.Any, other: t.Any) -> t.Iterator[Finding]:
         yield Finding("error", low.origin, low.id, text)
 
 
-def overlap(one: dict[str, t.Any], other: dict[str, t.Any]) -> bool:
+def overlap(one: Match, other: Match) -> bool:
     """Return True if some measurement could match both."""
 
     def members(value: t.Any) -> set[tuple[bool, t.Any]]:
@@ -449,7 +449,7 @@ def overlap(one: dict[str, t.Any], other: dict[str, t.Any]) -> bool:
     return all(members(one[k]) & members(other[k]) for k in set(one) & set(other))
 
 
-def _of_usable(match: dict[str, t.Any], other: dict[str, t.Any]) -> dict[str, t.Any]:
+def _of_usable(match: Match, other: Match) -> Match:
     """A match as `other` is compared with it: if that one is about usable NICs (matching.about_usable_nics), and this one names its GPUs,
     its `nics` are those that they can use for certain."""
     if not matching.about_usable_nics(other) or not {"gpu", "nics", "nic_gbps"} <= set(match):
@@ -459,7 +459,7 @@ def _of_usable(match: dict[str, t.Any], other: dict[str, t.Any]) -> dict[str, t.
     return {**match, "nics": sorted({usable.least for usable in found if usable})}
 
 
-def _implied(match: dict[str, t.Any]) -> dict[str, t.Any]:
+def _implied(match: Match) -> Match:
     """A match with what its GPUs mean."""
     if "gpu" not in match or "mnnvl" in match:
         return match

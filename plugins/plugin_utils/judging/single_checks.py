@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Chosen, Expectation, Expectations, SameWork
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlainData, is_number
 
 # Numbers of a measurement with the expectations that they were held to; None where one of them cannot be.
 Compared = list[tuple[Expectation, bands.Reading]] | None
@@ -205,7 +205,7 @@ def measured(key: Key, record: Measurement, expected: Expectations, same_work: S
                 opinions.append(_too_soft(expectation, there))
     if opinions:
         return bands.worst(opinions), None if wrong else compared
-    value: dict[str, t.Any] = {}
+    value: PlainData = {}
     metric = primary(record)
     if metric is not None:
         found = bands.reading(record, metric, None)

@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation, Expectations, shipped
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import stages as our_stages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs, Measurement, Plan, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Context, JudgingInputs, Measurement, Plan, is_number
 
 # So alike are two names of which one is taken for a misspelling of the other.
 ALIKE = 0.8
@@ -37,7 +37,7 @@ class Seen(t.NamedTuple):
     number: int
     stage: str
     check: str
-    context: dict[str, t.Any]
+    context: Context
     sizes: frozenset[int]
 
     def differs(self, entry: Expectation) -> list[str]:

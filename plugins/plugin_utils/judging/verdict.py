@@ -41,7 +41,14 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forked_worker import ForkedWorker
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, kind_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import parsed
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs, Measurement, Plan, Subject, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    FactRules,
+    JudgingInputs,
+    Measurement,
+    Plan,
+    Subject,
+    Verdict,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Deviation
 
 
@@ -267,11 +274,11 @@ class Judge:
                         self.drift[node] = items
                         yield key, deviations(items)
 
-    def _rules(self, key: Key) -> t.Mapping[str, t.Any]:
-        """Return what the inventory says of the facts of a node: {"golden", "ignore", "drift"}."""
+    def _rules(self, key: Key) -> FactRules:
+        """Return the inventory's rules for the facts of a node."""
         return self.inputs.stack.get(self.deciding[key].target) or {}
 
-    def _deviating(self, keys: list[Key], rules: t.Mapping[str, t.Any]) -> dict[str, list[Deviation]]:
+    def _deviating(self, keys: list[Key], rules: FactRules) -> dict[str, list[Deviation]]:
         """Return the deviating facts of nodes under some rules, also of those that have none."""
         facts = {key[3]: self.deciding[key].context["facts"] for key in keys}
         kinds = {key[3]: self._kind(self.deciding[key]) for key in keys}

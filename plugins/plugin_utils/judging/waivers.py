@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import entries
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, is_number
 
 KEYS = ("subject", "stage", "check", "codes", "state", "ticket", "expires", "reason", "wide")
 # A code and the beginning of a digest, as waiving.state_of() makes it.
@@ -89,11 +89,11 @@ class Book:
 
     def __init__(self, today: datetime.date) -> None:
         self.today = today
-        self._raw: dict[str, dict[str, t.Any]] = {}
+        self._raw: dict[str, PlainData] = {}
         self._inherited: dict[str, str] = {}
 
     @property
-    def raw(self) -> list[dict[str, t.Any]]:
+    def raw(self) -> list[PlainData]:
         return list(self._raw.values())
 
     def take(self, given: t.Any, where: str, subject: str, days: int) -> None:

@@ -16,7 +16,13 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs, Plan, Settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    FactRules,
+    JudgingInputs,
+    Plan,
+    Settings,
+    StatedHardware,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
 # The end of the name of a stage's variable.
@@ -30,8 +36,8 @@ def judging_inputs(planner: Planner, settings: dict[str, Settings]) -> JudgingIn
     of: dict[str, int] = {}
     book = waivers.Book(datetime.date.today())
     begun: dict[references.Reference, None] = {}
-    stack: dict[str, dict[str, t.Any]] = {}
-    stated: dict[str, dict[str, t.Any]] = {}
+    stack: dict[str, FactRules] = {}
+    stated: dict[str, StatedHardware] = {}
     own_facts: dict[str, list[str]] = {}
     required: dict[str, dict[str, list[str]]] = {}
     leaf: dict[str, str] = {}
@@ -56,9 +62,11 @@ def judging_inputs(planner: Planner, settings: dict[str, Settings]) -> JudgingIn
         on: t.Any = next((values[name] for name in leaves if values.get(name)), {})
         leaf.update({str(node): str(name) for node, name in (on.items() if isinstance(on, dict) else [(host, on)]) if name})
         rack.update(_racks(host, values.get("acceptance_rack")))
-        chosen = {name: values.get(f"{facts}_{name}") for name in ("golden", "ignore", "drift")}
-        if any(chosen.values()):
-            stack[host] = chosen
+        rules: FactRules = {
+            "golden": values.get(f"{facts}_golden"), "ignore": values.get(f"{facts}_ignore"), "drift": values.get(f"{facts}_drift"),
+        }  # fmt: skip
+        if any(rules.values()):
+            stack[host] = rules
         codes = {name.removesuffix(REQUIRED): value for name, value in values.items() if name.endswith(REQUIRED) and value}
         if codes:
             required[host] = codes

@@ -22,11 +22,10 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forked_worker import ForkedWorker
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import NOT_OF_THIS_PLAN, Chain, Line
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlainData, Plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import FileDigest, RawDigest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, facts_of, has_facts, node_file
 
-Record = t.Dict[str, t.Any]
 MISSING = "missing"
 LISTED = "report.sha256"
 # Bytes of a file that are read at once: a run of thousands of nodes has tens of thousands of small ones.
@@ -211,9 +210,9 @@ def _node_files(run: Run) -> str:
     return ""
 
 
-def _facts_in_journal(run: Run) -> dict[str, Record]:
+def _facts_in_journal(run: Run) -> dict[str, PlainData]:
     """Return the expected content of each file of `nodes/` by its name."""
-    expected: dict[str, Record] = {}
+    expected: dict[str, PlainData] = {}
     try:
         with open(run.journal.path, "rb") as lines:
             for line in lines:
@@ -230,7 +229,7 @@ def _facts_in_journal(run: Run) -> dict[str, Record]:
     return expected
 
 
-def _first_difference(content: t.Any, expected: Record) -> str:
+def _first_difference(content: t.Any, expected: PlainData) -> str:
     """Return the first fact in which a file of `nodes/` differs from the journal, in words."""
     here, there = (one.get("facts") if isinstance(one, dict) else None for one in (content, expected))
     if not isinstance(here, dict) or not isinstance(there, dict):

@@ -25,14 +25,14 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.lines import LineReader
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlainData
 
 # What is wrong with a line whose `chain` does not follow from the line before, or, for the first line, from plan.json.
 WAS_CHANGED = "was changed, or a line before it is missing"
 NOT_OF_THIS_PLAN = "does not fit to plan.json: one of the two was changed, or lines before it are missing"
 
 # What a line of a journal is read as: a measurement, or any object that is none, which the verdict engine refuses.
-Line = Measurement | dict[str, t.Any]
+Line = Measurement | PlainData
 
 # The field `chain` at the end of a line.
 _LINK = re.compile(rb'(?:, )?"chain": "([0-9a-f]{64})"\}\n?\Z')
@@ -79,7 +79,7 @@ class Journal:
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
 
-    def append(self, measurements: t.Iterable[dict[str, t.Any]]) -> None:
+    def append(self, measurements: t.Iterable[PlainData]) -> None:
         records = [json.dumps(m, allow_nan=False, sort_keys=True).encode() for m in measurements]
         with self._locked(os.O_RDWR | os.O_APPEND | os.O_CREAT) as handle:
             end = os.fstat(handle).st_size

@@ -14,7 +14,16 @@ from __future__ import annotations
 import json
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Metric, Subject, measurement_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    Context,
+    MeasuredEvidence,
+    Measurement,
+    Metric,
+    PlainData,
+    SeriesRow,
+    Subject,
+    measurement_of,
+)
 
 try:
     import msgspec
@@ -30,9 +39,9 @@ _FOR_PEOPLE = ("gpu_table",)
 # The empty values that most records have.
 _NO_MEMBERS: list[str] = []
 _NO_METRICS: dict[str, Metric] = {}
-_NO_SERIES: list[dict[str, t.Any]] = []
-_NO_EVIDENCE: dict[str, t.Any] = {}
-_NO_CHANGES: dict[str, t.Any] = {"changes": [], "unreadable": [], "window": {}}
+_NO_SERIES: list[SeriesRow] = []
+_NO_EVIDENCE: MeasuredEvidence = {}
+_NO_CHANGES: MeasuredEvidence = {"changes": [], "unreadable": [], "window": {}}
 
 
 class LineReader:
@@ -43,11 +52,11 @@ class LineReader:
         known: dict[t.Any, t.Any] = {}
         self._intern = known.setdefault  # returns the first of equal texts
         self._commands: dict[tuple[str, ...], list[str]] = {}
-        self._identities: dict[str, dict[str, t.Any]] = {}
+        self._identities: dict[str, PlainData] = {}
         self._subjects: dict[str, Subject] = {}
         self._single: dict[str, list[str]] = {}
 
-    def record(self, line: bytes) -> Measurement | dict[str, t.Any] | None:
+    def record(self, line: bytes) -> Measurement | PlainData | None:
         """Return the measurement in a line, the object in it if that is no measurement, or None if there is none."""
         try:
             found = self._decode(line)
@@ -104,7 +113,7 @@ class LineReader:
         known = self._subjects.setdefault(subject.id, subject)
         return known if known == subject else subject
 
-    def _trim_context(self, context: dict[str, t.Any]) -> None:
+    def _trim_context(self, context: Context) -> None:
         self._intern_values(context)
         if isinstance(context.get("facts"), dict):  # hundreds, most of them the same on all nodes
             self._intern_values(context["facts"])
@@ -116,13 +125,13 @@ class LineReader:
         if type(uuids) is list and len(uuids) == 1 and type(uuids[0]) is str:
             context["gpu_uuids"] = self._single.setdefault(uuids[0], uuids)
 
-    def _intern_values(self, of: dict[str, t.Any]) -> None:
+    def _intern_values(self, of: PlainData) -> None:
         intern = self._intern
         for name, value in of.items():
             if type(value) is str and len(value) < _SHORT:
                 of[name] = intern(value, value)
 
-    def _share_identity(self, context: dict[str, t.Any]) -> None:
+    def _share_identity(self, context: Context) -> None:
         """A node says with each record which machine it is and which GPUs it has."""
         identities = context.get("identities")
         if not isinstance(identities, dict) or len(identities) != 1:

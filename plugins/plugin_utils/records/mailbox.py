@@ -20,9 +20,7 @@ import pathlib
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name, write_atomically
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Todo, encode
-
-Record = dict[str, t.Any]
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, Todo, encode
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +165,7 @@ class Mailbox:
             todos[target] = todo
         return todos
 
-    def write_tasks(self, tasks: list[Record]) -> str:
+    def write_tasks(self, tasks: list[PlainData]) -> str:
         """Write the tasks of the play; return the path of the file. If Ansible includes a role in a loop, its main process copies the role
         for every host and item (12 ms each, 10 minutes for 2,000 hosts and 12 stages); one file of tasks is included once."""
         path = self.path(TASKS)
@@ -198,7 +196,7 @@ class Mailbox:
         """Write the keys of the checkpoints that a target holds of a stage that was cut off."""
         write_atomically(self.path(CHECKPOINTS, target=target, stage=stage), json.dumps(keys))
 
-    def compute_once(self, stage: str, target: str, compute: t.Callable[[], dict[str, Record]]) -> Record:
+    def compute_once(self, stage: str, target: str, compute: t.Callable[[], dict[str, PlainData]]) -> PlainData:
         """Return the target's part of what `compute` returns, {target: part}; empty if it has none. The first worker of the stage calls
         `compute` and writes a file for each target, so that no worker reads the parts of all."""
         computed = self.path(COMPUTED, stage=stage)
@@ -209,7 +207,7 @@ class Mailbox:
                     write_atomically(self.path(PART, target=one, stage=stage), json.dumps(part, default=encode), 0o600)
                 computed.touch()
         try:
-            return t.cast(Record, json.loads(self.path(PART, target=target, stage=stage).read_text(encoding="utf-8")))
+            return t.cast(PlainData, json.loads(self.path(PART, target=target, stage=stage).read_text(encoding="utf-8")))
         except FileNotFoundError:
             return {}
 

@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name, names
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, TodoItem, measurement_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlainData, TodoItem, measurement_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 
 try:
@@ -42,9 +42,9 @@ _CHECK = re.compile(r"^[a-z][a-z0-9_]{0,62}$")
 Check = t.Tuple[str, str, str]
 
 
-def schema(name: str) -> dict[str, t.Any]:
+def schema(name: str) -> PlainData:
     """A schema of the collection: `measurement-v1` or `verdict-v1`."""
-    return t.cast("dict[str, t.Any]", json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8")))
+    return t.cast(PlainData, json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8")))
 
 
 _VALIDATOR = jsonschema.Draft202012Validator(schema("measurement-v1")) if jsonschema else None
@@ -101,7 +101,7 @@ class Completer:
         self._checks = {check for check, _variant, _subject in planned}
         self._groups = [item["subject"] for item in planned.values() if item["subject"]["kind"] == "group"]
 
-    def complete(self, seen: t.Any, sender: str = "") -> dict[str, t.Any]:
+    def complete(self, seen: t.Any, sender: str = "") -> PlainData:
         """One observation -> one measurement. `sender` is the node that made it, where that is not the target itself."""
         if not isinstance(seen, dict):
             seen = {}
@@ -141,7 +141,7 @@ class Completer:
             f"what {sender} sent is refused: {wrong}",
         )
 
-    def _identified(self, context: t.Any, sender: str, subject: dict[str, t.Any]) -> t.Any:
+    def _identified(self, context: t.Any, sender: str, subject: PlainData) -> t.Any:
         """The context with `identities`, {node: what it was known by}: of who made it and, where a head speaks for a group, of its members;
         nobody else is spoken for."""
         if not isinstance(context, dict):
@@ -154,14 +154,14 @@ class Completer:
             found[sender] = own
         return {**context, "identities": found} if found else context
 
-    def _in_a_group(self, subject: dict[str, t.Any]) -> bool:
+    def _in_a_group(self, subject: PlainData) -> bool:
         """Whether it is about members of a group that was asked of this target, and of nobody else."""
         about = set(subject["members"]) if subject["kind"] in ("pair", "group", "switch") else {node_of(subject["id"])}
         return bool(about) and any(about <= set(group["members"]) for group in self._groups)
 
     def failure(
         self, check: Check, reason_code: str, reason: str, outcome: str = "error", **fields: t.Any
-    ) -> dict[str, t.Any]:
+    ) -> PlainData:
         """A measurement that the controller itself makes: nothing usable came from the node."""
         if reason_code not in reasons.ALL:
             reason_code = "bad_measurement"
@@ -172,7 +172,7 @@ class Completer:
         )
         return self.complete(seen, check[2] if node else "")
 
-    def _subject(self, sender: str, part: t.Any, members: t.Any, other: t.Any) -> dict[str, t.Any]:
+    def _subject(self, sender: str, part: t.Any, members: t.Any, other: t.Any) -> PlainData:
         if isinstance(other, dict):
             return {"kind": other.get("kind"), "id": other.get("id"), "members": other.get("members") or []}
         kind = part.split("/")[0] if isinstance(part, str) and part else "node"
@@ -183,7 +183,7 @@ class Completer:
         }
 
     def _store(
-        self, sender: str, fields: dict[str, t.Any], attempt: int, packed: t.Any
+        self, sender: str, fields: PlainData, attempt: int, packed: t.Any
     ) -> tuple[str | None, str | None]:
         """Raw output into a file of its own; returns its path below the run and its SHA-256."""
         if not isinstance(packed, str):

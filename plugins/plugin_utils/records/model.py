@@ -54,6 +54,18 @@ Sha256 = t.Annotated[str, Meta(pattern=r"^[0-9a-f]{64}" + _END)]
 Filled = t.Annotated[str, Meta(min_length=1)]
 Number = int | float  # an int of a tool stays an int, and is written as one
 
+# An object of JSON whose fields are not known here: of a node, of a user, or of a program.
+PlainData = dict[str, t.Any]
+# Three parts of a measurement whose fields each probe chooses (docs/architecture.md): what selects an expectation, a row for each size of a
+# sweep, and what happened on the node meanwhile.
+Context = dict[str, t.Any]
+SeriesRow = dict[str, t.Any]
+MeasuredEvidence = dict[str, t.Any]
+# The hardware that an expectation holds for, by keys of contexts: a value, or a list of values of which one must match.
+Match = dict[str, t.Any]
+# Facts of a node by name.
+Facts = dict[str, t.Any]
+
 _LARGEST = sys.float_info.max  # JSON has whole numbers of any length: a node can send one of 400 digits
 _LONGEST_ID = 1024
 
@@ -79,7 +91,7 @@ class Record(Struct):
         """Return the names of the fields that the record has; with `__getitem__` this makes `{**record}` work."""
         return [name for name in self.__struct_fields__ if getattr(self, name) is not UNSET]
 
-    def as_dict(self) -> dict[str, t.Any]:
+    def as_dict(self) -> PlainData:
         """Return the record as plain data, as it is written to JSON. Values that are no records are not copied."""
         return {name: _as_data(self[name]) for name in self.keys()}
 
@@ -157,9 +169,9 @@ class Measurement(Record, forbid_unknown_fields=True, gc=False):
     reason_code: ReasonCode | None
     reason: t.Annotated[str, Meta(max_length=2000)] | None
     metrics: dict[str, Metric]
-    series: list[dict[str, t.Any]]
-    context: dict[str, t.Any]
-    evidence: dict[str, t.Any]
+    series: list[SeriesRow]
+    context: Context
+    evidence: MeasuredEvidence
     command: list[str]
     tool_version: str | None
     started_at: Time
@@ -177,9 +189,9 @@ class Measurement(Record, forbid_unknown_fields=True, gc=False):
         """Return a copy with other values of some fields."""
         return msgspec.structs.replace(self, **fields)
 
-    def as_dict(self) -> dict[str, t.Any]:
+    def as_dict(self) -> PlainData:
         """Return it as plain data, as it is written to JSON."""
-        return t.cast("dict[str, t.Any]", msgspec.to_builtins(self, enc_hook=plain))
+        return t.cast(PlainData, msgspec.to_builtins(self, enc_hook=plain))
 
     def as_text(self) -> str:
         """Return it as JSON with sorted keys: what tells two measurements of one key and attempt apart."""
@@ -236,7 +248,7 @@ def measurement_of(record: t.Any) -> Measurement:
     return measurement
 
 
-MEASUREMENT_RULES: dict[str, t.Any] = {
+MEASUREMENT_RULES: PlainData = {
     "allOf": [
         {"properties": {"subject": {"properties": {"id": {"maxLength": _LONGEST_ID}}}}},
         {
@@ -247,7 +259,7 @@ MEASUREMENT_RULES: dict[str, t.Any] = {
     ]
 }
 # Fields of a line of the journal besides those of the measurement.
-JOURNAL_FIELDS: dict[str, t.Any] = {
+JOURNAL_FIELDS: PlainData = {
     "chain": {
         "type": "string",
         "pattern": f"^[0-9a-f]{{64}}{_END}",
@@ -303,9 +315,9 @@ class Verdict(Record, forbid_unknown_fields=True, gc=False):
         """The key of what was judged."""
         return Key(self.stage, self.check, self.variant, self.subject.id)
 
-    def as_dict(self) -> dict[str, t.Any]:
+    def as_dict(self) -> PlainData:
         """Return it as plain data, as it is written to JSON."""
-        return t.cast("dict[str, t.Any]", msgspec.to_builtins(self, enc_hook=plain))
+        return t.cast(PlainData, msgspec.to_builtins(self, enc_hook=plain))
 
 
 def verdicts_of(lines: t.Iterable[bytes]) -> list[Verdict]:
@@ -390,6 +402,41 @@ class HostSettings(Record):
     of: dict[str, int]
 
 
+class ExpectationData(t.TypedDict):
+    """An Expectation (judging/expectations.py) as plain data."""
+
+    id: str
+    match: Match
+    metric: str
+    value: Number
+    unit: str
+    source: str
+    date: str
+    confidence: str
+    better: t.NotRequired[str]
+    missed: t.NotRequired[str]
+    note: t.NotRequired[str]
+    layer: t.NotRequired[str]
+    rank: t.NotRequired[int]
+    origin: t.NotRequired[str]
+
+
+class FactRules(t.TypedDict, total=False):
+    """The rules of one target for facts that differ (judging/drift.py): `golden` is {fact: what it must be}, `ignore` are patterns of facts
+    that may differ, `drift` is {pattern: severity} as the user wrote it."""
+
+    golden: Facts | None
+    ignore: list[str] | None
+    drift: PlainData | None
+
+
+class StatedHardware(t.TypedDict, total=False):
+    """What the inventory says of the GPUs of a target's nodes: how many each has, None if it does not say, and whether MIG may be on."""
+
+    gpu_count: int | None
+    mig: str | None
+
+
 class JudgingInputs(Record):
     """All that verdicts depend on besides the measurements, as the inventory had it.
 
@@ -397,20 +444,19 @@ class JudgingInputs(Record):
     of a cluster with settings of its own. `waivers` are as the user wrote them, `references` the declared new references. `warn` is
     acceptance_warn, `regression` acceptance_regression.
 
-    By target: `stack` holds the rules for facts, {"golden", "ignore", "drift"}; `stated` {"gpu_count", "mig"}; `own_facts` the patterns of
-    facts that belong to a pod or its image and not to the machine; `required` the evidence that each stage must have been able to read,
-    {stage: [code]}. `leaf` is the leaf switch of each node and `rack` its rack or row, as far as known. `notes` are sentences for the
-    report.
+    By target: `stack` holds the rules for facts; `stated` the stated hardware; `own_facts` the patterns of facts that belong to a pod or
+    its image and not to the machine; `required` the evidence that each stage must have been able to read, {stage: [code]}. `leaf` is the
+    leaf switch of each node and `rack` its rack or row, as far as known. `notes` are sentences for the report.
     """
 
-    sets: list[list[dict[str, t.Any]]] = []
+    sets: list[list[ExpectationData]] = []
     of: dict[str, int] = {}
     waivers: list[t.Any] = []
     references: list[t.Any] = []
     warn: str = "accept"
     regression: str = "warn"
-    stack: dict[str, dict[str, t.Any]] = {}
-    stated: dict[str, dict[str, t.Any]] = {}
+    stack: dict[str, FactRules] = {}
+    stated: dict[str, StatedHardware] = {}
     own_facts: dict[str, list[str]] = {}
     required: dict[str, dict[str, list[str]]] = {}
     leaf: dict[str, str] = {}

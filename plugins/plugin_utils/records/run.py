@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name, write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import Journal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.mailbox import Mailbox
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan, plan_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, Plan, plan_of
 
 # RunError has been moved to records/errors.py; a team's own stage may still import it from here.
 __all__ = ["RUN_ID", "Run", "RunError", "facts_of", "has_facts", "new_run_id", "node_file", "readable"]
@@ -50,16 +50,16 @@ def node_file(node: str) -> str:
     return f"{file_name(node)}.json"
 
 
-def facts_of(measurement: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def facts_of(measurement: t.Mapping[str, t.Any]) -> PlainData:
     """The content of a node's file in `nodes/`, by the measurement that has its facts."""
     return {"node": measurement["subject"]["id"], **measurement["context"]}
 
 
-def readable(record: dict[str, t.Any]) -> str:
+def readable(record: PlainData) -> str:
     """JSON for people, a line for each entry of the record and of the objects in it. What is written with an indent takes ten times as
     long, which counts for thousands of nodes."""
 
-    def lines(entries: dict[str, t.Any], indent: str, deeper: bool) -> str:
+    def lines(entries: PlainData, indent: str, deeper: bool) -> str:
         found = []
         for name, value in sorted(entries.items()):
             inner = deeper and isinstance(value, dict) and value
@@ -182,15 +182,15 @@ class Run:
     def _detached_file(self, stage: str, target: str) -> pathlib.Path:
         return self.detached / f"{stage}.{file_name(target)}.json"
 
-    def save_detached(self, stage: str, target: str, record: dict[str, t.Any]) -> None:
+    def save_detached(self, stage: str, target: str, record: PlainData) -> None:
         """Save what a later controller needs to collect a detached stage."""
         self.detached.mkdir(exist_ok=True)
         write_atomically(self._detached_file(stage, target), json.dumps(record), 0o600)
 
-    def load_detached(self, stage: str, target: str) -> dict[str, t.Any] | None:
+    def load_detached(self, stage: str, target: str) -> PlainData | None:
         """Return the record of a detached stage, None if the stage is not detached on this target."""
         try:
-            return t.cast("dict[str, t.Any]", json.loads(self._detached_file(stage, target).read_text(encoding="utf-8")))
+            return t.cast(PlainData, json.loads(self._detached_file(stage, target).read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
 
