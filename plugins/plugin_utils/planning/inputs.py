@@ -20,8 +20,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
     FactRules,
     JudgingInputs,
     Plan,
-    Settings,
     StatedHardware,
+    Variables,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
@@ -29,7 +29,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import 
 REQUIRED = "_required_evidence"
 
 
-def judging_inputs(planner: Planner, settings: dict[str, Settings]) -> JudgingInputs:
+def judging_inputs(planner: Planner, settings: dict[str, Variables]) -> JudgingInputs:
     """Return everything that verdicts depend on besides the measurements, as the inventory has it now."""
     resolver = expectations.Resolver()
     sets: list[expectations.Expectations] = []
@@ -98,7 +98,7 @@ def _racks(host: str, stated: t.Any) -> dict[str, str]:
     return {} if stated in (None, "") else {host: str(stated)}
 
 
-def without_effect(written: Plan, settings: dict[str, dict[str, t.Any]]) -> list[str]:
+def without_effect(written: Plan, settings: dict[str, Variables]) -> list[str]:
     """Return the inputs that name nodes or stages that this run does not have: usually misspelt."""
     subjects = {item.subject.id for item in written.items}
     strange = sorted(node for node in written.judging.of if node not in subjects and node not in settings)
@@ -129,7 +129,7 @@ def _and(layered: expectations.Layered, entry: dict[str, t.Any]) -> expectations
 def _of_nodes(host: str, values: dict[str, t.Any], notes: list[str]) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
     """Nodes of a cluster that `acceptance_node_vars` speaks of, each with its entry; where two do, the later one. An entry that speaks
     of none is a note."""
-    found: dict[str, dict[str, t.Any]] = {}
+    found: dict[str, Variables] = {}
     for number, entry in enumerate(values.get("acceptance_node_vars") or ()):
         if (
             not isinstance(entry, dict)

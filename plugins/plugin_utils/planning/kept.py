@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import Interface
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import withheld
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import HostSettings, Plan, Settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import HostSettings, Plan, Variables
 
 # The options of sinks, the addresses of a gateway and a database, and what planes name (Plane.hidden) may hold a secret, and a run's
 # folder is for everybody: whoever resumes gives them again.
@@ -31,21 +31,21 @@ def secret(stages: t.Iterable[Interface]) -> frozenset[str]:
     return frozenset({*HIDDEN, *planes.hidden(), *(name for stage in stages for name, spec in stage.options.items() if spec.get("no_log"))})
 
 
-def public(values: Settings, hidden: t.Collection[str]) -> Settings:
+def public(values: Variables, hidden: t.Collection[str]) -> Variables:
     """Settings without what no file may hold."""
     partly = planes.partly_hidden()
     return {name: withheld.public(value) if name in partly else value for name, value in values.items() if name not in hidden}
 
 
-def secrets(values: Settings, hidden: t.Collection[str]) -> list[str]:
+def secrets(values: Variables, hidden: t.Collection[str]) -> list[str]:
     """The settings of which a file lacks something: whoever measures has them from the inventory."""
     shown = public(values, hidden)
     return sorted(name for name, value in values.items() if name not in shown or shown[name] != value)
 
 
-def keep(settings: t.Mapping[str, Settings], hidden: t.Collection[str]) -> HostSettings:
+def keep(settings: t.Mapping[str, Variables], hidden: t.Collection[str]) -> HostSettings:
     """Return the settings of all hosts without the variables in `hidden`."""
-    sets: list[Settings] = []
+    sets: list[Variables] = []
     numbers: dict[str, int] = {}
     of: dict[str, int] = {}
     for host, values in settings.items():
@@ -57,12 +57,12 @@ def keep(settings: t.Mapping[str, Settings], hidden: t.Collection[str]) -> HostS
     return HostSettings(sets, of)
 
 
-def settings(written: Plan, planner: t.Any, stages: list[Interface]) -> tuple[dict[str, Settings], list[str]]:
+def settings(written: Plan, planner: t.Any, stages: list[Interface]) -> tuple[dict[str, Variables], list[str]]:
     """The settings of a run that is resumed, by host, and what differs today. How a host is reached is today's, as ansible_host is."""
     kept = written.settings
     notes: list[str] = []
     try:
-        today: dict[str, Settings] = planner.settings(stages)
+        today: dict[str, Variables] = planner.settings(stages)
     except RunError as error:
         if kept is None:
             raise
@@ -70,7 +70,7 @@ def settings(written: Plan, planner: t.Any, stages: list[Interface]) -> tuple[di
         notes.append(f"today's inventory is not what this run began with, and is passed over: {error}")
     if kept is None:  # a run of an earlier version
         return today, []
-    found: dict[str, Settings] = {}
+    found: dict[str, Variables] = {}
     differs: dict[str, list[str]] = {}
     for host, number in kept.of.items():
         then, now = kept.sets[number], today.get(host, {})

@@ -37,8 +37,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
     PlanItem,
     PlannedStage,
     Sample,
-    Settings,
     Target,
+    Variables,
     plan_item,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
@@ -99,7 +99,7 @@ class Planner:
         here = set(self.hosts)
         return sorted(name for name in self.layers.matching(self.play.hosts) if name not in here)
 
-    def settings(self, stages: list[Interface]) -> dict[str, dict[str, t.Any]]:
+    def settings(self, stages: list[Interface]) -> dict[str, Variables]:
         """Return each host's variables of `stages`, validated and templated: {host: {variable: value}}.
 
         Hosts with the same settings share the work: 2,000 hosts are one or two distinct sets.
@@ -109,8 +109,8 @@ class Planner:
         common = self.interface({"name": COMMON, "role": COMMON_ROLE}, "collection")
         roles = [common, *stages]
         prefixes = tuple(role.prefix for role in roles)
-        found: dict[str, dict[str, t.Any]] = {}
-        shared: dict[str, dict[str, t.Any]] = {}
+        found: dict[str, Variables] = {}
+        shared: dict[str, Variables] = {}
         seen: set[str] = set()
         for host in self.hosts:
             variables = self.layers.variables(host)
@@ -204,7 +204,7 @@ class Planner:
 
     # The plan ----------------------------------------------------------------------------------------------------
 
-    def build(self, run_id: str, wanted: t.Any, level: Level = "standard") -> tuple[Plan, list[Interface], dict[str, Settings]]:
+    def build(self, run_id: str, wanted: t.Any, level: Level = "standard") -> tuple[Plan, list[Interface], dict[str, Variables]]:
         """Return the plan of a new run, its stages, and the settings of its hosts. The stages are the `wanted` ones, those of `level` if
         `wanted` is None."""
         stages, skipped = self.stages(registry.of_level(level) if wanted is None else wanted)
@@ -262,7 +262,7 @@ class Planner:
             self.notes.append(f"acceptance_level {level}: {', '.join(between)} measure between nodes, and this run has one node")
         return [one for one in stages if not one.stage.between]
 
-    def _takes(self, one: Interface, target: str, settings: dict[str, dict[str, t.Any]]) -> bool:
+    def _takes(self, one: Interface, target: str, settings: dict[str, Variables]) -> bool:
         """Return True if a target can run a stage at all; a note says once that it cannot."""
         reason = planes.of(settings[target], target).refuses(one.stage)
         if reason:

@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.plann
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan, Settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, new_run_id
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import base as of_sinks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry as sinks
@@ -32,7 +32,7 @@ NOTHING = collection.ROOT / "roles/common/tasks/nothing.yml"
 # The arguments of the action `plan`.
 Arguments = dict[str, t.Any]
 # A run, its plan, its stages, the settings of each host, and notes for people.
-Begun = tuple[Run, Plan, list[Interface], dict[str, Settings], list[str]]
+Begun = tuple[Run, Plan, list[Interface], dict[str, Variables], list[str]]
 
 
 def prepare(
@@ -120,7 +120,7 @@ def _reopened(args: Arguments, planner: Planner, controller: int, check: bool) -
 
 
 def _assign(
-    run: Run, left: estimate.Remaining, stages: list[Interface], settings: dict[str, Settings], begun: t.Collection[str] = ()
+    run: Run, left: estimate.Remaining, stages: list[Interface], settings: dict[str, Variables], begun: t.Collection[str] = ()
 ) -> None:
     """Write the work of each target to a file of its own; return the number of subjects of each stage, for progress, and the begun
     stages."""
@@ -134,7 +134,7 @@ def _assign(
     run.mailbox.set_totals({stage.name: _counted(stage, left, settings) for stage in stages})
 
 
-def _counted(stage: Interface, left: estimate.Remaining, settings: dict[str, Settings]) -> int:
+def _counted(stage: Interface, left: estimate.Remaining, settings: dict[str, Variables]) -> int:
     """Return how many subjects the progress of a stage counts."""
     return len(
         {
@@ -146,7 +146,7 @@ def _counted(stage: Interface, left: estimate.Remaining, settings: dict[str, Set
     )
 
 
-def _sinks(settings: dict[str, Settings]) -> list[sinks.SinkRequest]:
+def _sinks(settings: dict[str, Variables]) -> list[sinks.SinkRequest]:
     """The sinks of the run. RunError for one that cannot be used."""
     for variable in sinks.VARIABLES:
         values = [values.get(variable) for values in settings.values()]
@@ -157,7 +157,7 @@ def _sinks(settings: dict[str, Settings]) -> list[sinks.SinkRequest]:
     return wanted
 
 
-def detached(stages: list[Interface], settings: dict[str, Settings]) -> bool:
+def detached(stages: list[Interface], settings: dict[str, Variables]) -> bool:
     """Return True if the pods are left to their clusters. Raises PlanError if a part of the run needs its controller."""
     if not any(values["acceptance_detach"] for values in settings.values()):
         return False

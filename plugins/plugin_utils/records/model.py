@@ -391,14 +391,14 @@ class Sample(t.TypedDict):
     of: int
 
 
-# The variables of one host: their names and values are the inventory's.
-Settings = dict[str, t.Any]
+# The variables of one host by name: their names and values are the inventory's.
+Variables = dict[str, t.Any]
 
 
 class HostSettings(Record):
     """The settings of all hosts: the distinct ones in `sets`, and for each host the number `of` its set."""
 
-    sets: list[Settings]
+    sets: list[Variables]
     of: dict[str, int]
 
 
@@ -531,7 +531,7 @@ class Todo(t.TypedDict, total=False):
     the inventory because no file may hold them. `finished` are the keys of its checkpoints of a stage that was cut off."""
 
     stages: dict[str, list[TodoItem]]
-    settings: Settings
+    settings: Variables
     secret: list[str]
     finished: list[t.Any]
 

@@ -22,11 +22,14 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
     Level,
+    Match,
     Measurement,
+    PlainData,
     Plan,
     PlanItem,
     Subject,
     Todo,
+    Variables,
     Verdict,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Section
@@ -35,11 +38,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges 
 if t.TYPE_CHECKING:
     from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 
-Record = t.Dict[str, t.Any]
+# Stages that are written elsewhere may still name it.
+Record = PlainData
 # {node's subject id: the target that measures it}, in the order of the inventory.
 Nodes = t.Mapping[str, str]
-# {target: {variable: value}}
-Settings = t.Mapping[str, Record]
+# {target: its variables}
+Settings = t.Mapping[str, Variables]
 # The expectations of a node, or of what a target measured.
 Expected = t.Callable[[str, str], Expectations]
 
@@ -58,6 +62,32 @@ MEMBER = member.CHECK
 TIMETABLE = "timetable"
 
 
+class PodNeeds(t.TypedDict, total=False):
+    """What the pods of a stage have in addition to other pods.
+
+    `limits` are extended resources, and `lacks` is the reason code for a node without them. `devices` is how many devices of the node a
+    pod gets, if not all. `patch` is like acceptance_kube_pod_patch. `on_gpu_nodes` is False if the stage runs on nodes without GPUs too.
+    """
+
+    host_root: bool
+    host_network: bool
+    capabilities: t.Sequence[str]
+    annotations: t.Mapping[str, str]
+    limits: t.Mapping[str, t.Any]
+    devices: int
+    patch: PlainData
+    on_gpu_nodes: bool
+    lacks: str
+
+
+class HeadFloor(t.TypedDict):
+    """An expectation as the head of a group gets it; `rank` orders the layers, the weakest has 0."""
+
+    match: Match
+    value: float
+    rank: int
+
+
 @dataclasses.dataclass
 class StageWork:
     """The work of one target in a stage, settled once when the stage begins.
@@ -70,27 +100,27 @@ class StageWork:
     `per_node`: on a cluster, what each of its nodes has to do, {node's subject id: options}.
     """
 
-    options: Record = dataclasses.field(default_factory=dict)
+    options: PlainData = dataclasses.field(default_factory=dict)
     keep: t.Sequence[tuple[str, str, str]] = ()
     starts_in: float | None = None
-    answer: Record | None = None
-    per_node: dict[str, Record] = dataclasses.field(default_factory=dict)
+    answer: PlainData | None = None
+    per_node: dict[str, PlainData] = dataclasses.field(default_factory=dict)
 
 
-def nothing_asked() -> Record:
+def nothing_asked() -> PlainData:
     """The answer of a node of whose timetable nothing is left to walk."""
     said = "nothing had to be measured again here"
     return {"state": "done", "end": "done", "observations": [observation.measured(TIMETABLE, context={"note": said})]}
 
 
-def settings_of(plan: Plan, target: str) -> dict[str, t.Any]:
+def settings_of(plan: Plan, target: str) -> Variables:
     """Return the settings of a target in the plan: the variables of its stages that have an argument spec."""
     if plan.settings is None:
         raise KeyError(target)  # a plan of an older version
     return plan.settings.sets[plan.settings.of[target]]
 
 
-def stands_for_nodes(settings: Record) -> bool:
+def stands_for_nodes(settings: Variables) -> bool:
     """Return True if the host with these settings stands for many nodes, as its plane says (Plane.nodes_behind)."""
     # The first one is there only if it says something else than the second one.
     return bool(settings.get("acceptance_nodes_behind", settings.get("acceptance_realm")))
@@ -157,7 +187,7 @@ class Stage:
     quick: t.Mapping[str, t.Any] = {}
     not_proven: str = ""
     # Variables that it has besides those of its role, which may say them otherwise: {name behind NAME_: argument spec with a default}.
-    variables: t.Mapping[str, Record] = {}
+    variables: t.Mapping[str, PlainData] = {}
     # Other stages whose numbers its `sections` show beside its own.
     beside: tuple[str, ...] = ()
     # The code that runs on the nodes, where it is not a file of this collection's probes/: a path.
@@ -168,20 +198,20 @@ class Stage:
         """Return True if the subjects of the stage are pairs or groups of nodes."""
         return self.topology in (ROUNDS, GROUP, CLUSTER)
 
-    def items(self, nodes: Nodes, settings: Settings) -> tuple[t.Sequence[PlanItem | Record], list[str]]:
+    def items(self, nodes: Nodes, settings: Settings) -> tuple[t.Sequence[PlanItem | PlainData], list[str]]:
         """Return the items of the plan, and notes for people. Raises RunError for settings that make no sense. Here: each node with each of
         its `NAME_checks`.
 
         A team's own stage may return plain data, {"check", "variant", "subject", "target"}. `refused` of a group says why its nodes do not
         make one.
         """
-        items: list[PlanItem | Record] = []
+        items: list[PlanItem | PlainData] = []
         for node, target in nodes.items():
             subject = Subject("node", node, [])
             items += [PlanItem(self.name, check, variant, subject, target) for check, variant in settings[target][f"{self.name}_checks"]]
         return items, []
 
-    def problem(self, settings: Record) -> str | None:
+    def problem(self, settings: Variables) -> str | None:
         """Return the error in the settings of one host, with the variable, what was found and what is expected, or None; called before
         anything is measured."""
         return None
@@ -207,12 +237,12 @@ class Stage:
         """
         return {}
 
-    def command(self, settings: Record, nodes: int) -> list[str]:
+    def command(self, settings: Variables, nodes: int) -> list[str]:
         """Return a command that runs on its nodes, in words for people. `settings` has the variables of stages, `nodes` is the number of
         nodes. What only the nodes know stands in capitals. Empty if there is none to show."""
         return []
 
-    def seconds(self, settings: Record, nodes: int, launch_s: float, gbps: float) -> float:
+    def seconds(self, settings: Variables, nodes: int, launch_s: float, gbps: float) -> float:
         """Return about how many seconds it takes if nothing hangs. `launch_s` is the time of one check that does not say it, `gbps` the
         speed of links in Gb/s."""
         checks = 1
@@ -225,18 +255,15 @@ class Stage:
         check_s = float(each if isinstance(each, (int, float)) else launch_s)
         return checks * (check_s + (float(measuring) if isinstance(measuring, (int, float)) else 0.0)) + burn_in
 
-    def floors(self, plan: Plan, target: str) -> list[Record]:
-        """Return the expectations that the head of a group of `target` needs, for a stage over groups, as {"match", "value",
-        "rank"}."""
+    def floors(self, plan: Plan, target: str) -> list[HeadFloor]:
+        """Return the expectations that the head of a group of `target` needs, for a stage over groups."""
         return []
 
-    def pods(self, settings: Record) -> Record:
-        """Return what the stage's pods have in addition to other pods: any of "host_root", "host_network", "capabilities", "annotations",
-        "limits" (extended resources), "devices" (how many of the node's, where not all), "patch" (as acceptance_kube_pod_patch),
-        "on_gpu_nodes" (False where it runs on nodes without), and "lacks", the reason code for a node without those resources."""
+    def pods(self, settings: Variables) -> PodNeeds:
+        """Return what the stage's pods have in addition to other pods."""
         return {}
 
-    def own_ports(self, settings: Record) -> Record:
+    def own_ports(self, settings: Variables) -> PlainData:
         """Return the options by which a pod finds the ports of its own network, for a stage with timetables."""
         return {}
 

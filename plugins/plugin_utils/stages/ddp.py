@@ -17,11 +17,10 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlainData, Variables, Verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Section
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, grouping, nccl_fabric, stack, sweep
 
-Record = t.Dict[str, t.Any]
 # Of the sizes that both have measured: the largest, where a loop of ours and one of nccl-tests differ least.
 COMPARED = 2
 
@@ -41,7 +40,7 @@ class Ddp(grouping.Grouped):
     requested_before = (stack.STAGE.name,)
     beside = (nccl_fabric.STAGE.name,)
 
-    def problem(self, settings: Record) -> str | None:
+    def problem(self, settings: Variables) -> str | None:
         port, last = settings["ddp_port"], 65536 - MEETING_PORTS
         if not 1024 <= port <= last:
             return f"ddp_port: found {port}, expected 1024 to {last}: each further launch takes the next port"
@@ -54,12 +53,12 @@ class Ddp(grouping.Grouped):
         empty = next((name for name in ("ddp_collectives", "ddp_types") if not settings[name]), None)
         return numbers or (f"{empty}: found an empty list, expected what is checked" if empty else super().problem(settings))
 
-    def checks(self, wanted: Record) -> list[tuple[str, str]]:
+    def checks(self, wanted: Variables) -> list[tuple[str, str]]:
         rest = wanted["ddp_sizes"], wanted["ddp_type"], wanted["ddp_backend"]
         parts = [(share["gpus"], *rest, share.get("rail")) for share in self.shares(wanted)]
         return [check for part in parts for check in ddp.checks_of(wanted["ddp_ops"], *part)]
 
-    def for_head(self, members: list[str], known: t.Mapping[str, Record]) -> Record:
+    def for_head(self, members: list[str], known: t.Mapping[str, Variables]) -> PlainData:
         """The leaf switches of the members, for the search."""
         return {"topology": {node: known[node]["ddp_leaf"] for node in members if known[node].get("ddp_leaf")}}
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gpu_memory as probe
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Variables, Verdict, is_number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Section
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Record, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
 # How many nodes' matrices, and how many ways from far memory, the report shows.
@@ -40,7 +40,7 @@ class GpuMemory(Stage):
     quick = {"tests": ["h2d", "d2h", "bidirectional", "device", "pattern"], "copies": 6, "mib": 128, "test_timeout": 75, "timeout": 90}
     not_proven = "copies of all GPUs at once and from far memory"
 
-    def problem(self, settings: Record) -> str | None:
+    def problem(self, settings: Variables) -> str | None:
         unknown = [test for test in settings["gpu_memory_tests"] if test not in probe.CHECKS]
         if unknown:
             return f"gpu_memory_tests: found {unknown[0]!r}, expected {', '.join(probe.CHECKS)}"

@@ -13,7 +13,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlanItem, Subject, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlanItem, Subject, Variables, Verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Section, SectionChart
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import TIMEOUT, Range
@@ -55,7 +55,7 @@ class GpuSharing(base.Stage):
                 notes.append(f"{target}: gpu_sharing_scale {asked.parameters.scale:g}: soaks are shortened and prove nothing of P2")
         return found, notes
 
-    def problem(self, settings: base.Record) -> str | None:
+    def problem(self, settings: Variables) -> str | None:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import settled
 
         try:
@@ -145,7 +145,7 @@ def _listed(of: t.Mapping[str, str]) -> str:
     return "; ".join(f"{case}: {why}" for case, why in of.items())
 
 
-def variant_of(settings: base.Record) -> str:
+def variant_of(settings: Variables) -> str:
     """Profile and scale stand in every result."""
     return observation.variant(profile=settings["gpu_sharing_profile"], scale=f"{float(settings['gpu_sharing_scale']):g}")
 

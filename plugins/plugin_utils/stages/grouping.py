@@ -22,15 +22,29 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan, PlanItem, Subject, Todo
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    Measurement,
+    PlainData,
+    Plan,
+    PlanItem,
+    Subject,
+    Todo,
+    Variables,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, stack
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import MEMBER
 
-Record = t.Dict[str, t.Any]
 # Nodes named in one reason.
 NAMED = 8
 CORRECT = "correct the network, or set acceptance_fabric_address of the node"
+
+
+class Share(t.TypedDict):
+    """A part of each node that measures together: so many GPUs, over one RDMA device or all."""
+
+    gpus: t.Any
+    rail: t.NotRequired[str]
 
 
 class Grouped(base.Stage):
@@ -43,7 +57,7 @@ class Grouped(base.Stage):
     topology = base.GROUP
     conditions = frozenset({MEMBER})
     devices = True
-    variables: t.Mapping[str, Record] = {
+    variables: t.Mapping[str, PlainData] = {
         "group": {"type": "str", "default": "all"},
         "node_count": {"type": "int", "default": 0},
         "world_size": {"type": "int", "default": 0},
@@ -55,21 +69,21 @@ class Grouped(base.Stage):
     # Metric and unit of the expectations that the head is told, to search for a cause itself; none where it does not.
     floor: tuple[str, str] | None = None
 
-    def checks(self, wanted: Record) -> list[tuple[str, str]]:
+    def checks(self, wanted: Variables) -> list[tuple[str, str]]:
         """(check, variant) of everything that is measured over a group."""
         raise NotImplementedError
 
-    def for_head(self, members: list[str], known: t.Mapping[str, Record]) -> Record:
+    def for_head(self, members: list[str], known: t.Mapping[str, Variables]) -> PlainData:
         """Options of the module for the head alone. `known`: the settings of each member's target."""
         return {}
 
-    def shares(self, wanted: Record) -> list[Record]:
+    def shares(self, wanted: Variables) -> list[Share]:
         """Return the parts of each node that measure together, as words of a variant: so many GPUs with all NICs, and one GPU with each
         of the devices of `NAME_rails` alone, where the stage has that variable."""
-        whole: list[Record] = [{"gpus": gpus} for gpus in wanted[f"{self.name}_gpus"]]
+        whole: list[Share] = [{"gpus": gpus} for gpus in wanted[f"{self.name}_gpus"]]
         return whole + [{"gpus": 1, "rail": rail} for rail in wanted.get(f"{self.name}_rails") or ()]
 
-    def problem(self, settings: Record) -> str | None:
+    def problem(self, settings: Variables) -> str | None:
         """Members take part in something, else nobody is measured and all pass."""
         named = settings.get(f"{self.name}_rails") or []
         for rail in named:
@@ -120,7 +134,7 @@ class Grouped(base.Stage):
                 found.setdefault("/".join(where + ([name] if name != "all" else [])), []).append(node)
         return found
 
-    def _count(self, wanted: Record, where: str) -> int:
+    def _count(self, wanted: Variables, where: str) -> int:
         """How many nodes of a group take part: `NAME_node_count`, or as many as `NAME_world_size` GPUs are in, or 0 for all."""
         stage = self.name
         asked, world = wanted[f"{stage}_node_count"], wanted[f"{stage}_world_size"]
@@ -164,7 +178,7 @@ class Grouped(base.Stage):
         return work
 
     def _of_group(
-        self, name: str, head: str, target_of: dict[str, str], settings: dict[str, Record], seen: dict[str, list[str]], run: Run,
+        self, name: str, head: str, target_of: dict[str, str], settings: dict[str, Variables], seen: dict[str, list[str]], run: Run,
         checks: list[tuple[str, str]],
     ) -> dict[str, base.StageWork]:  # fmt: skip
         """Return the work of head and members of one group, by target. `checks` are those that are measured over the group.
@@ -199,8 +213,8 @@ class Grouped(base.Stage):
         work.update({target_of[node]: _answered([_member_without_address(node, why)]) for node, why in unknown.items()})
         return work
 
-    def floors(self, plan: Plan, target: str) -> list[Record]:
-        """Return the expectations that the head needs: {"match", "value", "rank"} of `floor`."""
+    def floors(self, plan: Plan, target: str) -> list[base.HeadFloor]:
+        """Return the expectations of `floor` that the head needs."""
         if self.floor is None:
             return []
         metric, unit = self.floor
@@ -237,7 +251,7 @@ def _not_begun(
     shown = "; ".join(f"{node}: {why}" for node, why in list(unknown.items())[:NAMED])
     more = f"; and {len(unknown) - NAMED} more nodes" if len(unknown) > NAMED else ""
     reason = f"group {name} was not begun: {shown}{more}"
-    about: dict[str, list[Record]] = {target: [] for target in target_of.values()}
+    about: dict[str, list[PlainData]] = {target: [] for target in target_of.values()}
     subject = {"kind": "group", "id": name, "members": list(target_of)}
     about[head] += [observation.failed(check, "no_address", reason, variant=variant, subject=subject) for check, variant in checks]
     for node, target in target_of.items():
@@ -246,16 +260,16 @@ def _not_begun(
     return {target: _answered(found) for target, found in about.items()}
 
 
-def _member_without_address(node: str, why: str) -> Record:
+def _member_without_address(node: str, why: str) -> PlainData:
     return observation.failed(MEMBER, "no_address", f"{node}: {why}")
 
 
-def _answered(observations: list[Record]) -> base.StageWork:
+def _answered(observations: list[PlainData]) -> base.StageWork:
     """Return the work of a target whose answer is known without running the module."""
     return base.StageWork(answer={"state": "done", "end": "done", "observations": observations})
 
 
-def address(settings: Record, seen: list[str]) -> tuple[str, str | None]:
+def address(settings: Variables, seen: list[str]) -> tuple[str, str | None]:
     """Return the address at which the other nodes of a group reach a node, and an error: the inventory's, else its own address in
     `acceptance_fabric_network`, else that of its default route. Never ansible_host, which is the controller's way to it."""
     given = settings.get("acceptance_fabric_address")

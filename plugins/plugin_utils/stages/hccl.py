@@ -8,8 +8,8 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import hccl_local, sweep
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Record
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.nccl_fabric import NcclFabric
 
 
@@ -26,7 +26,7 @@ class Hccl(NcclFabric):
     requested_before = ()
     library = "HCCL"
 
-    def command(self, settings: Record, nodes: int) -> list[str]:
+    def command(self, settings: Variables, nodes: int) -> list[str]:
         return hccl_local.command(self.name, settings, nodes)
 
 

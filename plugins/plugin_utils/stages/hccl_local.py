@@ -11,8 +11,9 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import hccl
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import sweep
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Record, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
 
 class HcclLocal(Stage):
@@ -27,14 +28,14 @@ class HcclLocal(Stage):
     requestable = (*sweep.REQUESTABLE, "reduction")
     library = "HCCL"
 
-    def problem(self, settings: Record) -> str | None:
+    def problem(self, settings: Variables) -> str | None:
         return sweep.problem(self.name, settings, factor=2, iterations=0, warmup=0)
 
-    def command(self, settings: Record, nodes: int) -> list[str]:
+    def command(self, settings: Variables, nodes: int) -> list[str]:
         return command(self.name, settings, 1)
 
 
-def command(stage: str, settings: Record, nodes: int) -> list[str]:
+def command(stage: str, settings: Variables, nodes: int) -> list[str]:
     """Return a command of hccl_test over so many nodes."""
     op, gpus, type_ = sweep.first(stage, settings)
     words = [f"{op}_test", "-p", gpus if gpus.isdigit() else "NPUS", *sweep.sizes(stage, settings), "-d", type_]

@@ -18,11 +18,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlainData, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, grouping, stack, sweep
-
-Record = t.Dict[str, t.Any]
-
 
 LOCALISE = "localise"
 
@@ -66,11 +63,11 @@ class NcclFabric(grouping.Grouped):
     requested_before: tuple[str, ...] = (stack.STAGE.name,)
     library = "NCCL"
 
-    def problem(self, settings: Record) -> str | None:
+    def problem(self, settings: Variables) -> str | None:
         numbers = sweep.problem(self.name, settings, factor=2, iterations=0, warmup=0, repeats=1, parallel=1)
         return numbers or self._of_torch(settings) or super().problem(settings)
 
-    def _of_torch(self, settings: Record) -> str | None:
+    def _of_torch(self, settings: Variables) -> str | None:
         """Return the error for settings that PyTorch, in place of nccl-tests, cannot measure."""
         if settings.get(f"{self.name}_tool") != "torch":
             return None
@@ -81,17 +78,17 @@ class NcclFabric(grouping.Grouped):
                     return f"{self.name}_{variable}: found {one!r}, expected what PyTorch measures: {able}"
         return None
 
-    def checks(self, wanted: Record) -> list[tuple[str, str]]:
+    def checks(self, wanted: Variables) -> list[tuple[str, str]]:
         ops, sizes, types = (wanted[f"{self.name}_{axis}"] for axis in ("ops", "sizes", "types"))
         axes = itertools.product(ops, self.shares(wanted), sizes, types)
         return [(op, variant(**share, sizes=size, type=type_)) for op, share, size, type_ in axes]
 
-    def command(self, settings: Record, nodes: int) -> list[str]:
+    def command(self, settings: Variables, nodes: int) -> list[str]:
         op, gpus, type_ = sweep.first(self.name, settings)
         words = [f"{op}_perf", *sweep.sizes(self.name, settings), "-g", "1", *sweep.counts(self.name, settings)]
         return [*sweep.mpirun(gpus, nodes), *words, *(["-d", type_] if type_ != "float" else [])]
 
-    def for_head(self, members: list[str], known: t.Mapping[str, Record]) -> Record:
+    def for_head(self, members: list[str], known: t.Mapping[str, Variables]) -> PlainData:
         """The leaf switches of the members, for the search."""
         leaf = f"{self.name}_leaf"
         return {"topology": {node: known[node][leaf] for node in members if known[node].get(leaf)}}

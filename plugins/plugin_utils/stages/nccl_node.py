@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import sweep
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Record, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
 
 class NcclNode(Stage):
@@ -28,10 +29,10 @@ class NcclNode(Stage):
     quick = {"ops": ["all_reduce"], "types": ["float"], "gpus": ["all"], "sizes": ["1G:1G"], "test_timeout": 60, "timeout": 75}
     not_proven = "bandwidth at other sizes than 1 GiB and by other operations than all_reduce"
 
-    def problem(self, settings: Record) -> str | None:
+    def problem(self, settings: Variables) -> str | None:
         return sweep.problem(self.name, settings, factor=2, iterations=1, warmup=0)
 
-    def command(self, settings: Record, nodes: int) -> list[str]:
+    def command(self, settings: Variables, nodes: int) -> list[str]:
         op, gpus, type_ = sweep.first(self.name, settings)
         words = [f"{op}_perf", *sweep.sizes(self.name, settings), "-g", gpus if gpus.isdigit() else "GPUS"]
         return [*words, *sweep.counts(self.name, settings), "-d", type_, "-c", "1"]

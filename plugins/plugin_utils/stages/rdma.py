@@ -26,14 +26,31 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, ends_of, node_of, pair_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan, PlanItem, Subject, Todo
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    Context,
+    Measurement,
+    PlainData,
+    Plan,
+    PlanItem,
+    Subject,
+    Todo,
+    Variables,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, directions, rdma_matrix, rdma_ports
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.pairing import pair_rounds
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import COUNT, INT_MAX, SECONDS, Range
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.rdma_rows import (
+    AbsentTest,
+    Gid,
+    Port,
+    RoundOfNode,
+    SideTest,
+    TestKind,
+    TestOfBoth,
+)
 
-Record = t.Dict[str, t.Any]
 SCOPES = ("ring", "sample", "all_pairs", "pairs", "loopback")
 # Speeds of links, in Gb/s, for which the plan says how long it takes.
 SPEEDS = (400, 200, 100)
@@ -72,7 +89,7 @@ def reachability_domains(nodes: base.Nodes, settings: base.Settings) -> list[lis
     return list(found.values())
 
 
-def _plans(nodes: base.Nodes, settings: base.Settings, notes: list[str]) -> t.Iterator[tuple[list[str], Record, list[t.Any]]]:
+def _plans(nodes: base.Nodes, settings: base.Settings, notes: list[str]) -> t.Iterator[tuple[list[str], Variables, list[t.Any]]]:
     """Yield (nodes, settings, rounds) of each reachability domain that has pairs; adds to `notes` what is left out."""
     several = reachability_domains(nodes, settings)
     if len(several) > 1:
@@ -98,7 +115,7 @@ def _taking_part(rounds: list[t.Any], machines: list[str]) -> list[str]:
     return [node for node in machines if node in here]
 
 
-def _roles(kind: Record, server: str, client: str) -> tuple[str, str]:
+def _roles(kind: TestKind, server: str, client: str) -> tuple[str, str]:
     """Return server and client: as planned, or as the direction requires."""
     if kind["direction"] is None:
         return server, client
@@ -106,7 +123,7 @@ def _roles(kind: Record, server: str, client: str) -> tuple[str, str]:
     return (sender, receiver) if directions.server_sends(kind["check"]) else (receiver, sender)
 
 
-def rounds_of(machines: list[str], wanted: Record) -> list[t.Any]:
+def rounds_of(machines: list[str], wanted: Variables) -> list[t.Any]:
     """Rounds of [server, client] over the machines; RunError for settings that make none."""
     scope = wanted["rdma_scope"]
     if scope == "loopback":
@@ -126,13 +143,13 @@ def rounds_of(machines: list[str], wanted: Record) -> list[t.Any]:
         raise RunError(f"rdma_scope {scope}: {error}") from error
 
 
-def kinds(wanted: Record) -> list[Record]:
+def kinds(wanted: Variables) -> list[TestKind]:
     """The kinds of tests: check and variant, the tool and its options, the same on both sides, and what must stand in its output.
 
     A bandwidth is that of one direction, and each direction is a kind by itself; a latency is that of the way there and back, and an
     atomic operation takes as much one way as the other.
     """
-    found: list[Record] = []
+    found: list[TestKind] = []
     for test in wanted["rdma_tests"]:
         op, kind = test.split("_")
         bandwidth = kind == "bw"
@@ -167,7 +184,7 @@ def kinds(wanted: Record) -> list[Record]:
     return found
 
 
-def of_ports(serving: Record, asking: Record) -> Record:
+def of_ports(serving: Port, asking: Port) -> Context:
     """Return the part of a test's context that follows from its two ports."""
     rates = [p["rate_gbps"] for p in (serving, asking) if p["rate_gbps"]]
     return {
@@ -179,18 +196,18 @@ def of_ports(serving: Record, asking: Record) -> Record:
     }
 
 
-def estimate(rounds: list[t.Any], tests: list[Record], wanted: Record) -> list[str]:
+def estimate(rounds: list[t.Any], tests: list[TestKind], wanted: Variables) -> list[str]:
     """Return an estimate of the rounds' time, from the bytes that they move, in words."""
     pairs = sum(len(pairs) for pairs in rounds)
     rest = [pairs for pairs in rounds if pairs]
     words = {kind["check"]: f"{kind['check']} in both directions" if kind["direction"] else kind["check"] for kind in tests}
     said = [f"rdma: {len(rest)} rounds, {pairs} pairs, {len(tests)} tests of each on every rail: {', '.join(words.values())}"]
     for kind in {kind["check"]: kind for kind in tests}.values():
-        if _counted(kind):
-            moved = _bytes(kind)
-            told = ", ".join(f"{_seconds(kind, wanted, speed):.3g} s at {speed} Gb/s" for speed in SPEEDS)
+        moved = _bytes(kind)
+        if moved:
+            times = ", ".join(f"{_seconds(kind, wanted, speed):.3g} s at {speed} Gb/s" for speed in SPEEDS)
             each = " in each direction" if kind["direction"] else ""
-            said.append(f"rdma: {kind['check']} moves {moved / 1e9:.4g} GB on a rail{each}: {told}")
+            said.append(f"rdma: {kind['check']} moves {moved / 1e9:.4g} GB on a rail{each}: {times}")
     least = ", ".join(f"{_human(expected_seconds(len(rest), tests, wanted, speed))} at {speed} Gb/s" for speed in SPEEDS)
     slot = wanted["rdma_test_timeout"] + wanted["rdma_patience"]
     most = _human(len(rest) * len(tests) * slot)
@@ -198,23 +215,18 @@ def estimate(rounds: list[t.Any], tests: list[Record], wanted: Record) -> list[s
     return said
 
 
-def _counted(kind: Record) -> bool:
-    return kind["kind"] == "bw" and bool(kind["bytes"]) and bool(kind["iterations"])
+def _bytes(kind: TestKind) -> int:
+    """Return the bytes that a bandwidth test moves, 0 if they are not known: each QP does all iterations."""
+    return (kind["bytes"] or 0) * (kind["iterations"] or 0) * (kind["qps"] or 0)
 
 
-def _bytes(kind: Record) -> int:
-    """Return the bytes that a test moves: each QP does all iterations."""
-    return int(kind["bytes"] * kind["iterations"] * kind["qps"])
-
-
-def _seconds(kind: Record, wanted: Record, speed: float) -> float:
+def _seconds(kind: TestKind, wanted: Variables, speed: float) -> float:
     """Return the seconds of one test on a link of `speed` Gb/s."""
-    if _counted(kind):
-        return float(_bytes(kind) * 8 / (speed * 1e9))
-    return float(wanted["rdma_duration"] or 2)
+    moved = _bytes(kind)
+    return moved * 8 / (speed * 1e9) if moved else float(wanted["rdma_duration"] or 2)
 
 
-def expected_seconds(rounds: int, tests: list[Record], wanted: Record, speed: float) -> float:
+def expected_seconds(rounds: int, tests: list[TestKind], wanted: Variables, speed: float) -> float:
     """Return the seconds of all rounds, with one second per test for the rendezvous and the start of the tool."""
     return rounds * sum(_seconds(kind, wanted, speed) + 1 for kind in tests)
 
@@ -300,12 +312,12 @@ def _kept(
 def _without(work: base.StageWork, target: str, keep: list[tuple[str, str, str]], walked: t.Collection[str]) -> base.StageWork:
     """Return the work of a target that keeps these pairs. A machine that has nothing else to do keeps its timetable as well."""
     if target in walked and not any(work.options.get(name, True) for name in ("rounds", "absent", "finished")):
-        nothing: Record = {"state": "done", "end": "done", "observations": []}
+        nothing: PlainData = {"state": "done", "end": "done", "observations": []}
         return base.StageWork(answer=nothing, keep=[*keep, (TIMETABLE, "", target)])
     return dataclasses.replace(work, keep=keep)
 
 
-def _as_planned(kind: Record, first: str, second: str, nodes: dict[str, str], target: str) -> tuple[str, str]:
+def _as_planned(kind: TestKind, first: str, second: str, nodes: dict[str, str], target: str) -> tuple[str, str]:
     """Return server and client of a pair of the plan: the target of an item is that of the client."""
     return _roles(kind, second, first) if nodes[first] == target else _roles(kind, first, second)
 
@@ -325,14 +337,14 @@ def _rounds_again(pairs: list[str], nodes: dict[str, str]) -> list[list[tuple[st
     return rounds
 
 
-def ports_of(records: t.Iterable[Measurement]) -> dict[str, list[Record]]:
-    """The ports of each node, as the stage `rdma_ports` saw them last: their place in the list is their rail."""
-    found = {}
+def ports_of(records: t.Iterable[Measurement]) -> dict[str, list[Port]]:
+    """Return the ports of each node, as the stage `rdma_ports` saw them last: their place in the list is their rail."""
+    ports: dict[str, list[Port]] = {}
     for record in records:
         if record.stage == "rdma_ports" and record.outcome == "measured":
-            kinds_of = {d["device"]: d.get("type") or d.get("driver") for d in record.context["devices"]}
-            found[record.subject.id] = [{**p, "nic": kinds_of.get(p["device"])} for p in record.context["ports"]]
-    return found
+            types = {d["device"]: d.get("type") or d.get("driver") for d in record.context["devices"]}
+            ports[record.subject.id] = [t.cast(Port, {**port, "nic": types.get(port["device"])}) for port in record.context["ports"]]
+    return ports
 
 
 class Finished:
@@ -367,9 +379,9 @@ class Timetable:
     def __init__(
         self,
         nodes: dict[str, str],
-        settings: dict[str, Record],
-        ports: dict[str, list[Record]],
-        tests: list[Record],
+        settings: dict[str, Variables],
+        ports: dict[str, list[Port]],
+        tests: list[TestKind],
         finished: Finished | None = None,
     ) -> None:
         self.nodes = nodes
@@ -378,8 +390,8 @@ class Timetable:
         self.tests = tests
         self.wanted = settings[next(iter(nodes.values()))]
         self.number = 0
-        self.rounds: dict[str, list[Record]] = {node: [] for node in nodes}
-        self.absent: dict[str, list[Record]] = {node: [] for node in nodes}
+        self.rounds: dict[str, list[RoundOfNode]] = {node: [] for node in nodes}
+        self.absent: dict[str, list[AbsentTest]] = {node: [] for node in nodes}
         self.finished = finished or Finished({})
         # Of each client the tests that are finished, by check, variant and pair.
         self.taken: dict[str, collections.Counter[tuple[str, str, str]]] = {node: collections.Counter() for node in nodes}
@@ -392,9 +404,14 @@ class Timetable:
         for kind, server, client, subject in pairs:
             refused = self._refused(server, client)
             if refused:
-                kind_of = {name: self.tests[kind][name] for name in ("check", "variant")}
+                code, reason = refused
                 pair = {"kind": "pair", "id": subject, "members": []}
-                self.absent[client].append({**kind_of, "subject": pair, **refused})
+                self.absent[client].append(
+                    {
+                        "check": self.tests[kind]["check"], "variant": self.tests[kind]["variant"], "subject": pair, "reason_code": code,
+                        "reason": reason,
+                    }
+                )  # fmt: skip
                 continue
             for place, step in enumerate(self._steps(server, client)):
                 if server == client and self.tests[kind]["direction"] == directions.BACK:
@@ -407,7 +424,7 @@ class Timetable:
 
     def add_round(self, tests: list[tuple[int, str, str, str, Step]]) -> None:
         """One round of (kind, server, client, subject, rails); a test without a subject speaks for no pair."""
-        here: dict[str, list[Record]] = {}
+        here: dict[str, list[SideTest]] = {}
         for kind, server, client, subject, step in tests:
             for place, rails in enumerate(step):
                 about = (self.tests[kind]["check"], self.tests[kind]["variant"], subject)
@@ -426,13 +443,14 @@ class Timetable:
         rail = str(rails[0]) if rails[0] == rails[1] else f"{rails[0]}-{rails[1]}"
         return rail, f"{server}/nic/{serving['device']}/{serving['port']}", f"{client}/nic/{asking['device']}/{asking['port']}"
 
-    def _refused(self, server: str, client: str) -> Record | None:
+    def _refused(self, server: str, client: str) -> tuple[str, str] | None:
+        """Return reason code and reason if a pair cannot be tested, else None."""
         for node in (server, client):
             if not self.ports.get(node):
-                return {"reason_code": "partner", "reason": f"{node}: its RDMA ports are not known, see the stage rdma_ports"}
+                return "partner", f"{node}: its RDMA ports are not known, see the stage rdma_ports"
         if not any(True for step in self._steps(server, client) for _rails in step):
             said = "; ".join(f"{n}: " + ", ".join(f"{p['device']} {p['state']}" for p in self.ports[n]) for n in (server, client))
-            return {"reason_code": "port_down", "reason": f"no rail has an active port with a GID on both sides ({said})"}
+            return "port_down", f"no rail has an active port with a GID on both sides ({said})"
         return None
 
     def _usable(self, node: str, rail: int) -> bool:
@@ -456,13 +474,13 @@ class Timetable:
 
     def _sides(
         self, kind: int, server: str, client: str, subject: str, rails: tuple[int, int], place: int
-    ) -> t.Iterator[tuple[str, Record]]:
-        """The two sides of one test, each with the node it belongs to."""
+    ) -> t.Iterator[tuple[str, SideTest]]:
+        """Yield the two sides of one test, each with the node it belongs to."""
         serving, asking = self.ports[server][rails[0]], self.ports[client][rails[1]]
         gids = self._gids(serving, asking)
         widest = max(len(p) for p in self.ports.values()) ** (2 if self.wanted["rdma_crossed"] else 1)
         rail, a, b = self._named(server, client, rails)
-        common = {
+        common: TestOfBoth = {
             "kind": kind,
             "subject": subject,
             "rail": rail,
@@ -470,13 +488,14 @@ class Timetable:
             "b": b,
             # No round shares a port with its neighbours, in which somebody may still be late.
             "tcp_port": self.first + (self.number * widest + place) % self.span,
-            "peer": self.address(server, gids[0].get("address") or serving["address"]),
+            "peer": self.address(server, gids[0].get("address") or serving["address"] or ""),
             "context": {**of_ports(serving, asking), **self._hops(server, client)},
         }
-        for node, port, role, partner, (own, theirs) in (
+        both: tuple[tuple[str, Port, t.Literal["server", "client"], str, tuple[Gid, Gid]], ...] = (
             (server, serving, "server", client, gids),
-            (client, asking, "client", server, gids[::-1]),
-        ):
+            (client, asking, "client", server, (gids[1], gids[0])),
+        )
+        for node, port, role, partner, (own, theirs) in both:
             yield (
                 node,
                 {
@@ -491,20 +510,20 @@ class Timetable:
                 },
             )
 
-    def _hops(self, server: str, client: str) -> Record:
-        """{"hops": 1} if both nodes are on one leaf switch by `rdma_leaf`: how many switches lie between leaves is not told."""
+    def _hops(self, server: str, client: str) -> Context:
+        """Return {"hops": 1} if both nodes are on one leaf switch by `rdma_leaf`: how many switches lie between leaves is not told."""
         leaves = []
         for node in (server, client):
             said = self.settings[self.nodes[node]].get("rdma_leaf")
             leaves.append(said.get(node) if isinstance(said, dict) else said)
         return {"hops": 1} if leaves[0] and leaves[0] == leaves[1] and server != client else {}
 
-    def _gids(self, serving: Record, asking: Record) -> tuple[Record, Record]:
-        """The GIDs of both sides, in one network where there are such; nothing on InfiniBand."""
+    def _gids(self, serving: Port, asking: Port) -> tuple[Gid, Gid]:
+        """Return the GIDs of both sides, in one network where there are such; nothing on InfiniBand."""
         if not serving["gid"] or not asking["gid"]:
             return serving["gid"] or {}, asking["gid"] or {}
         ours, theirs = ([port["gid"], *port.get("gid_others", ())] for port in (serving, asking))
-        return gid.of_one_network(ours, theirs, serving.get("prefix"))
+        return t.cast("tuple[Gid, Gid]", gid.of_one_network(ours, theirs, serving.get("prefix")))
 
     def address(self, node: str, own: str) -> str:
         """Return the address at which a node's servers listen: the given one, else that of the rail itself. A node of a cluster by its
@@ -581,7 +600,7 @@ class Rdma(base.Stage):
     def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[PlanItem], list[str]]:
         return items(nodes, settings)
 
-    def problem(self, settings: Record) -> str | None:
+    def problem(self, settings: Variables) -> str | None:
         if _tcp_ports(settings["rdma_tcp_ports"]) is None:
             return f"rdma_tcp_ports: found {settings['rdma_tcp_ports']}, expected FIRST-LAST, two ports from 1024 to 65535"
         return None
@@ -598,22 +617,22 @@ class Rdma(base.Stage):
     def work(self, run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWork]:
         return work(run, plan, todos)
 
-    def pods(self, settings: Record) -> Record:
+    def pods(self, settings: Variables) -> base.PodNeeds:
         return rdma_ports.pods(settings)
 
-    def command(self, settings: Record, nodes: int) -> list[str]:
+    def command(self, settings: Variables, nodes: int) -> list[str]:
         kind = kinds(settings)[0]
         device, port = settings["rdma_ports_devices"], settings["rdma_ports_port"]
         return [kind["tool"], "-d", *(device[:1] or ["DEVICE"]), "-i", str(port or "PORT"), *kind["options"], "PEER"]
 
-    def seconds(self, settings: Record, nodes: int, launch_s: float, gbps: float) -> float:
+    def seconds(self, settings: Variables, nodes: int, launch_s: float, gbps: float) -> float:
         try:
             rounds = len(rounds_of([str(number) for number in range(nodes)], settings))
         except RunError:
             return 0.0
         return expected_seconds(rounds, kinds(settings), settings, gbps)
 
-    def own_ports(self, settings: Record) -> Record:
+    def own_ports(self, settings: Variables) -> PlainData:
         return rdma_ports.options(settings)
 
     def tables(self, records: list[Measurement], expected: base.Expected) -> list[Table]:

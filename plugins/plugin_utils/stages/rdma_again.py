@@ -15,12 +15,19 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan, PlanItem, Subject, Todo
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    Measurement,
+    PlainData,
+    Plan,
+    PlanItem,
+    Subject,
+    Todo,
+    Variables,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, directions, rdma, rdma_matrix
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import NONE_OR_MORE, Range
-
-Record = t.Dict[str, t.Any]
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.rdma_rows import TestKind
 
 
 def items(nodes: base.Nodes, settings: base.Settings) -> tuple[list[PlanItem], list[str]]:
@@ -56,7 +63,7 @@ def work(run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWo
     return found
 
 
-def _asked(records: list[Measurement], plan: Plan, tests: list[Record]) -> list[tuple[int, str, str]]:
+def _asked(records: list[Measurement], plan: Plan, tests: list[TestKind]) -> list[tuple[int, str, str]]:
     """(kind, port of the server, port of the client) of every test that a diagnosis still needs."""
     number = {(kind["check"], directions.without_direction(kind["variant"]), kind["direction"]): place for place, kind in enumerate(tests)}
     asked = []
@@ -106,10 +113,10 @@ class RdmaAgain(base.Stage):
     def work(self, run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWork]:
         return work(run, plan, todos)
 
-    def pods(self, settings: Record) -> Record:
+    def pods(self, settings: Variables) -> base.PodNeeds:
         return rdma.STAGE.pods(settings)
 
-    def own_ports(self, settings: Record) -> Record:
+    def own_ports(self, settings: Variables) -> PlainData:
         return rdma.STAGE.own_ports(settings)
 
 

@@ -20,8 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import directions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
-
-Record = dict[str, t.Any]
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.rdma_rows import RailRow, SideRow
 
 
 class MatrixView(t.Protocol):
@@ -103,8 +102,8 @@ def _said(table: MatrixView, finding: Finding, cells: list[Cell]) -> str:
 
 def counted(
     deciding: t.Mapping[Key, Measurement],
-    rails_of: t.Callable[[Measurement], list[Record]],
-    sides: t.Callable[[Measurement, str], list[Record]],
+    rails_of: t.Callable[[Measurement], list[RailRow]],
+    sides: t.Callable[[Measurement, str], list[SideRow]],
 ) -> t.Iterator[Blame]:
     """The ports whose error counters rose, each with all the tests in which they did."""
     rose: dict[str, dict[Key, list[str]]] = collections.defaultdict(dict)

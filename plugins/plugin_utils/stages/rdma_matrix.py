@@ -21,12 +21,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of, pair_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Metric, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Context, Measurement, Metric, SeriesRow, is_number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Better, Round
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import directions, rdma_blames, rdma_rails
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.rdma_rows import Port, RailRow, SideRow
 
-Record = t.Dict[str, t.Any]
 # Of a node or pair, and the inventory host through which it was reached.
 Expected = t.Callable[[str, str], Expectations]
 
@@ -37,7 +37,7 @@ ENOUGH = 6
 def tables(records: t.Sequence[Measurement], expected: Expected) -> list[Table]:
     """The matrix of each kind of test over all its attempts, with what `rdma_again` added."""
     pairs: dict[tuple[str, str, str], list[Measurement]] = collections.defaultdict(list)
-    again: dict[tuple[str, str, str], list[tuple[Measurement, Record]]] = collections.defaultdict(list)
+    again: dict[tuple[str, str, str], list[tuple[Measurement, SideRow]]] = collections.defaultdict(list)
     for record in records:
         if record.stage == "rdma" and record.subject.kind == "pair":
             pairs[_domain(record), record.check, directions.without_direction(record.variant)].append(record)
@@ -51,8 +51,8 @@ def tables(records: t.Sequence[Measurement], expected: Expected) -> list[Table]:
     return made
 
 
-def _ports_of(records: t.Iterable[Measurement]) -> dict[str, Record]:
-    """By its id what the stage `rdma_ports` saw of each port, at last."""
+def _ports_of(records: t.Iterable[Measurement]) -> dict[str, Port]:
+    """Return each port as the stage `rdma_ports` saw it last, by the id of the port."""
     found = {}
     for record in sorted((r for r in records if r.stage == "rdma_ports" and r.outcome == "measured"), key=lambda r: r.attempt):
         for port in rdma_rails.hardware(record)[1]:
@@ -66,18 +66,18 @@ def _domain(record: Measurement) -> str:
     return target if record.subject.id.startswith(f"{target}/") else ""
 
 
-def rails_of(record: Measurement) -> list[Record]:
+def rails_of(record: Measurement) -> list[RailRow]:
     """Return the rails of a pair's measurement, as far as they have their form and are about this pair."""
     rails = record.context.get("rails")
     found = [r for r in rails if _is_rail(r)] if isinstance(rails, list) else []
     return [r for r in found if pair_of(node_of(r["a"]), node_of(r["b"])) == record.subject.id]
 
 
-def sides(record: Measurement, role: str) -> list[Record]:
-    """The rows of a node's timetable in one role, as far as they have their form."""
+def sides(record: Measurement, role: str) -> list[SideRow]:
+    """Return the rows of a node's timetable in one role, as far as they have their form."""
     words = ("check", "variant", "subject", "started_at")
     return [
-        row
+        t.cast(SideRow, row)
         for row in record.series
         if row.get("role") == role
         and _is_rail(row)
@@ -102,13 +102,13 @@ def _table(
     check: str,
     variant: str,
     pairs: list[Measurement],
-    again: list[tuple[Measurement, Record]],
-    ports: dict[str, Record],
+    again: list[tuple[Measurement, SideRow]],
+    ports: dict[str, Port],
     expected: Expected,
 ) -> Table:
     metric, better, unit = ("bandwidth", "higher", "Gb/s") if check.endswith("_bw") else ("latency", "lower", "us")
     found: list[tuple[Cell, str]] = []
-    of_ports: dict[frozenset[str], Record] = {}
+    of_ports: dict[frozenset[str], Context] = {}
     for record in pairs:
         for rail in rails_of(record):
             of_ports[frozenset((rail["a"], rail["b"]))] = record.context
@@ -131,27 +131,27 @@ def _table(
     return Table(domain, check, variant, cells, t.cast(Better, better), unit, simulated, directed)
 
 
-def _of_rail(record: Measurement, rail: Record, ports: dict[str, Record]) -> Measurement:
+def _of_rail(record: Measurement, rail: RailRow, ports: dict[str, Port]) -> Measurement:
     """Return a pair's measurement reduced to one of its rails: its expectation depends on its own two ports."""
     rows = [row for row in record.series if row.get("rail") == rail["rail"] and row.get("a") == rail["a"]]
     last = {name: Metric(rows[-1].get(name) if rows else None, of.unit) for name, of in record.metrics.items()}
     return record.replaced(context=_context(record.context, rail, ports), series=rows, metrics=last)
 
 
-def _context(context: Record, rail: Record, ports: dict[str, Record]) -> Record:
+def _context(context: Context, rail: RailRow, ports: dict[str, Port]) -> Context:
     """Return the context that selects the expectation of two ports: the rate of the slower one; if unknown, that of the pair."""
     rates = _rates(rail, ports)
     slower = min((rate for rate in rates if rate), default=None)
     return {**context, "nic_gbps": slower} if all(rates) else context
 
 
-def _rates(rail: Record, ports: dict[str, Record]) -> tuple[float | None, float | None]:
-    a, b = (ports.get(rail[end], {}).get("rate_gbps") for end in ("a", "b"))
+def _rates(rail: RailRow, ports: dict[str, Port]) -> tuple[float | None, float | None]:
+    a, b = (port.get("rate_gbps") if (port := ports.get(end)) else None for end in (rail["a"], rail["b"]))
     return (a if is_number(a) else None, b if is_number(b) else None)
 
 
 def _judged(
-    record: Measurement, rail: Record, ports: dict[str, Record], expected: Expected, metric: str, unit: str, one_way: bool
+    record: Measurement, rail: RailRow, ports: dict[str, Port], expected: Expected, metric: str, unit: str, one_way: bool
 ) -> tuple[Cell, str]:
     """A cell with the floor of its own ports, in its direction where it has one, and in words what makes others alike."""
     cell = _cell(rail, record.series, metric)
@@ -175,7 +175,7 @@ def _with_usual(found: list[tuple[Cell, str]], better: str) -> t.Iterator[Cell]:
         yield cell if cell.floor is not None else dataclasses.replace(cell, floor=usual.get(alike))
 
 
-def _cell(rail: Record, rows: list[Record], metric: str) -> Cell:
+def _cell(rail: RailRow, rows: list[SeriesRow], metric: str) -> Cell:
     """One rail of a pair. A link that broke in its test is bad; a test that failed otherwise says nothing of the link."""
     value = rows[-1].get(metric) if rows and rail["outcome"] == "measured" else None
     value = float(value) if is_number(value) else None
@@ -194,7 +194,7 @@ def _floor(record: Measurement, expected: Expectations, metric: str, unit: str) 
 
 def _rounds(records: t.Iterable[Measurement], table: Table) -> list[Round]:
     """Return the timetable as it was walked, by the clocks of the nodes."""
-    by_round: dict[int, list[Record]] = collections.defaultdict(list)
+    by_round: dict[int, list[SideRow]] = collections.defaultdict(list)
     for record in records:
         if record.stage == "rdma" and record.check == TIMETABLE and _domain(record) == table.domain:
             for row in sides(record, "client"):
@@ -271,7 +271,7 @@ def unseen(last: t.Mapping[Key, Measurement], records: t.Iterable[Measurement]) 
     return {key for key, rows in tests.items() if any(row is None or row["outcome"] != "measured" for row in rows)}
 
 
-def _served(records: t.Iterable[Measurement]) -> dict[tuple[str, ...], Record]:
+def _served(records: t.Iterable[Measurement]) -> dict[tuple[str, ...], SideRow]:
     """Return the tests that servers saw, from their timetables: a resumed one holds the remaining tests, each attempt its own."""
     served = {}
     for record in records:
@@ -286,7 +286,7 @@ def _is_pair(record: Measurement) -> bool:
     return (record.stage, record.subject.kind, record.outcome) == ("rdma", "pair", "measured")
 
 
-def test_of(about: Measurement | Record, rail: Record) -> tuple[str, ...]:
+def test_of(about: Measurement | SideRow, rail: RailRow) -> tuple[str, ...]:
     """Return by what both sides know one test: the walk, then check, variant, pair, rail and ports. `about` is the measurement of a pair,
     or a row of a timetable."""
     if isinstance(about, Measurement):
@@ -296,7 +296,7 @@ def test_of(about: Measurement | Record, rail: Record) -> tuple[str, ...]:
     return str(rail.get("walk") or ""), check, variant, pair, rail["rail"], rail["a"], rail["b"]
 
 
-def _compare(record: Measurement, rail: Record, row: Record | None) -> t.Iterator[Opinion]:
+def _compare(record: Measurement, rail: RailRow, row: SideRow | None) -> t.Iterator[Opinion]:
     server = node_of(rail["a"])
     where = f"rail {rail['rail']}"
     if row is None or row["outcome"] != "measured":
@@ -325,7 +325,7 @@ def _compare(record: Measurement, rail: Record, row: Record | None) -> t.Iterato
         yield Opinion("WARN", f"{where}: during the test, on {server}: {told}", "evidence")
 
 
-def _unlike_rails(deciding: t.Mapping[Key, Measurement], ports: dict[str, Record], expected: Expected) -> t.Iterator[tuple[Key, Opinion]]:
+def _unlike_rails(deciding: t.Mapping[Key, Measurement], ports: dict[str, Port], expected: Expected) -> t.Iterator[tuple[Key, Opinion]]:
     """A pair is held to its slowest rail as a whole; each rail that is faster to its own expectation besides, and each to its own wire."""
     for key, record in deciding.items():
         if key[0] != "rdma" or record.subject.kind != "pair" or record.outcome != "measured":
@@ -356,11 +356,11 @@ def _unlike_rails(deciding: t.Mapping[Key, Measurement], ports: dict[str, Record
 
 
 def _unmeasured_ports(
-    deciding: t.Mapping[Key, Measurement], records: t.Iterable[Measurement], ports: dict[str, Record]
+    deciding: t.Mapping[Key, Measurement], records: t.Iterable[Measurement], ports: dict[str, Port]
 ) -> t.Iterator[tuple[Key, Opinion]]:
     """Ports that could have been measured and met nobody, as no partner has such a rail, of nodes that were measured at all."""
     pairs = (r for r in records if r.stage == "rdma" and r.subject.kind == "pair")
-    met = {rail[end] for record in pairs for rail in rails_of(record) for end in ("a", "b")}
+    met = {end for record in pairs for rail in rails_of(record) for end in (rail["a"], rail["b"])}
     alone: dict[str, list[str]] = collections.defaultdict(list)
     for name, port in ports.items():
         if port.get("state") == "ACTIVE" and (port.get("gid") or port.get("link_layer") == "InfiniBand") and name not in met:

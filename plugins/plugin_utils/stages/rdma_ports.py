@@ -13,11 +13,10 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlainData, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, rdma_rails
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import NONE_OR_MORE, Range
 
-Record = t.Dict[str, t.Any]
 DEVICES = "/dev/infiniband"
 # Of the module: which ports of a node are meant.
 OPTIONS = ("devices", "port", "network", "gid_index", "roce_version", "address_family", "link_local")
@@ -38,7 +37,7 @@ class RdmaPorts(base.Stage):
         "gbps": Range(0, 100_000, "Gb/s", above=True),
     }
 
-    def pods(self, settings: Record) -> Record:
+    def pods(self, settings: Variables) -> base.PodNeeds:
         return pods(settings)
 
     def opinions(
@@ -47,12 +46,12 @@ class RdmaPorts(base.Stage):
         return rdma_rails.opinions(deciding)
 
 
-def options(settings: Record) -> Record:
-    """The module's options that say which ports are meant."""
+def options(settings: Variables) -> PlainData:
+    """Return the module's options that say which ports are meant."""
     return {name: settings.get(f"rdma_ports_{name}") for name in OPTIONS}
 
 
-def pods(settings: Record) -> Record:
+def pods(settings: Variables) -> base.PodNeeds:
     """Return what the pods of the RDMA stages have in addition, from the variables `rdma_kube_*`."""
     return {
         "host_root": False,  # what the pod itself sees of /sys is what its tests can use
@@ -66,7 +65,7 @@ def pods(settings: Record) -> Record:
     }
 
 
-_WITH_DEVICES: Record = {
+_WITH_DEVICES: PlainData = {
     "spec": {"volumes": [{"name": "infiniband", "hostPath": {"path": DEVICES, "type": "Directory"}}]},
     "container": {
         "volumeMounts": [{"name": "infiniband", "mountPath": DEVICES}],

@@ -16,8 +16,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, is_number
-
-Record = t.Dict[str, t.Any]
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.rdma_rows import Device, Port
 
 # So many nodes, and most of them alike, say how the rails of the others should be.
 MAJORITY = 3
@@ -56,6 +55,23 @@ def opinions(deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opi
     yield from _counts(nodes)
 
 
+class _Running(t.NamedTuple):
+    """An active port and its rate, and the highest rate of its device's chip, Gb/s."""
+
+    rate: float
+    port: Port
+    device: Device
+    chip_gbps: int
+
+    @property
+    def board(self) -> str:
+        return str(self.device.get("board"))
+
+    @property
+    def part(self) -> str:
+        return str(self.device.get("part_number"))
+
+
 def _slow(nodes: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
     """Ports slower than the same rail elsewhere, unless the inventory says how fast they should be, which the probe has looked at.
 
@@ -63,8 +79,8 @@ def _slow(nodes: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]
     one of them is not what it should be, and nobody says which. A port that says that it can do more is worth a look, as is one whose
     part number or chip can.
     """
-    by_rail: dict[int, dict[Key, tuple[float, Record, str]]] = collections.defaultdict(dict)
-    silent: dict[int, list[tuple[Key, Record]]] = collections.defaultdict(list)
+    by_rail: dict[int, dict[Key, _Running]] = collections.defaultdict(dict)
+    silent: dict[int, list[tuple[Key, Port]]] = collections.defaultdict(list)
     for key, record in nodes.items():
         devices, ports = hardware(record)
         for rail, port in enumerate(ports):
@@ -73,36 +89,36 @@ def _slow(nodes: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]
                 silent[rail].append((key, port))
             elif port.get("state") == "ACTIVE":
                 device = devices[str(port["device"])]
-                board = str(device.get("board"))
-                told: Record = {"part": str(device.get("part_number")), "chip_gbps": _chip_gbps(device, port, devices)}
-                by_rail[rail][key] = (float(t.cast(float, rate)), {**port, **told, "type": device.get("type")}, board)
-    for rail, found in by_rail.items():
+                by_rail[rail][key] = _Running(float(t.cast(float, rate)), port, device, _chip_gbps(device, port, devices))
+    for rail, running in by_rail.items():
         for key, port in silent[rail]:
-            text = f"rail {rail} ({port['device']} port {port.get('port')}) does not say its rate, {len(found)} of other nodes do"
+            text = f"rail {rail} ({port['device']} port {port.get('port')}) does not say its rate, {len(running)} of other nodes do"
             yield key, Opinion("WARN", text, "link_slow")
-        usual, agree = collections.Counter(rate for rate, _port, _board in found.values()).most_common(1)[0]
-        for key, (rate, port, board) in found.items():
-            best, who = max((r, k[3]) for k, (r, _port, b) in found.items() if b == board)
+        usual, agree = collections.Counter(one.rate for one in running.values()).most_common(1)[0]
+        for key, one in running.items():
+            rate, port = one.rate, one.port
+            best, who = max((other.rate, k[3]) for k, other in running.items() if other.board == one.board)
             most = port.get("most_gbps") if is_number(port.get("most_gbps")) else None
             said = f"rail {rail} ({port['device']} port {port.get('port')}) runs at {rate:g} Gb/s"
             if _wanted(nodes[key], "gbps"):
                 continue
-            if _enough(agree, len(found)) and rate < usual:
-                yield key, Opinion("FAIL", f"{said}, {agree} of {len(found)} nodes at {usual:g}", "link_slow")
+            if _enough(agree, len(running)) and rate < usual:
+                yield key, Opinion("FAIL", f"{said}, {agree} of {len(running)} nodes at {usual:g}", "link_slow")
             elif rate < best and most != rate:
                 text = f"{said}, the same board at {best:g} on {who}; set rdma_ports_gbps to the right one"
                 yield key, Opinion("UNKNOWN", text, "link_slow")
             elif most is not None and rate < most:
                 yield key, Opinion("WARN", f"{said}, and can do {most:g}; set rdma_ports_gbps to the right one", "link_slow")
-            elif rate < _part_gbps(port["part"]):
-                text = f"{said}, and {port['part']} can do {_part_gbps(port['part'])}; set rdma_ports_gbps to the right one"
+            elif rate < _part_gbps(one.part):
+                text = f"{said}, and {one.part} can do {_part_gbps(one.part)}; set rdma_ports_gbps to the right one"
                 yield key, Opinion("WARN", text, "link_slow")
-            elif rate < port["chip_gbps"] and most is None and not _part_gbps(port["part"]):
-                chip = f"InfiniBand ports of its chip {port['type']} can do {port['chip_gbps']}, and its part number does not say less"
-                yield key, Opinion("WARN", f"{said}, {chip}; rdma_ports_gbps says which is right", "link_slow")
+            elif rate < one.chip_gbps and most is None and not _part_gbps(one.part):
+                text = f"{said}, InfiniBand ports of its chip {one.device.get('type')} can do {one.chip_gbps}, "
+                text += "and its part number does not say less; rdma_ports_gbps says which is right"
+                yield key, Opinion("WARN", text, "link_slow")
 
 
-def _chip_gbps(device: Record, port: Record, devices: t.Mapping[str, Record]) -> int:
+def _chip_gbps(device: Device, port: Port, devices: t.Mapping[str, Device]) -> int:
     """Return the highest rate of a port by the chip of its adapter, Gb/s; 0 for Ethernet, whose driver reports the modes of the port, and
     for an adapter with several ports, which are sold at half of the rate."""
     slot = str(device.get("pci") or "").rpartition(".")[0]
@@ -140,39 +156,39 @@ def _wanted(record: Measurement, name: str) -> t.Any:
     return wanted.get(name) if isinstance(wanted, dict) else None
 
 
-def _link(port: Record, _device: Record) -> str | None:
+def _link(port: Port, _device: Device) -> str | None:
     """Rate, lanes and speed of each."""
     if port.get("state") != "ACTIVE" or not is_number(port.get("rate_gbps")):
         return None
     return f"a link of {port['rate_gbps']:g} Gb/s ({port.get('width')} lanes of {port.get('speed')})"
 
 
-def _network(port: Record, _device: Record) -> str | None:
+def _network(port: Port, _device: Device) -> str | None:
     """The network that a rail is in."""
     gid = port.get("gid")
     try:
-        address, prefix = (gid["address"], int(port["prefix"])) if isinstance(gid, dict) else ("", 0)
+        address, prefix = (gid["address"], int(t.cast(int, port["prefix"]))) if isinstance(gid, dict) else ("", 0)
         return f"network {ipaddress.IPv4Network((address, prefix), strict=False)}" if address else None
     except (KeyError, TypeError, ValueError):  # no IPv4 address with a prefix
         return None
 
 
-def _firmware(_port: Record, device: Record) -> str | None:
+def _firmware(_port: Port, device: Device) -> str | None:
     return f"firmware {device['firmware']} of board {device.get('board')}" if device.get("firmware") else None
 
 
-def _dicts(value: t.Any) -> list[Record]:
+def _dicts(value: t.Any) -> list[t.Any]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def hardware(record: Measurement) -> tuple[dict[str, Record], list[Record]]:
-    """Devices by name, and the ports of those in the order of the rails."""
+def hardware(record: Measurement) -> tuple[dict[str, Device], list[Port]]:
+    """Return devices by name, and the ports of those in the order of the rails."""
     devices = {str(d.get("device")): d for d in _dicts(record.context.get("devices"))}
     return devices, [p for p in _dicts(record.context.get("ports")) if str(p.get("device")) in devices]
 
 
 def _unlike(
-    nodes: t.Mapping[Key, Measurement], code: str, verdict: str, of: t.Callable[[Record, Record], str | None]
+    nodes: t.Mapping[Key, Measurement], code: str, verdict: str, of: t.Callable[[Port, Device], str | None]
 ) -> t.Iterator[tuple[Key, Opinion]]:
     """Rails that differ from the same rail of most nodes."""
     by_rail: dict[int, dict[Key, tuple[str, str]]] = collections.defaultdict(dict)

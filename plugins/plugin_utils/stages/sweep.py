@@ -12,11 +12,10 @@ import math
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Variables
 
-Record = t.Dict[str, t.Any]
 
-
-def problem(stage: str, settings: Record, **least: float) -> str | None:
+def problem(stage: str, settings: Variables, **least: float) -> str | None:
     """Return the error in a stage's sizes, number of GPUs, or numbers with a least value; None if there is none."""
     given = settings[f"{stage}_sizes"]
     return (
@@ -26,7 +25,7 @@ def problem(stage: str, settings: Record, **least: float) -> str | None:
     )
 
 
-def of_numbers(stage: str, settings: Record, **least: float) -> str | None:
+def of_numbers(stage: str, settings: Variables, **least: float) -> str | None:
     """Return the error in a stage's numbers that have a least value; None if there is none."""
     for name, number in least.items():
         found = settings[f"{stage}_{name}"]

@@ -17,9 +17,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import sweep
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, Record, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, PodNeeds, Stage
 
 # Context of a result that decides which bits it has, besides the work itself: results are compared only where all of it is the same.
 SAME_BITS = ("gpu", "driver", "library", "host_cpu", "seed", "shape", "type", "steps")
@@ -43,10 +43,10 @@ class Train(Stage):
     }  # fmt: skip
     not_proven = "what comes with heat and time, as each GPU computes for a few seconds"
 
-    def pods(self, settings: Record) -> Record:
+    def pods(self, settings: Variables) -> PodNeeds:
         return {"devices": settings["train_gpus"]} if settings["train_gpus"] else {}
 
-    def problem(self, settings: Record) -> str | None:
+    def problem(self, settings: Variables) -> str | None:
         numbers = sweep.of_numbers(
             self.name, settings, steps=training.LEAST_STEPS, width=1, batch=1, minutes=0, gpus=0, seconds=0, warmup_seconds=0
         )
