@@ -53,6 +53,10 @@ SUBJECT = model.Subject("node", "gpu-01", [])
 OPINION = Opinion("FAIL", "too slow", "below_floor", 1.5, "GB/s", 300.0, "shipped", "measured by us", "measured")
 VERDICT = OPINION.written("20260101T000000Z-0a1b2c", "nccl_node", "all_reduce", "gpus=all", 1, False, SUBJECT).as_dict()
 RECORDS = {"measurement-v1.json": (model.Measurement, MEASUREMENT), "verdict-v1.json": (model.Verdict, VERDICT)}
+EXPECTATION = {
+    "id": "mine", "match": {"stage": "gemm"}, "metric": "tflops", "value": 700, "unit": "TFLOPS", "source": "runs", "date": "2026-11-01",
+    "confidence": "measured",
+}  # fmt: skip
 PLAN: dict[str, t.Any] = {
     "schema": "plan/v1",
     "run_id": "20260101T000000Z-0a1b2c",
@@ -71,7 +75,7 @@ PLAN: dict[str, t.Any] = {
     ],
     "sample": {"stack": {"seed": 0, "nodes": ["gpu-01"], "of": 4}},
     "settings": {"sets": [{"stack_drift": {}}], "of": {"gpu-01": 0}},
-    "judging": {"sets": [[{"id": "mine"}]], "of": {"gpu-01": 0}, "waivers": [{"ticket": "A-1"}], "leaf": {"gpu-01": "a"}},
+    "judging": {"sets": [[EXPECTATION]], "of": {"gpu-01": 0}, "waivers": [{"ticket": "A-1"}], "leaf": {"gpu-01": "a"}},
 }  # fmt: skip
 # A path in a record and a value that is refused there.
 REFUSED: dict[str, list[tuple[tuple[str, ...], t.Any]]] = {
