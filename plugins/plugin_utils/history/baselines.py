@@ -30,12 +30,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.peer_c
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.references import Reference
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.single_checks import primary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys, subjects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Facts as NodeFacts
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan
 
 if t.TYPE_CHECKING:
     import sqlalchemy
 
-Record = t.Mapping[str, t.Any]
 # Earlier runs that a number is held against, the latest of its subjects.
 RUNS = 60
 # Of more subjects than this a check is not looked at, and no check is begun after so long.
@@ -139,7 +139,7 @@ class _Baselines:
         for some in chunks(sorted(nodes), importing.MANY):
             asked = sa.select(fact.c.run_id, fact.c.subject_id, fact.c.sheet_id)
             rows += self.connection.execute(asked.where(fact.c.run_id.in_(self.runs), fact.c.subject_id.in_(some)))
-        sheets: dict[int, dict[str, t.Any]] = {}
+        sheets: dict[int, NodeFacts] = {}
         for some in chunks(sorted({row.sheet_id for row in rows}), importing.MANY):
             for row in self.connection.execute(sa.select(sheet.c.id, sheet.c.facts).where(sheet.c.id.in_(some))):
                 sheets[row.id] = _telling(importing.unpacked(row.facts))
@@ -226,8 +226,8 @@ class _Baselines:
                     yield run, subject, found.value
 
 
-def _telling(facts: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Facts that explain a change. Which GPUs a node has is none: each is known by its UUID, and a new one is no repair of the others."""
+def _telling(facts: NodeFacts) -> NodeFacts:
+    """Return the facts that explain a change. Which GPUs a node has explains none: a new GPU, known by its UUID, repairs no other."""
     return {name: value for name, value in facts.items() if name != "gpu_serials" and matches(name, EXPLAINING + REPAIRS)}
 
 

@@ -20,6 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, chunks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import drift
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Facts
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import (
     CheckOfSubject,
     Comparison,
@@ -74,7 +75,7 @@ class Side(t.NamedTuple):
     targets: frozenset[str]
     verdicts: dict[About, Judged]
     places: dict[Whom, Place]
-    facts: dict[Whom, dict[str, t.Any]]
+    facts: dict[Whom, Facts]
 
 
 def of_content(store: Store, content: importing.Content) -> Side:
@@ -84,7 +85,7 @@ def of_content(store: Store, content: importing.Content) -> Side:
         identities = importing.identities_of(connection, Identities(content.measurements), [*content.measurements, *judged.verdicts])
     verdicts: dict[About, Judged] = {}
     places: dict[Whom, Place] = {}
-    facts: dict[Whom, dict[str, t.Any]] = {}
+    facts: dict[Whom, Facts] = {}
     for v in judged.verdicts:
         one = who(v)
         whom = (identities[one], one.simulated)
@@ -159,7 +160,7 @@ def _places(connection: sqlalchemy.Connection, run: int) -> dict[Whom, Place]:
     return {(row[0], bool(row[1])): Place(*row[2:]) for row in connection.execute(asked)}
 
 
-def _facts(connection: sqlalchemy.Connection, run: int) -> dict[Whom, dict[str, t.Any]]:
+def _facts(connection: sqlalchemy.Connection, run: int) -> dict[Whom, Facts]:
     fact, sheet, subject = schema.fact, schema.sheet, schema.subject
     asked = (
         sa.select(subject.c.identity, subject.c.simulated, sheet.c.facts)

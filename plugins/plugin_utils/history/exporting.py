@@ -19,7 +19,8 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import searching
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store
 
-Record = dict[str, t.Any]
+# A row of a file: COLUMNS.
+ExportedRow = dict[str, t.Any]
 COLUMNS = (
     *("run", "planned_at", "subject", "kind", "identity", "simulated", "stage", "check", "variant", "verdict", "floor"),
     *("reason_code", "reason", "metric", "value", "unit"),
@@ -49,28 +50,31 @@ def export(store: Store, asked: searching.Query, path: str) -> int:
     return count
 
 
-def _numbers(rows: list[Record]) -> list[Record]:
-    """A row for each number, and one for a verdict without any."""
+def _numbers(rows: list[searching.FoundVerdict]) -> list[ExportedRow]:
+    """Return a row for each number, and one for a verdict without any."""
     return [
-        {**{name: row[name] for name in COLUMNS if name in row}, "floor": row["floor"] if one["metric"] == row["metric"] else None, **one}
+        {
+            **{name: value for name, value in row.items() if name in COLUMNS},
+            "floor": row["floor"] if number["metric"] == row["metric"] else None, **number,
+        }
         for row in rows
-        for one in row["numbers"] or [{name: row[name] for name in ("metric", "value", "unit")}]
-    ]
+        for number in row["numbers"] or [searching.number_of(row)]
+    ]  # fmt: skip
 
 
-def _csv(path: str, runs: t.Iterable[list[Record]]) -> int:
+def _csv(path: str, runs: t.Iterable[list[ExportedRow]]) -> int:
     with open(path, "w", encoding="utf-8", newline="") as target:
         return write_csv(target, runs)
 
 
-def as_csv(rows: list[Record]) -> str:
+def as_csv(rows: list[searching.FoundVerdict]) -> str:
     """Verdicts that were searched for, a row for each number."""
     target = io.StringIO(newline="")
     write_csv(target, [_numbers(rows)])
     return target.getvalue()
 
 
-def write_csv(target: t.TextIO, runs: t.Iterable[list[Record]]) -> int:
+def write_csv(target: t.TextIO, runs: t.Iterable[list[ExportedRow]]) -> int:
     count = 0
     writer = csv.DictWriter(target, COLUMNS)
     writer.writeheader()
@@ -83,7 +87,7 @@ def write_csv(target: t.TextIO, runs: t.Iterable[list[Record]]) -> int:
     return count
 
 
-def _json(path: str, runs: t.Iterable[list[Record]]) -> int:
+def _json(path: str, runs: t.Iterable[list[ExportedRow]]) -> int:
     count = 0
     with open(path, "w", encoding="utf-8") as target:
         for rows in runs:
@@ -92,7 +96,7 @@ def _json(path: str, runs: t.Iterable[list[Record]]) -> int:
     return count
 
 
-def _parquet(path: str, runs: t.Iterable[list[Record]]) -> int:
+def _parquet(path: str, runs: t.Iterable[list[ExportedRow]]) -> int:
     try:
         import pyarrow
         import pyarrow.parquet

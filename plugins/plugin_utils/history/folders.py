@@ -22,7 +22,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run im
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged
 
-Record = dict[str, t.Any]
 # What a judgement refuses since it is not what was written (records/integrity.py).
 CHANGED = ("tampered", "raw_changed")
 VERDICTS = "verdicts.jsonl"

@@ -16,9 +16,7 @@ import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict
-
-Record = t.Mapping[str, t.Any]
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Context, Measurement, PlainData, Verdict
 
 NAME = "name:"
 _GPU = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{8,}|[0-9a-fA-F]{8}-[0-9a-fA-F-]{8,}")
@@ -96,7 +94,8 @@ class Identities:
         return f"{own}/{part}" if part else own
 
 
-def _devices(context: Record) -> t.Iterator[Record]:
+def _devices(context: Context) -> t.Iterator[PlainData]:
+    """Yield the RDMA devices of a node that have a GUID."""
     devices = context.get("devices")
     for device in devices if isinstance(devices, list) else ():
         if isinstance(device, dict) and _GUID.fullmatch(str(device.get("guid"))) and set(str(device["guid"])) - set("0:x"):

@@ -22,12 +22,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.identi
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, chunks, clean, insert
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import drift
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan, Verdict, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Facts, Measurement, Plan, Verdict, is_number
 
 if t.TYPE_CHECKING:
     import sqlalchemy
 
-Record = t.Mapping[str, t.Any]
 # Values of a statement's IN.
 MANY = 500
 
@@ -360,8 +359,8 @@ def unpacked(data: bytes) -> t.Any:
     return json.loads(zlib.decompress(data))
 
 
-def lasting(m: Measurement) -> dict[str, t.Any]:
-    """The facts of a node that stay what they are until somebody changes them."""
+def lasting(m: Measurement) -> Facts:
+    """Return the facts of a node that stay what they are until somebody changes them."""
     return {name: value for name, value in m.context["facts"].items() if drift.lasting(name)}
 
 

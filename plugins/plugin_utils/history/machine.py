@@ -13,17 +13,18 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing, schema
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Facts
 
 
-class Facts(t.NamedTuple):
+class FactsSince(t.NamedTuple):
     """Facts that hold from a run on."""
 
     run: str
     planned_at: str
-    facts: dict[str, t.Any]
+    facts: Facts
 
 
-def facts(store: Store, node: str, most: int = 20) -> list[Facts]:
+def facts(store: Store, node: str, most: int = 20) -> list[FactsSince]:
     """The newest first, each once however many runs found it so; of every machine that ever had this name."""
     run, placed, word, fact, sheet = schema.run, schema.placement, schema.word, schema.fact, schema.sheet
     named = sa.select(placed.c.subject_id).join(word, word.c.id == placed.c.name_id)
@@ -43,4 +44,4 @@ def facts(store: Store, node: str, most: int = 20) -> list[Facts]:
         changes = changes[: -most - 1 : -1]
         texts = sa.select(sheet.c.id, sheet.c.facts).where(sheet.c.id.in_({row.sheet_id for row in changes}))
         sheets = {row.id: importing.unpacked(row.facts) for row in connection.execute(texts)}
-    return [Facts(row.name, row.planned_at, sheets[row.sheet_id]) for row in changes]
+    return [FactsSince(row.name, row.planned_at, sheets[row.sheet_id]) for row in changes]

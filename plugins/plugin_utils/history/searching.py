@@ -25,7 +25,64 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 if t.TYPE_CHECKING:
     import sqlalchemy
 
-Record = dict[str, t.Any]
+
+
+class FoundRun(t.TypedDict):
+    """A run of the history, by the judgement that holds."""
+
+    run: str
+    planned_at: str
+    inventory: str
+    accepted: bool
+    word: str
+    why: str
+    partial: bool
+    simulated: bool
+
+
+class JudgedRun(FoundRun):
+    """A run with the numbers of its verdicts, {verdict: number}, and the SHA-256 of its journal."""
+
+    counts: dict[str, int]
+    journal_sha256: str
+
+
+class NumberData(t.TypedDict):
+    """A number of a measurement."""
+
+    metric: str
+    unit: str
+    value: float | None
+
+
+class FoundVerdict(t.TypedDict):
+    """A verdict of the history with the numbers of its measurement; `value`, `floor` and `expected` are in `unit`."""
+
+    run: str
+    planned_at: str
+    subject: str
+    kind: str
+    identity: str
+    simulated: bool
+    stage: str
+    check: str
+    variant: str
+    verdict: str
+    metric: str
+    value: float | None
+    unit: str
+    floor: float | None
+    expected: float | None
+    layer: str | None
+    source: str | None
+    reason_code: str | None
+    reason: str | None
+    regressed: bool
+    numbers: list[NumberData]
+
+
+# A row of the table of runs with the judgement that holds.
+RunRow = dict[str, t.Any]
 _AGO = re.compile(r"(\d+)\s*(d|w|m|y)")
 _DAYS = {"d": 1, "w": 7, "m": 30, "y": 365}
 
@@ -126,18 +183,23 @@ class Query(t.NamedTuple):
     run: str = ""
 
 
+def number_of(row: FoundVerdict) -> NumberData:
+    """Return the number that a verdict was made by."""
+    return {"metric": row["metric"], "value": row["value"], "unit": row["unit"]}
+
+
 class SearchResult(t.NamedTuple):
     """`runs` that hold something of it, the newest first; `rows` by run, node, subject and check; `cut`: there is more."""
 
-    runs: list[Record]
-    rows: list[Record]
+    runs: list[FoundRun]
+    rows: list[FoundVerdict]
     cut: bool
 
 
 def search(store: Store, asked: Query, most: int = 100_000) -> SearchResult:
     """The verdicts that somebody asks for, each with the numbers of its measurement."""
-    runs: list[Record] = []
-    rows: list[Record] = []
+    runs: list[FoundRun] = []
+    rows: list[FoundVerdict] = []
     for run, found in found_in_runs(store, asked):
         runs.append(run)
         rows += found
@@ -146,7 +208,7 @@ def search(store: Store, asked: Query, most: int = 100_000) -> SearchResult:
     return SearchResult(runs, rows, False)
 
 
-def found_in_runs(store: Store, asked: Query, most: int = 0, regressed: bool = False) -> t.Iterator[tuple[Record, list[Record]]]:
+def found_in_runs(store: Store, asked: Query, most: int = 0, regressed: bool = False) -> t.Iterator[tuple[FoundRun, list[FoundVerdict]]]:
     """Yield the matches of each run, the newest run first, one run at a time. At most `most` per run, if given; and
     with `regressed` only what was worse than its own past."""
     words = [word.strip().upper() for word in asked.verdict.split(",") if word.strip()]
@@ -187,8 +249,8 @@ def since_when(text: str, today: datetime.date | None = None, name: str = "since
         raise HistoryError(f"{name}: found {text!r}, expected a day as 2026-08-01, or 30d, 8w, 6m, 1y") from None
 
 
-def runs(store: Store, name: str = "", before: str = "", most: int = 50) -> list[Record]:
-    """Runs with the judgement that holds, the newest first; one by its name, or those before another."""
+def runs(store: Store, name: str = "", before: str = "", most: int = 50) -> list[JudgedRun]:
+    """Return runs with the judgement that holds, the newest first; one by its name, or those before another."""
     asked = _judged_runs()
     if name:
         asked = asked.where(schema.run.c.name == name)
@@ -218,8 +280,8 @@ def _judged_runs() -> sqlalchemy.Select[t.Any]:
     )
 
 
-def _runs(connection: sqlalchemy.Connection, since: str, name: str) -> dict[int, Record]:
-    """Runs with the judgement that holds, the last of each."""
+def _runs(connection: sqlalchemy.Connection, since: str, name: str) -> dict[int, RunRow]:
+    """Return runs with the judgement that holds, the last of each."""
     asked = _judged_runs()
     if since:
         asked = asked.where(schema.run.c.planned_at >= since)
@@ -228,11 +290,11 @@ def _runs(connection: sqlalchemy.Connection, since: str, name: str) -> dict[int,
     return {row["id"]: dict(row) for row in connection.execute(asked).mappings()}
 
 
-def _shown(run: Record) -> Record:
+def _shown(run: RunRow) -> FoundRun:
     return {
-        "run": run["name"],
-        **{name: run[name] for name in ("planned_at", "inventory", "accepted", "word", "why", "partial", "simulated")},
-    }
+        "run": run["name"], "planned_at": run["planned_at"], "inventory": run["inventory"], "accepted": run["accepted"],
+        "word": run["word"], "why": run["why"], "partial": run["partial"], "simulated": run["simulated"],
+    }  # fmt: skip
 
 
 def _matching(names: t.Iterable[str], pattern: str) -> list[str]:
@@ -337,13 +399,13 @@ def _seldom(connection: sqlalchemy.Connection, judgement: int, narrowed: Narrowe
 
 def _rows(
     connection: sqlalchemy.Connection,
-    run: Record,
+    run: RunRow,
     subjects: list[int] | None,
     checks: t.Mapping[int, tuple[str, str, str]],
     narrowed: Narrowed,
     quantities: t.Mapping[int, Quantity],
-) -> t.Iterator[Record]:
-    """The verdicts of one run, of some subjects or of all."""
+) -> t.Iterator[FoundVerdict]:
+    """Yield the verdicts of one run, of some subjects or of all."""
     verdict, basis, subject, placed, word = schema.verdict, schema.basis, schema.subject, schema.placement, schema.word
     if subjects is None and narrowed.few:
         subjects = _seldom(connection, run["judgement_id"], narrowed)
@@ -373,7 +435,7 @@ def _rows(
         found = [dict(row) for row in connection.execute(asked).mappings() if row["check_id"] in checks]
         ids = sorted({row["subject_id"] for row in found})
         names: dict[int, str] = {}
-        numbers: dict[tuple[int, tuple[str, str, str]], list[Record]] = collections.defaultdict(list)
+        numbers: dict[tuple[int, tuple[str, str, str]], list[NumberData]] = collections.defaultdict(list)
         for some in chunks(ids, importing.MANY):
             places = sa.select(placed.c.subject_id, word.c.text).join(word, word.c.id == placed.c.name_id)
             names.update(

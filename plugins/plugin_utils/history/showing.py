@@ -12,11 +12,17 @@ import collections
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Query, Record, SearchResult
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import (
+    FoundVerdict,
+    NumberData,
+    Query,
+    SearchResult,
+    number_of,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import page, terminal
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.charts import FLOOR_LINE, floor_word, label
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.charts import FLOOR_LINE, Figure, floor_word, label
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import number, plain
 
 # Lines of the table, charts of the page, and curves in one of them.
@@ -58,7 +64,7 @@ def table(answer: SearchResult) -> list[terminal.Line]:
 def _by_node(answer: SearchResult) -> list[terminal.Line]:
     """Return a row for each node, with its last run in the answer, the worst verdict there and what has it; the worst nodes first. Empty
     if each node has one row in the answer anyway. Pairs and groups are rows of their own."""
-    last: dict[str, list[Record]] = {}
+    last: dict[str, list[FoundVerdict]] = {}
     for row in answer.rows:  # the newest run comes first
         of = last.setdefault(node_of(row["subject"]), [])
         if not of or of[0]["run"] == row["run"]:
@@ -98,11 +104,29 @@ def html(asked: Query, answer: SearchResult) -> str:
     )  # fmt: skip
 
 
-def _charts(rows: list[Record]) -> list[Record]:
-    """A chart for each check and metric, with a curve for each subject; simulated and real each have their own."""
-    curves: dict[tuple[t.Any, ...], dict[str, list[Record]]] = collections.defaultdict(lambda: collections.defaultdict(list))
+class CurvePoint(NumberData):
+    """A number of a subject in one run, with the floor if the verdict was made by it."""
+
+    at: str
+    name: str
+    run: str
+    floor: float | None
+
+
+class HistoryChart(t.TypedDict):
+    """A chart of the page; `left_out` is how many curves it does not show."""
+
+    title: str
+    variant: str
+    left_out: int
+    figure: Figure
+
+
+def _charts(rows: list[FoundVerdict]) -> list[HistoryChart]:
+    """Return a chart for each check and metric, with a curve for each subject; simulated and real each have their own."""
+    curves: dict[tuple[t.Any, ...], dict[str, list[CurvePoint]]] = collections.defaultdict(lambda: collections.defaultdict(list))
     for row in reversed(rows):
-        numbers = row["numbers"] or ([{name: row[name] for name in ("metric", "unit", "value")}] if row["value"] is not None else [])
+        numbers = row["numbers"] or ([number_of(row)] if row["value"] is not None else [])
         for one in numbers:
             key = (row["stage"], row["check"], row["variant"], one["metric"] != row["metric"], one["metric"], one["unit"], row["simulated"])
             floor = row["floor"] if one["metric"] == row["metric"] else None
@@ -110,10 +134,10 @@ def _charts(rows: list[Record]) -> list[Record]:
     return [_chart(key, of) for key, of in sorted(curves.items(), key=lambda item: item[0])]
 
 
-def _chart(key: tuple[t.Any, ...], of: dict[str, list[Record]]) -> Record:
+def _chart(key: tuple[t.Any, ...], of: dict[str, list[CurvePoint]]) -> HistoryChart:
     stage, check, variant, _other, metric, unit, simulated = key
     drawn = sorted(of.values(), key=lambda points: points[-1]["name"])[:CURVES]
-    data: list[Record] = [
+    data: list[Figure] = [
         {
             "type": "scatter", "mode": "lines+markers", "name": label(points[-1]["name"]), "x": [p["at"] for p in points],
             "y": [p["value"] for p in points], "text": [label(f"{p['name']} in {p['run']}") for p in points],

@@ -12,10 +12,10 @@ import ipaddress
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
-Record = t.Dict[str, t.Any]
 # The variable with one network; stages have some with a list of them (Stage.networks).
 NETWORK = "acceptance_fabric_network"
 ADDRESS = "acceptance_fabric_address"
@@ -36,7 +36,7 @@ WITHOUT_ADDRESS = ("local", "ansible.builtin.local")
 
 
 def problem(
-    settings: t.Mapping[str, Record], stages: t.Sequence[Stage], variables: t.Callable[[str], t.Mapping[str, t.Any]],
+    settings: t.Mapping[str, Variables], stages: t.Sequence[Stage], variables: t.Callable[[str], t.Mapping[str, t.Any]],
     template: t.Callable[[str, str, t.Any], t.Any],
 ) -> str | None:  # fmt: skip
     """Return the first error of an inventory, None if nothing is wrong. `settings` are those of each host, `variables` yields the raw
@@ -49,7 +49,7 @@ def problem(
     )
 
 
-def _of_networks(settings: t.Mapping[str, Record]) -> str | None:
+def _of_networks(settings: t.Mapping[str, Variables]) -> str | None:
     """Return which network of a host is none. Hosts mostly share their values: each is read once."""
     seen: set[tuple[str, str]] = set()
     lists = [f"{stage.name}_{name}" for stage in registry.shipped().values() for name in stage.networks]
@@ -66,7 +66,7 @@ def _of_networks(settings: t.Mapping[str, Record]) -> str | None:
     return None
 
 
-def _of_no_host(settings: t.Mapping[str, Record]) -> str | None:
+def _of_no_host(settings: t.Mapping[str, Variables]) -> str | None:
     """Return which network has none of the addresses that the inventory gives, if it gives those of all hosts of that network. Addresses
     that the stage stack has to find, and names, are known to nobody yet."""
     of: dict[str, dict[str, str]] = {}
@@ -89,7 +89,7 @@ def _of_no_host(settings: t.Mapping[str, Record]) -> str | None:
     return None
 
 
-def _of_planes(settings: t.Mapping[str, Record], stages: t.Sequence[Stage]) -> str | None:
+def _of_planes(settings: t.Mapping[str, Variables], stages: t.Sequence[Stage]) -> str | None:
     """Return what a plane finds wrong with the settings of one of its hosts."""
     done: set[int] = set()
     for host, values in settings.items():
@@ -102,7 +102,7 @@ def _of_planes(settings: t.Mapping[str, Record], stages: t.Sequence[Stage]) -> s
 
 
 def _of_twins(
-    settings: t.Mapping[str, Record], variables: t.Callable[[str], t.Mapping[str, t.Any]],
+    settings: t.Mapping[str, Variables], variables: t.Callable[[str], t.Mapping[str, t.Any]],
     template: t.Callable[[str, str, t.Any], t.Any],
 ) -> str | None:  # fmt: skip
     """Return which two names stand for one machine: it would be measured twice, and its tests would disturb each other."""

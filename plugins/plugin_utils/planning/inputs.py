@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.plann
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
     FactRules,
     JudgingInputs,
+    PlainData,
     Plan,
     StatedHardware,
     Variables,
@@ -113,7 +114,7 @@ def without_effect(written: Plan, settings: dict[str, Variables]) -> list[str]:
 
 
 def _resolve(
-    resolver: expectations.Resolver, where: str, layered: expectations.Layered, values: dict[str, t.Any]
+    resolver: expectations.Resolver, where: str, layered: expectations.Layered, values: Variables
 ) -> expectations.Expectations:
     overlays, files = values["acceptance_expectation_overlays"] or (), values["acceptance_expectation_files"] or ()
     try:
@@ -122,14 +123,14 @@ def _resolve(
         raise PlanError(f"{where}: {error}") from error
 
 
-def _and(layered: expectations.Layered, entry: dict[str, t.Any]) -> expectations.Layered:
+def _and(layered: expectations.Layered, entry: PlainData) -> expectations.Layered:
     return [*layered, ("host", entry["expectations"])] if entry.get("expectations") else layered
 
 
-def _of_nodes(host: str, values: dict[str, t.Any], notes: list[str]) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
+def _of_nodes(host: str, values: Variables, notes: list[str]) -> t.Iterator[tuple[str, PlainData]]:
     """Nodes of a cluster that `acceptance_node_vars` speaks of, each with its entry; where two do, the later one. An entry that speaks
     of none is a note."""
-    found: dict[str, Variables] = {}
+    found: dict[str, PlainData] = {}
     for number, entry in enumerate(values.get("acceptance_node_vars") or ()):
         if (
             not isinstance(entry, dict)

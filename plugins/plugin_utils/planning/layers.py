@@ -17,6 +17,7 @@ from ansible.inventory.group import Group
 from ansible.inventory.helpers import sort_groups
 from ansible.inventory.host import Host
 from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_path
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Variables
 
 
 class Layers:
@@ -26,7 +27,7 @@ class Layers:
         self._inventory = hostvars._inventory
         self._manager = hostvars._variable_manager
         self._loader = hostvars._loader
-        self._groups: dict[str, dict[str, t.Any]] = {}
+        self._groups: dict[str, Variables] = {}
 
     def of(self, host_name: str, name: str) -> list[tuple[str, t.Any]]:
         """Every value that `name` was given for a host, as (layer, raw value), weakest first."""
@@ -44,9 +45,9 @@ class Layers:
             found.append(("run", self._manager.extra_vars[name]))
         return found
 
-    def variables(self, host_name: str) -> dict[str, t.Any]:
+    def variables(self, host_name: str) -> Variables:
         """All variables of a host, merged and not yet templated."""
-        return t.cast("dict[str, t.Any]", self._manager.get_vars(
+        return t.cast(Variables, self._manager.get_vars(
             host=self._inventory.get_host(host_name), include_hostvars=False
         ))
 
@@ -54,7 +55,7 @@ class Layers:
         """Names of the hosts a pattern stands for, whatever --limit says."""
         return [h.name for h in self._inventory.get_hosts(pattern, ignore_limits=True, ignore_restrictions=True)]
 
-    def _files(self, entity: Host | Group) -> dict[str, t.Any]:
+    def _files(self, entity: Host | Group) -> Variables:
         beside_inventory = get_vars_from_inventory_sources(self._loader, self._inventory._sources, [entity], "task")
         beside_playbook = get_vars_from_path(self._loader, self._loader.get_basedir(), [entity], "task")
         return {**beside_inventory, **beside_playbook}

@@ -48,7 +48,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import 
 class Planner:
     """Builds a plan from the play that the action runs in."""
 
-    def __init__(self, play: t.Any, loader: t.Any, task_vars: dict[str, t.Any]) -> None:
+    def __init__(self, play: t.Any, loader: t.Any, task_vars: Variables) -> None:
         self.play = play
         self.loader = loader
         self.vars = task_vars
@@ -135,15 +135,15 @@ class Planner:
         return found
 
     def _settle(
-        self, host: str, roles: list[Interface], own: dict[str, t.Any], variables: dict[str, t.Any]
-    ) -> dict[str, t.Any]:
-        scope: dict[str, t.Any] = {}
+        self, host: str, roles: list[Interface], own: Variables, variables: Variables
+    ) -> Variables:
+        scope: Variables = {}
         for role in roles:
             scope.update(role.defaults)
         scope.update(variables)
         scope.update(self._in_small(roles))
         templar = Templar(loader=self.loader, variables=scope)
-        settled: dict[str, t.Any] = {}
+        settled: Variables = {}
         for role in roles:
             values = {}
             for name in role.options:
@@ -172,13 +172,13 @@ class Planner:
                 settled[name] = checks(self._template(templar, host, name, scope[name]), f"{host}: {name}")
         return settled
 
-    def _in_small(self, roles: list[Interface]) -> dict[str, t.Any]:
+    def _in_small(self, roles: list[Interface]) -> Variables:
         """Return the stages' variables of a quick test, whatever the inventory says; a variable given by -e wins."""
         given = self.manager.extra_vars
         small = {f"{role.name}_{name}": value for role in roles for name, value in role.stage.quick.items()} if self.quick else {}
         return {name: value for name, value in small.items() if name not in given}
 
-    def _nodes(self, host: str, settings: dict[str, t.Any]) -> list[str]:
+    def _nodes(self, host: str, settings: Variables) -> list[str]:
         """The nodes behind an inventory host. One that cannot say which they are is planned as a whole, so that it is UNKNOWN and not
         absent."""
         nodes, notes = planes.of(settings, host).subjects(host, settings)

@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.plann
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan, Variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, Plan, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, new_run_id
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import base as of_sinks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry as sinks
@@ -30,14 +30,14 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base im
 # The stages of a run that is none.
 NOTHING = collection.ROOT / "roles/common/tasks/nothing.yml"
 # The arguments of the action `plan`.
-Arguments = dict[str, t.Any]
+Arguments = PlainData
 # A run, its plan, its stages, the settings of each host, and notes for people.
 Begun = tuple[Run, Plan, list[Interface], dict[str, Variables], list[str]]
 
 
 def prepare(
     args: Arguments, play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], controller: int, check: bool = False
-) -> tuple[dict[str, t.Any], list[str]]:
+) -> tuple[PlainData, list[str]]:
     """Make or reopen a run; returns what the stages need to know, and lines for people. In check mode nothing is written: the same
     plan, and no run."""
     measurement.require()
@@ -62,13 +62,13 @@ def prepare(
     _assign(run, here, stages, settings, cut_off)
     long = [stage.name for stage in stages if any(settings[host].get(f"{stage.name}_long") for host in here)]
     looked = [stage.name for stage in stages if stage.name in cut_off and stage.stage.queries_checkpoints]
-    these = [{**stage.entry, "tags": tags_of(stage.name)} for stage in stages]
+    played: list[todo.PlayedStage] = [{**stage.entry, "tags": tags_of(stage.name)} for stage in stages]
     lines = estimate.summary(written, left, f"run {run.id}{_level(written)}") + [f"note: {note}" for note in notes + wrong]
     begun = of_sinks.Begun(
         run.id, run.dir, written, sum(len(items) for of in left.values() for items in of.values()), args["mode"] == "resume"
     )
     lines += [f"note: {note}" for note in telling.begun(sinks.chosen(sinks_of_run), begun)]
-    phases = todo.phases(these, here, long, looked)
+    phases = todo.phases(played, here, long, looked)
     tasks = run.mailbox.write_tasks([todo.task_of(stage, run.mailbox.finished_everywhere(stage["name"])) for stage in phases])
     planned = {
         "run_id": run.id, "results_dir": str(args["results_dir"]), "tasks": tasks, "questions": planner.questions, "detached": detach,

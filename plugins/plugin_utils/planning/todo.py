@@ -14,7 +14,7 @@ import typing as t
 from ansible import context
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.estimate import Remaining
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlainData, Plan, PlannedStage
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
 PATIENCE_S = 8.0
@@ -70,22 +70,43 @@ def _finished(planned: t.AbstractSet[Key], measurements: list[Measurement]) -> s
     return finished
 
 
+class PlayedStage(PlannedStage):
+    """A stage as the play runs it."""
+
+    tags: list[str]
+
+
+class Phase(PlayedStage):
+    """A phase of a stage over so many hosts. A long stage has the phases `start` and `collect`, another one `all`; `look` comes before
+    them if the work depends on checkpoints. `grace` is how long a start waits for a quick end, in seconds."""
+
+    phase: t.Literal["look", "start", "collect", "all"]
+    hosts: int
+    grace: t.NotRequired[float]
+
+
 def phases(
-    stages: list[dict[str, t.Any]], todo: dict[str, dict[str, t.Any]], long: t.Iterable[str], looked: t.Collection[str]
-) -> list[dict[str, t.Any]]:
-    """How the stages run: a long one over more hosts than forks is started everywhere and then collected; one that was cut off, and
-    whose work depends on what is finished, is looked at before."""
+    stages: list[PlayedStage], todo: t.Mapping[str, t.Collection[str]], long: t.Iterable[str], looked: t.Collection[str]
+) -> list[Phase]:
+    """Return the phases of the stages. A stage of `long` over more hosts than forks is started everywhere and then collected. `looked` are
+    the stages that were cut off and whose work depends on their checkpoints."""
     forks = int(context.CLIARGS.get("forks") or 5)
-    run = []
+    run: list[Phase] = []
     for stage in stages:
         hosts = sum(1 for stages_of in todo.values() if stage["name"] in stages_of)
         if not hosts:
             continue
         split = stage["name"] in long and hosts > forks
-        look = ("look",) if stage["name"] in looked else ()
-        for phase in (*look, *(("start", "collect") if split else ("all",))):
-            run.append({**stage, "phase": phase, "hosts": hosts, **({"grace": grace(hosts, forks)} if phase == "start" else {})})
+        if stage["name"] in looked:
+            run.append(_phase(stage, "look", hosts))
+        if split:
+            run.append(_phase(stage, "start", hosts, grace=grace(hosts, forks)))
+        run.append(_phase(stage, "collect" if split else "all", hosts))
     return run
+
+
+def _phase(stage: PlayedStage, phase: t.Literal["look", "start", "collect", "all"], hosts: int, **more: float) -> Phase:
+    return t.cast(Phase, {**stage, "phase": phase, "hosts": hosts, **more})
 
 
 def grace(hosts: int, forks: int) -> float:
@@ -94,11 +115,15 @@ def grace(hosts: int, forks: int) -> float:
     return min(3.0, max(1.0, PATIENCE_S / -(-hosts // forks)))
 
 
-def task_of(stage: dict[str, t.Any], everywhere: str) -> dict[str, t.Any]:
-    """The task that runs a stage, one of phases(). `everywhere`: the file that is there if all hosts have finished it as soon as it was
-    begun. There is nothing to collect then, which one host says for all: each costs the controller a process."""
+def task_of(stage: Phase, everywhere: str) -> PlainData:
+    """Return the task of a play that runs a phase of a stage.
+
+    `everywhere` is the file that is there if all hosts have finished the stage as soon as it was begun. There is nothing to collect then,
+    which one host says for all: each costs the controller a process.
+    """
     role = {"name": stage["role"], "rolespec_validate": False, "public": False}
-    task = {"name": stage["name"], "ansible.builtin.import_role": role, "vars": {"acceptance_stage": stage}, "tags": stage["tags"]}
+    variables = {"acceptance_stage": stage}
+    task: PlainData = {"name": stage["name"], "ansible.builtin.import_role": role, "vars": variables, "tags": stage["tags"]}
     if stage["phase"] == "collect":
         task["run_once"] = f"{{{{ {json.dumps(everywhere)} is ansible.builtin.exists }}}}"
     return task

@@ -13,6 +13,7 @@ import typing as t
 
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
 
 ROLE = "gpufleet.acceptance.manifest"
@@ -79,8 +80,8 @@ def check(given: t.Any, where: str) -> None:
             raise RunError(f"{where}: env {taken[0]} is not for the manifest to say")
 
 
-def options(stage: str) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
-    """Default values and argument specs of such a stage's variables."""
+def options(stage: str) -> tuple[Variables, PlainData]:
+    """Return the default values and argument specs of such a stage's variables."""
     defaults = {f"{stage}_timeout": TIMEOUT_S, f"{stage}_checks": [{"check": stage, "variant": ""}]}
     specs = {
         f"{stage}_timeout": {"type": "float"},

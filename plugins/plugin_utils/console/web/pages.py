@@ -28,7 +28,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.re
     RequestRefused,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import TooLong
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, exporting, machine
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, exporting, machine, searching
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Query
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
@@ -155,7 +155,7 @@ def _runs(ask: RequestContext) -> Response:
     return draw(ask, "runs", rows=rows, more=page.more, wrong=wrong, sort=ask.one("sort"), runs=_lately(ask))
 
 
-def _lately(ask: RequestContext) -> list[Record]:
+def _lately(ask: RequestContext) -> list[searching.JudgedRun]:
     """The last runs of the history, those from a terminal among them; none where others are sought, or where it cannot be asked now."""
     if any(ask.one(name) for name in ("text", "phase", "kind", "after")):
         return []
@@ -351,7 +351,7 @@ def _node(ask: RequestContext) -> Response:
     )  # fmt: skip
 
 
-def _changes(facts: t.Sequence[machine.Facts]) -> list[Record]:
+def _changes(facts: t.Sequence[machine.FactsSince]) -> list[Record]:
     """Return the facts that changed, and the run from which each holds."""
     found = []
     for new, old in itertools.pairwise(facts):

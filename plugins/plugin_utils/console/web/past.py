@@ -42,7 +42,7 @@ FORMS = ("report.html", "report.json", "report.md", "report.junit.xml", "report.
 class Found(t.NamedTuple):
     """Verdicts that somebody asked for; `cut`: there is more."""
 
-    rows: list[Record]
+    rows: list[searching.FoundVerdict]
     cut: bool
 
 
@@ -72,11 +72,11 @@ class Past:
 
     # The history ---------------------------------------------------------------------------------------------------------------------
 
-    def runs(self, before: str = "", most: int = 50) -> list[Record]:
+    def runs(self, before: str = "", most: int = 50) -> list[searching.JudgedRun]:
         store = self.store()
         return searching.runs(store, before=before, most=most) if store else []
 
-    def run(self, name: str) -> Record | None:
+    def run(self, name: str) -> searching.JudgedRun | None:
         store = self.store()
         return next(iter(searching.runs(store, name=name)), None) if store else None
 
@@ -87,7 +87,7 @@ class Past:
     def search(self, asked: searching.Query, regressed: bool = False, most: int = ROWS) -> Found:
         """HistoryError says what is not there, or cannot be asked so."""
         store = self.store()
-        rows: list[Record] = []
+        rows: list[searching.FoundVerdict] = []
         if store is None:
             return Found(rows, False)
         for _run, found in searching.found_in_runs(store, asked, most + 1, regressed):
@@ -114,7 +114,7 @@ class Past:
             raise HistoryError(f"no accepted run before {after} has any of its nodes")
         return comparing.compare(store, comparing.of_run(store, before), new)
 
-    def facts(self, node: str) -> list[machine.Facts]:
+    def facts(self, node: str) -> list[machine.FactsSince]:
         store = self.store()
         return machine.facts(store, node) if store else []
 
