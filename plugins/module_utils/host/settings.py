@@ -13,7 +13,7 @@ import struct
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import memory, pci
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import Tree, span
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import BARE_METAL, Tree, span
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import host_memory
 
@@ -28,7 +28,7 @@ def facts(node: Node) -> dict[str, t.Any]:
     """Return the facts; one that cannot be seen is None."""
     tree = Tree(node)
     return {
-        "dimms": [one.words() for one in memory.dimms(tree)] or None,
+        "dimms": _dimms(tree),
         **_cpu(tree),
         "numa_layout": _numa(tree) or None,
         "iommu": " ".join(sorted({tree.text(f"/sys/kernel/iommu_groups/{g}/type") or "" for g in tree.names("/sys/kernel/iommu_groups")}))
@@ -37,6 +37,12 @@ def facts(node: Node) -> dict[str, t.Any]:
         "nvme_disks": _nvme(tree) or None,
         "oci_hooks": sorted({name for folder in OCI_HOOKS for name in tree.names(folder)}) or None,
     }
+
+
+def _dimms(tree: Tree) -> t.Any:
+    if tree.data(memory.DMI) is None and tree.place() == BARE_METAL:
+        return f"unreadable: {memory.DMI} is missing or may not be read"
+    return [one.words() for one in memory.dimms(tree)] or None
 
 
 def _cpu(tree: Tree) -> dict[str, t.Any]:
