@@ -35,12 +35,14 @@ def recorded(name: str) -> str:
 
 
 class Plant(t.NamedTuple):
-    """What is planted on the second machine, by `write`; the worst verdict that it must have, and the GB/s of its NUMA nodes."""
+    """What is planted on the second machine, by `write`; the worst verdict that it must have, the GB/s of its NUMA nodes,
+    and codes of what was counted while they were measured."""
 
     what: str
     worst: str
     write: t.Callable[[MachineTree], t.Any] = lambda _machine: None
     rates: tuple[float, float] = (200.0, 203.0)
+    changes: t.Sequence[str] = ()
 
 
 def _log(line: str) -> t.Callable[[MachineTree], t.Any]:
@@ -65,6 +67,8 @@ PLANTS = [
     Plant("a corrected machine check", WARN, _log("mce: [Hardware Error]: CPU 1: Machine Check: 0 Bank 7: 8c00004000010092")),
     Plant("faults in the log of the controller before the last boot", WARN, lambda m: _events(m, 10)),
     Plant("a NUMA node at 0.8 of the other", WARN, rates=(200.0, 160.0)),
+    Plant("corrected memory errors while memory is copied", WARN, changes=["host_memory_corrected"]),
+    Plant("an uncorrectable memory error while memory is copied", FAIL, changes=["host_memory"]),
     Plant("an uncorrectable memory error", FAIL, lambda m: m.edac(5, uncorrected=1)),
     Plant("an uncorrectable memory error in the log", FAIL, _log("EDAC MC0: 1 UE ie31200 UE on P0-DIMMA1 (channel:0 slot:0 page:0x0)")),
     Plant("a missing memory module", FAIL, lambda m: m.dimms({SLOTS[6]: (0, 0)})),
@@ -90,7 +94,7 @@ PLANTS = [
 ]  # fmt: skip
 
 
-def _observed(machine: MachineTree, rates: tuple[float, float]) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
+def _observed(machine: MachineTree, plant: Plant) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
     """Yield (stage, observation) of one machine."""
     node = Node(60, root=str(machine.root))
     context = {"gpu": "NVIDIA H100 80GB HBM3", "gpus": 8, "facts": {"gpu_count": 8, **settings.facts(node)}}
@@ -99,10 +103,12 @@ def _observed(machine: MachineTree, rates: tuple[float, float]) -> t.Iterator[tu
     params = {"checks": [{"check": check, "variant": ""} for check in CHECKS], "pcie_corrected": 100.0}
     for seen in host_health.probe(params, node):
         yield "host_health", seen
-    series = [{"node": number, "cores": 8, "bandwidth": rate, "one_core": 12.0} for number, rate in enumerate(rates)]
-    metrics = {"bandwidth": {"value": min(rates), "unit": "GB/s"}}
+    series = [{"node": number, "cores": 8, "bandwidth": rate, "one_core": 12.0} for number, rate in enumerate(plant.rates)]
+    metrics = {"bandwidth": {"value": min(plant.rates), "unit": "GB/s"}}
     about = {"place": "physical machine", "comparable": True}
-    yield "host_health", observation.measured("bandwidth", metrics=metrics, series=series, context=about)
+    changes = [{"code": code, "part": "", "text": f"{code} rose from 0 to 1", "before": 0, "after": 1} for code in plant.changes]
+    fields: dict[str, t.Any] = {"metrics": metrics, "series": series, "context": about}
+    yield "host_health", observation.measured("bandwidth", evidence={"window": {}, "changes": changes, "unreadable": []}, **fields)
 
 
 def judged(folder: pathlib.Path, plant: Plant) -> tuple[str, str]:
@@ -120,7 +126,7 @@ def judged(folder: pathlib.Path, plant: Plant) -> tuple[str, str]:
         if bad:
             plant.write(machine)
         os.environ["PATH"] = f"{machine.root}/bin:/usr/bin:/bin"
-        for stage, seen in list(_observed(machine, plant.rates if bad else (201.0, 199.0))):
+        for stage, seen in list(_observed(machine, plant if bad else PLANTS[0])):
             item = {"stage": stage, "check": seen["check"], "variant": "", "target": name}
             items.append({**item, "subject": {"kind": "node", "id": name, "members": []}})
             records.append(Completer(run, stage, name, "ssh", {(seen["check"], "", name): items[-1]}).complete(seen))

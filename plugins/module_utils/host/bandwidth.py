@@ -18,6 +18,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import memory
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import BARE_METAL, Tree
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import host_memory
@@ -109,7 +110,8 @@ def latency(node: Node) -> tuple[str, float] | None:
 
 
 def measure(tree: Tree, variant: str) -> dict[str, t.Any]:
-    """Return the observation of the check: `bandwidth` and `one_core` of the slowest NUMA node, and a row for each node."""
+    """Return the observation of the check: `bandwidth` and `one_core` of the slowest NUMA node, and a row for each node. Memory errors that
+    were counted meanwhile are part of its evidence."""
     place = tree.place()
     cpu = re.search(r"(?m)^(?:model name|CPU part)\s*: (.*)$", tree.text("/proc/cpuinfo") or "")
     nodes = host_memory.numa_nodes(tree.path("/sys"))
@@ -127,6 +129,7 @@ def measure(tree: Tree, variant: str) -> dict[str, t.Any]:
         reason = f"{need >> 20} MiB of memory are needed for copies, and half of the {there >> 20} MiB that are free are less"
         return observation.failed(CHECK, "out_of_memory", reason, variant=variant, context=context)
     series = []
+    before = memory.counted(tree)
     for number, here in used.items():
         try:
             rates = together(here, number, nodes), together(here[:1], number, nodes)
@@ -142,6 +145,8 @@ def measure(tree: Tree, variant: str) -> dict[str, t.Any]:
     else:
         names = " nor ".join(name for name, _argv, _pattern in LATENCY)
         unseen["latency"] = f"latency of memory: neither {names} is installed and gives a number"
-    evidence = {"window": {}, "changes": [], "unreadable": sorted(unseen)} if unseen else {}
+    if not before:
+        unseen["edac"] = f"memory errors while memory was copied: the kernel has no counters in {memory.EDAC}"
+    evidence = {"window": {}, "changes": memory.risen(before, memory.counted(tree)), "unreadable": sorted(unseen)}
     context["not_looked_for"] = unseen
     return observation.measured(CHECK, variant=variant, context=context, metrics=metrics, series=series, evidence=evidence)

@@ -51,6 +51,22 @@ def counted(tree: Tree) -> list[Counted]:
     return found
 
 
+def risen(before: t.Sequence[Counted], after: t.Sequence[Counted]) -> list[dict[str, t.Any]]:
+    """Return the counters that rose between two readings, as changes of the evidence of a test."""
+    was = {(one.controller, one.place): one for one in before}
+    changes = []
+    for one in after:
+        old = was.get((one.controller, one.place), one._replace(corrected=0, uncorrected=0))
+        for code, kind, then, now in (
+            ("host_memory", "uncorrectable", old.uncorrected, one.uncorrected),
+            ("host_memory_corrected", "corrected", old.corrected, one.corrected),
+        ):
+            if now > then:
+                text = f"{one.words()}: its {kind} memory errors rose from {then} to {now}"
+                changes.append({"code": code, "part": "", "text": text, "before": then, "after": now})
+    return changes
+
+
 def look(tree: Tree, look: Look) -> None:
     """Look at memory modules and their error counters."""
     slots = dimms(tree)

@@ -41,6 +41,21 @@ def test_a_node_is_measured_with_all_of_its_cores_and_with_one(machine: MachineT
     assert found["evidence"]["unreadable"] == ["latency"] and os.sched_getaffinity(0) == before
 
 
+def test_memory_errors_that_are_counted_meanwhile_are_evidence(machine: MachineTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.path("sys/devices/system/node/node1/meminfo").unlink()
+    machine.edac(1, corrected=5)
+
+    def together(*_arguments: t.Any) -> float:
+        machine.edac(1, corrected=7)
+        machine.edac(6, uncorrected=1)
+        return 1e11
+
+    monkeypatch.setattr(bandwidth, "together", together)
+    changes = ask(machine)["evidence"]["changes"]
+    assert [(one["code"], one["before"], one["after"]) for one in changes] == [("host_memory_corrected", 5, 7), ("host_memory", 0, 1)]
+    assert changes[1]["text"] == "P1-DIMMC1 (mc1 dimm2 channel 2 slot 0): its uncorrectable memory errors rose from 0 to 1"
+
+
 def test_processors_of_one_core_count_once(machine: MachineTree) -> None:
     for cpu in os.sched_getaffinity(0):
         machine.write(f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", "0-1023\n")
