@@ -86,7 +86,7 @@ class Window:
 
     def under_load(self, uuid: str, values: dict[str, float]) -> None:
         """Take in what a test itself read of a device while it worked: values of SERIES; before the window ends."""
-        self.loads.setdefault(uuid, base.Load()).add(base.Sample(uuid, values, frozenset(), busy=True))
+        self.loads.setdefault(uuid, base.Load()).add(base.DeviceSample(uuid, values, frozenset(), busy=True))
 
     def evidence(self) -> dict[str, t.Any]:
         """{"window": {GPU UUID: {"samples", "sm_clock": {"unit", "min", "max", "mean"}, "power", "temperature",
@@ -317,7 +317,7 @@ class Window:
             if not found:
                 continue
             g = self._at(found.where)
-            code = found.own if found.own != found.code and ours.may_be(found.pid) else found.code
+            code = found.own_code if found.own_code != found.code and ours.may_be(found.pid) else found.code
             key = (code, found.name, found.where)
             if key in told:
                 told[key]["after"] += 1

@@ -22,66 +22,69 @@ BUSY_MEMORY_MIB = 1024
 BUSY_UTILIZATION = 20
 
 
-def kind(seen: dict[str, t.Any]) -> type[base.Accelerator]:
+def kind(snapshot: dict[str, t.Any]) -> type[base.Accelerator]:
     """Return the kind of the devices in a snapshot."""
-    return registry.KINDS[seen["kind"]] if "kind" in seen else registry.DEFAULT
+    return registry.KINDS[snapshot["kind"]] if "kind" in snapshot else registry.DEFAULT
 
 
-def accelerator(node: Node, seen: dict[str, t.Any]) -> base.Accelerator:
+def accelerator(node: Node, snapshot: dict[str, t.Any]) -> base.Accelerator:
     """Return the accelerator of the kind that a snapshot shows."""
-    return registry.make(kind(seen).kind, node)
+    return registry.make(kind(snapshot).kind, node)
 
 
 def snapshot(node: Node) -> dict[str, t.Any]:
     """Return the state of all accelerators of a node (base.Snapshot), or an error that names the cause. The node remembers the UUIDs, and
     how containers get the devices."""
-    seen = _snapshot([registry.make(name, node) for name in registry.KINDS])
-    if seen["outcome"] == "measured":
-        node.gpus = [g["uuid"] for g in seen["gpus"] if g["uuid"]]
-        node.devices = kind(seen).container
-    return seen
+    state = _snapshot([registry.make(name, node) for name in registry.KINDS])
+    if state["outcome"] == "measured":
+        node.gpus = [g["uuid"] for g in state["gpus"] if g["uuid"]]
+        node.devices = kind(state).container
+    return state
 
 
-def _snapshot(known: list[base.Accelerator]) -> dict[str, t.Any]:
-    """Ask the tool of each kind that the node has. An image for every machine has several: then one of them must show devices."""
-    first, *others = known
-    there = [one for one in known if one.node.which(one.program)]
-    if not there:
-        seen = first.snapshot()
-        if seen["reason_code"] == "tool_missing":
-            for one in others:
-                seen["reason"] += f"; for {one.plural} {one.program or one.tool} is not there either (acceptance_{one.option})"
-        return seen
-    shown = [one.snapshot() for one in there]
-    if len(shown) == 1:
-        return shown[0]
-    having = [seen for seen in shown if seen["gpus"] or seen["reason_code"] == "gpu_lost"]
-    variables = " or ".join(f"acceptance_{one.option}" for one in there)
-    if len(having) > 1 and not any(seen["gpus"] for seen in having):
+def _snapshot(accelerators: list[base.Accelerator]) -> dict[str, t.Any]:
+    """Return the snapshot of the kind of accelerators that the node has.
+
+    An image for every machine has the tools of several kinds. Then exactly one tool must show devices.
+    """
+    installed = [candidate for candidate in accelerators if candidate.node.which(candidate.program)]
+    if not installed:
+        state = accelerators[0].snapshot()
+        if state["reason_code"] == "tool_missing":
+            for candidate in accelerators[1:]:
+                missing = candidate.program or candidate.tool
+                state["reason"] += f"; for {candidate.plural} {missing} is not there either (acceptance_{candidate.option})"
+        return state
+    snapshots = [candidate.snapshot() for candidate in installed]
+    if len(snapshots) == 1:
+        return snapshots[0]
+    having = [state for state in snapshots if state["gpus"] or state["reason_code"] == "gpu_lost"]
+    variables = " or ".join(f"acceptance_{candidate.option}" for candidate in installed)
+    if len(having) > 1 and not any(state["gpus"] for state in having):
         reason = (
-            f"neither {' nor '.join(one.program for one in there)} shows an accelerator of the node: "
-            f"{'; '.join(seen['reason'] for seen in having)}; "
+            f"neither {' nor '.join(candidate.program for candidate in installed)} shows an accelerator of the node: "
+            f"{'; '.join(state['reason'] for state in having)}; "
             f"if the node has one kind only, set {variables} of the other kind to an empty text"
         )
-        return {**shown[0], "outcome": "error", "reason_code": "gpu_lost", "reason": reason}
+        return {**snapshots[0], "outcome": "error", "reason_code": "gpu_lost", "reason": reason}
     if len(having) > 1:
         reason = (
             f"the node has accelerators of {NUMBERS[len(having)]} kinds, {' and '.join(map(_described, having))}: "
             f"a node is accepted with one; if one of them is not meant, set {variables} to an empty text"
         )
-        return {**shown[0], "outcome": "error", "reason_code": "unsupported", "reason": reason, "gpus": []}
-    return having[0] if having else shown[0]
+        return {**snapshots[0], "outcome": "error", "reason_code": "unsupported", "reason": reason, "gpus": []}
+    return having[0] if having else snapshots[0]
 
 
-def _described(seen: dict[str, t.Any]) -> str:
+def _described(snapshot: dict[str, t.Any]) -> str:
     """Return the model of the accelerators in a snapshot; if it shows none, their kind and why."""
-    return model(seen) if seen["gpus"] else f"{kind(seen).plural} that cannot be seen ({seen['reason']})"
+    return model(snapshot) if snapshot["gpus"] else f"{kind(snapshot).plural} that cannot be seen ({snapshot['reason']})"
 
 
 def refusal(
-    seen: dict[str, t.Any],
+    snapshot: dict[str, t.Any],
     expected: int | None,
-    what: str,
+    purpose: str,
     mig: str = "refused",
     kind: str | None = None,
     some: bool = False,
@@ -89,57 +92,57 @@ def refusal(
     """Why `what` is not measured on a node in this state, as (outcome, reason code, reason), or None. `mig`: whether MIG is `allowed`;
     `kind`: of the accelerators that it is measured on, None where it is on each; `some`: whether it can be measured on the GPUs that are
     whole, where others have MIG (without_mig())."""
-    if seen["outcome"] != "measured":
-        if expected == 0 and seen["reason_code"] in ("no_gpu", "tool_missing"):
+    if snapshot["outcome"] != "measured":
+        if expected == 0 and snapshot["reason_code"] in ("no_gpu", "tool_missing"):
             return "not_applicable", "no_gpu_expected", "the inventory says this machine has no GPU"
-        return "error", seen["reason_code"], seen["reason"]
-    if expected is not None and expected != len(seen["gpus"]):
-        return "error", "gpu_count", f"{len(seen['gpus'])} GPUs found, acceptance_gpu_count says {expected}"
-    if kind is not None and seen.get("kind", registry.DEFAULT.kind) != kind:
-        reason = f"{what}: of {registry.KINDS[kind].plural} only, and this node has {len(seen['gpus'])} {model(seen)}"
+        return "error", snapshot["reason_code"], snapshot["reason"]
+    if expected is not None and expected != len(snapshot["gpus"]):
+        return "error", "gpu_count", f"{len(snapshot['gpus'])} GPUs found, acceptance_gpu_count says {expected}"
+    if kind is not None and snapshot.get("kind", registry.DEFAULT.kind) != kind:
+        reason = f"{purpose}: of {registry.KINDS[kind].plural} only, and this node has {len(snapshot['gpus'])} {model(snapshot)}"
         return "not_applicable", "other_accelerator", reason
-    parted = [name(g) for g in seen["gpus"] if _has_mig(g)]
-    if some and mig == "allowed" and len(parted) < len(seen["gpus"]):
-        seen, parted = without_mig(seen)[0], []
+    parted = [name(g) for g in snapshot["gpus"] if _has_mig(g)]
+    if some and mig == "allowed" and len(parted) < len(snapshot["gpus"]):
+        snapshot, parted = without_mig(snapshot)[0], []
     if parted:
-        on = f"MIG is on for {', '.join(parted) if len(parted) < len(seen['gpus']) else 'all GPUs'}: no {what} of whole GPUs"
+        on = f"MIG is on for {', '.join(parted) if len(parted) < len(snapshot['gpus']) else 'all GPUs'}: no {purpose} of whole GPUs"
         if mig == "allowed":
             return "not_applicable", "mig_enabled", on
         return "error", "mig_enabled", f"{on}; switch it off, or set acceptance_mig: allowed if that is intended"
-    busy = foreign_processes(seen)
+    busy = foreign_processes(snapshot)
     if busy:
         return "error", "busy_gpu", f"other processes use the GPUs: {'; '.join(busy)}; end them and resume"
     return None
 
 
-def without_mig(seen: dict[str, t.Any]) -> tuple[dict[str, t.Any], dict[str, str]]:
+def without_mig(snapshot: dict[str, t.Any]) -> tuple[dict[str, t.Any], dict[str, str]]:
     """The snapshot with the GPUs that are whole, and those that MIG parts, {UUID: name}."""
-    aside = {str(g["uuid"]): name(g) for g in seen["gpus"] if _has_mig(g)}
-    return ({**seen, "gpus": [g for g in seen["gpus"] if not _has_mig(g)]}, aside) if aside else (seen, {})
+    aside = {str(g["uuid"]): name(g) for g in snapshot["gpus"] if _has_mig(g)}
+    return ({**snapshot, "gpus": [g for g in snapshot["gpus"] if not _has_mig(g)]}, aside) if aside else (snapshot, {})
 
 
 def _has_mig(g: dict[str, t.Any]) -> bool:
     return (g["mig"] or "").lower() == "enabled"
 
 
-def foreign_processes(seen: dict[str, t.Any], own_pids: t.Collection[int] = ()) -> list[str]:
+def foreign_processes(snapshot: dict[str, t.Any], own_pids: t.Collection[int] = ()) -> list[str]:
     """Who else uses the GPUs, in words; empty where nobody does.
 
     Where processes are invisible, as in a container, used memory and utilisation tell: call it while nothing of ours
     runs.
     """
-    found = []
-    for g in seen["gpus"]:
+    texts = []
+    for g in snapshot["gpus"]:
         # Types are C (compute), G (graphics), C+G and M+C (through MPS); a driver that gives none lists compute only.
         users = [p for p in g["processes"] if "C" in (p["type"] or "C")]
         for p in users:
             if p["pid"] not in own_pids:
                 who = f"pid {p['pid']} ({p['name'] or 'name unknown'})"
-                found.append(f"{word(g)} {g['index']}: {who}, {p['used_mib'] or 0} MiB")
+                texts.append(f"{word(g)} {g['index']}: {who}, {p['used_mib'] or 0} MiB")
         memory, busy = g["memory_used_mib"] or 0, g["utilization"] or 0
         if not users and (memory > g.get("idle_mib", BUSY_MEMORY_MIB) or busy > BUSY_UTILIZATION):
-            found.append(f"{word(g)} {g['index']}: {memory} MiB used, {busy} % busy, by processes invisible from here")
-    return found
+            texts.append(f"{word(g)} {g['index']}: {memory} MiB used, {busy} % busy, by processes invisible from here")
+    return texts
 
 
 def slot(bdf: str) -> tuple[int, ...] | None:
@@ -160,7 +163,7 @@ def name(g: dict[str, t.Any]) -> str:
     return f"{word(g)} {g['index']} ({g['bdf']}, serial {g['serial'] or 'unknown'})"
 
 
-def model(seen: dict[str, t.Any]) -> str:
+def model(snapshot: dict[str, t.Any]) -> str:
     """Product name of a node's GPUs, as their tool prints it."""
-    names = sorted({g["name"] or "unknown" for g in seen["gpus"]})
+    names = sorted({g["name"] or "unknown" for g in snapshot["gpus"]})
     return names[0] if len(names) == 1 else "mixed: " + ", ".join(names)

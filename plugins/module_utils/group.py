@@ -116,19 +116,19 @@ class Leash:
 class Group:
     """`with Group(params, node, here) as group:` it has a folder for its files, and every hold is released at the end."""
 
-    def __init__(self, params: dict[str, t.Any], node: Node, here: dict[str, t.Any] | None) -> None:
+    def __init__(self, params: dict[str, t.Any], node: Node, local_facts: dict[str, t.Any] | None) -> None:
         self.params = params
         self.node = node
         self.seats: list[GroupMember] = []
-        self.simulated = bool(here and here["simulated"])
-        for one in params["members"]:
-            gpus = [f"slot-{slot}" for slot in range(one.get("gpus") or 0)]
-            seat = GroupMember(one["name"], one["address"], bool(one.get("local")), one.get("hostname") or "", gpus=gpus)
-            if one.get("problem"):
-                seat.problem = ("unreachable", one["problem"])
+        self.simulated = bool(local_facts and local_facts["simulated"])
+        for entry in params["members"]:
+            gpus = [f"slot-{slot}" for slot in range(entry.get("gpus") or 0)]
+            seat = GroupMember(entry["name"], entry["address"], bool(entry.get("local")), entry.get("hostname") or "", gpus=gpus)
+            if entry.get("problem"):
+                seat.problem = ("unreachable", entry["problem"])
             self.seats.append(seat)
-            if seat.local and here:
-                seat.apply_hello(here)
+            if seat.local and local_facts:
+                seat.apply_hello(local_facts)
         self.folder = ""
         self._own_folder = ""  # the folder, where it is to be removed
         self.ssh: list[str] = []
@@ -210,12 +210,12 @@ class Group:
                     leash = t.cast(Leash, seat.leash)
                     piece = os.read(key.fd, 1 << 16)
                     leash.output += piece
-                    heard = _hello(seat, leash.output)
-                    if piece and not heard and len(leash.output) < HELLO_LIMIT:
+                    greeted = _hello(seat, leash.output)
+                    if piece and not greeted and len(leash.output) < HELLO_LIMIT:
                         continue
                     selector.unregister(key.fileobj)
                     trying.remove(seat)
-                    if heard:
+                    if greeted:
                         waiting.remove(seat)
                     else:
                         leash.fail()
@@ -230,10 +230,10 @@ class Group:
         for seat in self.seats:
             if not seat.hostname and not seat.problem:
                 argv = ["hostname"] if seat.local else [*self.ssh, seat.address, "hostname"]
-                said = self.node.run(argv, timeout=seconds)
-                seat.hostname = said.out.strip().split(".")[0]
-                if not said.ok or not seat.hostname:
-                    words = " ".join((said.err or said.out).split())[-300:]
+                result = self.node.run(argv, timeout=seconds)
+                seat.hostname = result.out.strip().split(".")[0]
+                if not result.ok or not seat.hostname:
+                    words = " ".join((result.err or result.out).split())[-300:]
                     seat.problem = ("unreachable", f"it did not report its hostname: {words or 'no answer'}")
             if not seat.gpus and not seat.problem:
                 seat.problem = ("gpu_count", "its number of GPUs is not known")
@@ -261,14 +261,15 @@ class Group:
     def finished(self) -> dict[str, list[dict[str, t.Any]]]:
         """The observations of what is finished, by the name of its check: measured over the very nodes that are here now, on none of which
         anything has happened since that would be evidence against it. What their own watch saw meanwhile is gone with it."""
-        now = {seat.name: seat.state for seat in self.present()}
-        found: dict[str, list[dict[str, t.Any]]] = {}
+        states = {seat.name: seat.state for seat in self.present()}
+        finished: dict[str, list[dict[str, t.Any]]] = {}
         for checkpoint in self.node.checkpoints or ():
-            found.pop(checkpoint["of"], None)  # the last word on it counts
-            then = checkpoint["members"]
-            if set(then) == set(now) and len(now) == len(self.seats) and all(quiet(then[name], now[name]) for name in now):
-                found[checkpoint["of"]] = checkpoint["observations"]
-        return found
+            finished.pop(checkpoint["of"], None)  # the last word on it counts
+            states_before = checkpoint["members"]
+            same_nodes = set(states_before) == set(states) and len(states) == len(self.seats)
+            if same_nodes and all(quiet(states_before[name], states[name]) for name in states):
+                finished[checkpoint["of"]] = checkpoint["observations"]
+        return finished
 
     def hold(self, seconds: float) -> bool:
         """Whether every member is still held some time later: what is measured while they are ended, one by one, is nothing."""
@@ -308,14 +309,14 @@ class Group:
         self._jobs += 1
         token = self.params["token"]
         entry = launching.Entry(self.ssh, self.folder, self.folder if token else "", token, self._jobs)
-        made = launcher.commands(entry, seats, each, argv, env)
-        made = [one._replace(env={**one.env, "TMPDIR": self.folder}) for one in made]
-        return launching.Job(made, seats, ranks, timeout, f"{self.folder}/out-{self._jobs}")
+        commands = launcher.commands(entry, seats, each, argv, env)
+        commands = [command._replace(env={**command.env, "TMPDIR": self.folder}) for command in commands]
+        return launching.Job(commands, seats, ranks, timeout, f"{self.folder}/out-{self._jobs}")
 
 
-def _hello(seat: GroupMember, said: bytes) -> bool:
+def _hello(seat: GroupMember, output: bytes) -> bool:
     """Whether there is a whole hello in it, after what a login shell may have to say; what it says goes into the seat."""
-    line = re.search(rb"(?m)^\{.*\}\n", said)
+    line = re.search(rb"(?m)^\{.*\}\n", output)
     try:
         seat.apply_hello(json.loads(line.group() if line else ""))
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -329,9 +330,9 @@ def _hello(seat: GroupMember, said: bytes) -> bool:
 def left_by(hca: str, ports: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
     """The ports that NCCL_IB_HCA leaves: `^` excludes, `=` wants whole names, a word may end in `:PORT` (parseStringList and
     matchIfList of NCCL)."""
-    exclude, rest = hca.startswith("^"), hca.lstrip("^")
-    exact, rest = rest.startswith("="), rest.lstrip("=")
-    words = [word.partition(":") for word in rest.split(",") if word]
+    exclude, names = hca.startswith("^"), hca.lstrip("^")
+    exact, names = names.startswith("="), names.lstrip("=")
+    words = [word.partition(":") for word in names.split(",") if word]
 
     def listed(port: dict[str, t.Any]) -> bool:
         return any(
@@ -347,21 +348,21 @@ def of_gpus(ports: list[dict[str, t.Any]], gpus: int) -> list[dict[str, t.Any]]:
     NCCL takes those nearest to each GPU; a port that is nearest to none is left out, if the PCI tree tells of any port what it is nearest
     to (`near`)."""
     near = [port for port in ports if port.get("near")]
-    beside = len(ports) > gpus or len({port["rate_gbps"] for port in ports}) > 1
-    return near if near and beside else ports
+    crowded = len(ports) > gpus or len({port["rate_gbps"] for port in ports}) > 1
+    return near if near and crowded else ports
 
 
 def confused(seats: t.Iterable[GroupMember]) -> tuple[str, str] | None:
     """(reason code, reason) where two nodes cannot be told apart: launchers merge what has one address, and ranks are counted by host
     name."""
-    for what in ("address", "hostname"):
-        known: dict[str, str] = {}
+    for field in ("address", "hostname"):
+        owners: dict[str, str] = {}
         for seat in seats:
-            value = getattr(seat, what)
-            other = known.setdefault(value, seat.name)
-            if value and other != seat.name:
-                words = f"both have the address {value}" if what == "address" else f"both call themselves {value}"
-                return "duplicate_identity", f"{other} and {seat.name} {words}: ranks cannot be told apart"
+            value = getattr(seat, field)
+            owner = owners.setdefault(value, seat.name)
+            if value and owner != seat.name:
+                words = f"both have the address {value}" if field == "address" else f"both call themselves {value}"
+                return "duplicate_identity", f"{owner} and {seat.name} {words}: ranks cannot be told apart"
     return None
 
 

@@ -101,12 +101,12 @@ class Mpi(Launcher):
     def refusal(self, node: Node) -> tuple[str, str] | None:
         if node.contained and node.exec["kind"] not in ("apptainer", "enroot"):
             return "unsupported", f"mpirun cannot enter a container of {node.exec['kind']} on every node; use apptainer or enroot"
-        said = node.run([self.program, "--version"], timeout=30)
-        if said.missing:
-            return "tool_missing", f"{self.program}: {said.missing}; install Open MPI or MPICH, or set {self.setting}"
-        kind = mpi.flavour(said.out + said.err)
+        result = node.run([self.program, "--version"], timeout=30)
+        if result.missing:
+            return "tool_missing", f"{self.program}: {result.missing}; install Open MPI or MPICH, or set {self.setting}"
+        kind = mpi.flavour(result.out + result.err)
         if kind is None:
-            return "unsupported", f"{self.program} is neither of Open MPI nor of Hydra: {' '.join((said.out + said.err).split())[:200]}"
+            return "unsupported", f"{self.program} is neither of Open MPI nor of Hydra: {' '.join((result.out + result.err).split())[:200]}"
         self.flavour, self.version = kind
         return None
 
@@ -117,12 +117,12 @@ class Mpi(Launcher):
         path = f"{entry.folder}/hosts-{entry.number}"
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as target:
             target.write(mpi.hostfile(self.flavour, hosts))
-        own = {**env, **({session.MARK: entry.token} if entry.token else {})}
-        words, more = mpi.command(
-            self.flavour, self.program, hosts, path, argv, env=own, ssh=entry.ssh, extra=self.extra, scratch=entry.scratch,
-            root=os.geteuid() == 0, own=own_address(seats) if self.flavour == mpi.HYDRA else "",
+        rank_env = {**env, **({session.MARK: entry.token} if entry.token else {})}
+        words, launcher_env = mpi.command(
+            self.flavour, self.program, hosts, path, argv, env=rank_env, ssh=entry.ssh, extra=self.extra, scratch=entry.scratch,
+            root=os.geteuid() == 0, head_address=own_address(seats) if self.flavour == mpi.HYDRA else "",
         )  # fmt: skip
-        return [LaunchCommand(words, more)]
+        return [LaunchCommand(words, launcher_env)]
 
 
 # On the other node: the command, ended when our end of the connection closes, whatever the login has to say. A killed ssh does not end
@@ -158,20 +158,20 @@ class Agents(Launcher):
     ) -> list[LaunchCommand]:
         port = self.port + (entry.number - 1) % MEETING_PORTS
         meeting = {"MASTER_ADDR": seats[0].address, "MASTER_PORT": str(port), "NNODES": str(len(seats)), "NPROC_PER_NODE": str(each)}
-        made = []
+        commands = []
         for rank, seat in enumerate(seats):
-            told = {**meeting, "NODE_RANK": str(rank)}
-            own = {**told, **{f"PET_{name}": value for name, value in told.items()}, **env}
+            rendezvous = {**meeting, "NODE_RANK": str(rank)}
+            agent_env = {**rendezvous, **{f"PET_{name}": value for name, value in rendezvous.items()}, **env}
             if entry.token:
-                own[session.MARK] = entry.token
+                agent_env[session.MARK] = entry.token
             if entry.scratch:
-                own["TMPDIR"] = entry.scratch
+                agent_env["TMPDIR"] = entry.scratch
             if seat.local:
-                made.append(LaunchCommand(argv, own, seat.name))
+                commands.append(LaunchCommand(argv, agent_env, seat.name))
             else:
-                there = ["env", *(f"{name}={value}" for name, value in own.items()), "sh", "-c", _LEASHED, "sh", *argv]
-                made.append(LaunchCommand([*entry.ssh, seat.address, shlex.join(there)], {}, seat.name, True))
-        return made
+                remote = ["env", *(f"{name}={value}" for name, value in agent_env.items()), "sh", "-c", _LEASHED, "sh", *argv]
+                commands.append(LaunchCommand([*entry.ssh, seat.address, shlex.join(remote)], {}, seat.name, True))
+        return commands
 
 
 def of(params: dict[str, t.Any], setting: str = "mpirun") -> Launcher:
@@ -226,9 +226,9 @@ def own_address(seats: t.Sequence[LaunchMember]) -> str:
         if not seat.local:
             with contextlib.suppress(OSError):
                 family, kind, protocol, _name, where = socket.getaddrinfo(seat.address, 9, type=socket.SOCK_DGRAM)[0]
-                with socket.socket(family, kind, protocol) as way:
-                    way.connect(where)  # chooses a route and sends nothing
-                    return str(way.getsockname()[0])
+                with socket.socket(family, kind, protocol) as connection:
+                    connection.connect(where)  # chooses a route and sends nothing
+                    return str(connection.getsockname()[0])
     return ""
 
 
@@ -316,10 +316,10 @@ class Job:
                 self.ends.setdefault(command.name, status)
         if self.rc is None and any(ends):
             self.rc, self._end = next(status for status in ends if status), min(self._end, now + END_S)
-        left = None in ends
-        if left and now < min(self._end, self._began + self.timeout):
+        running = None in ends
+        if running and now < min(self._end, self._began + self.timeout):
             return False
-        self.timed_out = left and self.rc is None and not self.missing
+        self.timed_out = running and self.rc is None and not self.missing
         self.duration_s = now - self._began
         for child in self._children:  # they end side by side
             with contextlib.suppress(OSError):
@@ -337,18 +337,18 @@ class Job:
     def _read(self) -> None:
         several = len(self._children) > 1
         for number, command in enumerate(self.commands[: len(self._children)]):
-            (out, more), (err, more_err) = _text(f"{self.path}-{number}.out"), _text(f"{self.path}-{number}.err")
-            self.dropped += more + more_err
+            (out, dropped), (err, more_err) = _text(f"{self.path}-{number}.out"), _text(f"{self.path}-{number}.err")
+            self.dropped += dropped + more_err
             self.out += out
             self.err += f"{command.name}: {err.strip()}\n" if several and err.strip() else err
 
 
-def run(jobs: t.Sequence[Job], node: Node, most: int) -> None:
+def run(jobs: t.Sequence[Job], node: Node, parallel: int) -> None:
     """Run all of them, at most so many at a time, each to its own deadline."""
     waiting = list(jobs)
     running: list[Job] = []
     while waiting or running:
-        while waiting and len(running) < most:
+        while waiting and len(running) < parallel:
             job = waiting.pop(0)
             job.timeout = min(job.timeout, max(1.0, node.remaining() - END_S))
             job.start(node)
@@ -360,18 +360,18 @@ def run(jobs: t.Sequence[Job], node: Node, most: int) -> None:
 def _status(child: subprocess.Popen[bytes]) -> int | None:
     """How a child has ended, as subprocess has it, without reaping it; None where it has not."""
     try:
-        found = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        ended = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return child.returncode or 0
-    if found is None:
+    if ended is None:
         return None
-    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
 def _text(path: str) -> tuple[str, int]:
     """What a file holds, and how many bytes of it were not read."""
     with open(path, "rb") as source:
         data = source.read(OUTPUT_LIMIT)
-        more = os.fstat(source.fileno()).st_size - len(data)
+        unread = os.fstat(source.fileno()).st_size - len(data)
     os.unlink(path)
-    return data.decode("utf-8", "replace"), more
+    return data.decode("utf-8", "replace"), unread

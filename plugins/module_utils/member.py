@@ -109,14 +109,14 @@ class Member:
         until = time.monotonic() + min(seconds, self.node.remaining())
         came, beat = False, 0.0
         while self.node.remaining() > 0:
-            held = self._held()
-            if held and time.monotonic() > beat:
+            has_head = self._held()
+            if has_head and time.monotonic() > beat:
                 beat = time.monotonic() + BEAT_S
                 with open(_hello(self.folder), "a", encoding="utf-8") as hello:
                     hello.write("\n")
-            if came and not held:
+            if came and not has_head:
                 return None
-            came = came or held
+            came = came or has_head
             if not came and time.monotonic() > until:
                 return f"the head of the group did not come within {seconds:.0f} s"
             time.sleep(POLL_S)
@@ -133,38 +133,38 @@ class Member:
 
 def undo(entry: dict[str, t.Any]) -> str:
     """Give a membership back from its ledger record. Safe to repeat."""
-    done = []
+    actions = []
     if entry["key"]:  # first, so that nobody comes in any more
         try:
             if _remove_line(entry["file"], entry["key"]):
-                done.append(f"removed our key from {entry['file']}")
+                actions.append(f"removed our key from {entry['file']}")
         except OSError as error:
-            done.append(f"our key is NOT removed from {entry['file']}, where it expires: {error.strerror}")
+            actions.append(f"our key is NOT removed from {entry['file']}, where it expires: {error.strerror}")
         if entry["made"]:
             with contextlib.suppress(OSError):
                 os.rmdir(os.path.dirname(entry["file"]))
-    ours = entry["folder"] == folder(entry["mark"])
-    ended, there = 0, ours and os.path.isdir(entry["folder"])
-    quiet = 0 if there or done else QUIET - 1
+    is_ours = entry["folder"] == folder(entry["mark"])
+    ended, existed = 0, is_ours and os.path.isdir(entry["folder"])
+    quiet = 0 if existed or actions else QUIET - 1
     for _sweep in range(SWEEPS):
-        left = process.with_environment(session.MARK, entry["mark"])
-        for pid, began in left:
+        processes = process.with_environment(session.MARK, entry["mark"])
+        for pid, began in processes:
             process.kill(pid, began, signal.SIGKILL)
-        for pid, began in left:
+        for pid, began in processes:
             process.wait_gone(pid, began, 5)
-        clean = not left and not (ours and os.path.isdir(entry["folder"]))
-        if ours:
+        clean = not processes and not (is_ours and os.path.isdir(entry["folder"]))
+        if is_ours:
             shutil.rmtree(entry["folder"], ignore_errors=True)
-        ended += len(left)
+        ended += len(processes)
         quiet = quiet + 1 if clean else 0
         if quiet >= QUIET:
             break
         time.sleep(SWEEP_S)
     if ended:
-        done.append(f"ended {ended} processes of the group")
-    if there:
-        done.append(f"removed {entry['folder']}")
-    return "; ".join(done) or "nothing was left of a group"
+        actions.append(f"ended {ended} processes of the group")
+    if existed:
+        actions.append(f"removed {entry['folder']}")
+    return "; ".join(actions) or "nothing was left of a group"
 
 
 # authorized_keys -----------------------------------------------------------------------------------------------------
@@ -195,10 +195,10 @@ def authorization(token: str, public: str, sources: t.Iterable[str], seconds: fl
 def _addresses(source: str) -> list[str]:
     """Addresses of a name or an address."""
     try:
-        found = socket.getaddrinfo(source, None, type=socket.SOCK_STREAM)
+        infos = socket.getaddrinfo(source, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise ValueError(f"{source}: {error}") from error
-    return [str(info[4][0]).partition("%")[0] for info in found]
+    return [str(info[4][0]).partition("%")[0] for info in infos]
 
 
 def _add_line(path: str, line: str) -> None:
@@ -218,21 +218,21 @@ def _remove_line(path: str, key: str) -> bool:
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as source:
             lines = source.readlines()
-            before = os.fstat(source.fileno())
+            original = os.fstat(source.fileno())
     except OSError:
         return False
-    kept = [line for line in lines if key not in line]
-    if len(kept) == len(lines):
+    remaining = [line for line in lines if key not in line]
+    if len(remaining) == len(lines):
         return False
-    if not kept:
+    if not remaining:
         os.unlink(path)
         return True
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".authorized_keys-")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as target:
-            target.writelines(kept)
-            os.fchmod(handle, stat.S_IMODE(before.st_mode))
-            os.fchown(handle, before.st_uid, before.st_gid)
+            target.writelines(remaining)
+            os.fchmod(handle, stat.S_IMODE(original.st_mode))
+            os.fchown(handle, original.st_uid, original.st_gid)
         os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):

@@ -86,55 +86,55 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
 
 
 def take_part(
-    params: dict[str, t.Any], node: Node, measure: Measure, what: str = "numbers of the group", kind: str | None = None
+    params: dict[str, t.Any], node: Node, measure: Measure, purpose: str = "numbers of the group", kind: str | None = None
 ) -> t.Iterator[Observation]:
     """What the head measures, then what this node saw as a member. `params`: OPTIONS, and "checks". `what` is measured, on accelerators
     of this `kind`, None for whichever the node has."""
     checks = [check for check in params["checks"] if check["check"] != member.CHECK]
-    asked = next((check for check in params["checks"] if check["check"] == member.CHECK), None)
+    own_check = next((check for check in params["checks"] if check["check"] == member.CHECK), None)
     if not params["token"]:
         yield from measure(None, checks)
         return
-    seen = gpu.snapshot(node)
-    here = describe(seen, params, node, what, kind)
+    snapshot = gpu.snapshot(node)
+    local_facts = describe(snapshot, params, node, purpose, kind)
     problem = None
-    window = Window(node, seen) if not here["refused"] else None
-    before = _counters(node, here)
+    window = Window(node, snapshot) if not local_facts["refused"] else None
+    counters_before = _counters(node, local_facts)
     key = params["key"] if not checks else None
     with contextlib.ExitStack() as stack:
         me = stack.enter_context(member.Member(node, params["token"], key))
         if window:
             stack.enter_context(window)
-        here["state"] = _state(here, window, before) if window else None
-        me.greet(here)
+        local_facts["state"] = _state(local_facts, window, counters_before) if window else None
+        me.greet(local_facts)
         if checks:
-            yield from measure(here, checks)
-        elif not here["refused"]:
+            yield from measure(local_facts, checks)
+        elif not local_facts["refused"]:
             problem = me.wait(params["join_timeout"])
         else:
             me.wait(params["join_timeout"])  # the head has to hear it from us
-    if asked:
+    if own_check:
         evidence = window.evidence() if window else {"window": {}, "changes": [], "unreadable": []}
-        evidence["changes"] += _risen(before, _counters(node, here))
-        yield _as_member(asked["variant"], here, problem, evidence)
+        evidence["changes"] += _risen(counters_before, _counters(node, local_facts))
+        yield _as_member(own_check["variant"], local_facts, problem, evidence)
 
 
 def describe(
-    seen: dict[str, t.Any], params: dict[str, t.Any], node: Node, what: str, kind: str | None
+    snapshot: dict[str, t.Any], params: dict[str, t.Any], node: Node, purpose: str, kind: str | None
 ) -> dict[str, t.Any]:
     """What a member says of itself: {"hostname", "kind": of its accelerators, "gpu", "gpus": [UUID], "memory_mib", "ports": those that are
     active, "down": the others, "nvlink_domain", "refused": [outcome, code, reason] or None, "simulated", "identity", "nccl": settings that
     are its own}."""
     devices = rdma_ports.read_devices(node)
     ports = [port for device in devices for port in device["ports"]]
-    near = rails.near(node, devices, seen["gpus"])
-    own = gpu.kind(seen)
+    near = rails.near(node, devices, snapshot["gpus"])
+    accelerator = gpu.kind(snapshot)
     return {
         "hostname": socket.gethostname(),
-        "kind": own.kind,
-        "gpu": gpu.model(seen) if seen["gpus"] else None,
-        "gpus": [g["uuid"] or g["bdf"] for g in seen["gpus"]],
-        "memory_mib": min((g.get("memory_total_mib") or 0 for g in seen["gpus"]), default=0),
+        "kind": accelerator.kind,
+        "gpu": gpu.model(snapshot) if snapshot["gpus"] else None,
+        "gpus": [g["uuid"] or g["bdf"] for g in snapshot["gpus"]],
+        "memory_mib": min((g.get("memory_total_mib") or 0 for g in snapshot["gpus"]), default=0),
         "ports": [
             {
                 **{key: port[key] for key in ("device", "port", "link_layer", "rate_gbps")},
@@ -145,55 +145,60 @@ def describe(
             if port["state"] == "ACTIVE"
         ],
         "down": [{key: port[key] for key in ("device", "port")} for port in ports if port["state"] != "ACTIVE"],
-        "nvlink_domain": own.domain(seen),
-        "refused": gpu.refusal(seen, params["gpu_count"], what, params["mig"], kind),
-        "simulated": bool(seen.get("simulated")),
+        "nvlink_domain": accelerator.domain(snapshot),
+        "refused": gpu.refusal(snapshot, params["gpu_count"], purpose, params["mig"], kind),
+        "simulated": bool(snapshot.get("simulated")),
         "identity": node.identity(),
-        "nccl": own.settings(node, params["env"]),
+        "nccl": accelerator.settings(node, params["env"]),
     }
 
 
-def _state(here: dict[str, t.Any], window: Window, ports: dict[tuple[str, int], dict[str, int]]) -> dict[str, t.Any] | None:
+def _state(local_facts: dict[str, t.Any], window: Window, ports: dict[tuple[str, int], dict[str, int]]) -> dict[str, t.Any] | None:
     """By what a head that comes again sees whether this is the node that it was and nothing has happened on it since (evidence.quiet)."""
     state = window.state()
     if state is None:
         return None
     errors = [[*port, {name: of[name] for name in perftest.COUNTERS["link_errors"] if name in of}] for port, of in ports.items()]
-    text = json.dumps([boot_id(), here, state["counters"], errors], sort_keys=True)
+    text = json.dumps([boot_id(), local_facts, state["counters"], errors], sort_keys=True)
     return {"counters": hashlib.sha256(text.encode()).hexdigest(), "log": state["log"]}
 
 
-def _counters(node: Node, here: dict[str, t.Any]) -> dict[tuple[str, int], dict[str, int]]:
-    return {(p["device"], p["port"]): rdma_ports.counters(node, p["device"], p["port"]) for p in here["ports"]}
+def _counters(node: Node, local_facts: dict[str, t.Any]) -> dict[tuple[str, int], dict[str, int]]:
+    return {(p["device"], p["port"]): rdma_ports.counters(node, p["device"], p["port"]) for p in local_facts["ports"]}
 
 
-def _risen(before: dict[tuple[str, int], dict[str, int]], after: dict[tuple[str, int], dict[str, int]]) -> list[dict[str, t.Any]]:
-    """Counters of link errors that rose: evidence. Congestion and packets out of order belong to many nodes that talk at once."""
-    found = []
-    for (device, port), counted in after.items():
+def _risen(
+    counters_before: dict[tuple[str, int], dict[str, int]], counters_after: dict[tuple[str, int], dict[str, int]]
+) -> list[dict[str, t.Any]]:
+    """Return a change for each counter of link errors that rose.
+
+    Congestion and packets out of order are left out: they are usual when many nodes talk at once.
+    """
+    changes = []
+    for (device, port), counted in counters_after.items():
         for name in perftest.COUNTERS["link_errors"]:
-            was, now = before[device, port].get(name), counted.get(name)
-            if was is not None and now is not None and now > was:
-                text = f"{device} port {port}: {name} rose from {was} to {now}"
-                found.append({"code": "link_errors", "part": f"nic/{device}/{port}", "text": text, "before": was, "after": now})
-    return found
+            first, last = counters_before[device, port].get(name), counted.get(name)
+            if first is not None and last is not None and last > first:
+                text = f"{device} port {port}: {name} rose from {first} to {last}"
+                changes.append({"code": "link_errors", "part": f"nic/{device}/{port}", "text": text, "before": first, "after": last})
+    return changes
 
 
-def _as_member(variant: str, here: dict[str, t.Any], problem: str | None, evidence: dict[str, t.Any]) -> Observation:
+def _as_member(variant: str, local_facts: dict[str, t.Any], problem: str | None, evidence: dict[str, t.Any]) -> Observation:
     common: dict[str, t.Any] = {
         "variant": variant,
-        "simulated": here["simulated"],
+        "simulated": local_facts["simulated"],
         "evidence": evidence,
         "context": {
-            "gpu": here["gpu"],
-            "gpus": len(here["gpus"]),
-            "gpu_uuids": here["gpus"],
-            "hostname": here["hostname"],
-            "ports": here["ports"],
+            "gpu": local_facts["gpu"],
+            "gpus": len(local_facts["gpus"]),
+            "gpu_uuids": local_facts["gpus"],
+            "hostname": local_facts["hostname"],
+            "ports": local_facts["ports"],
         },
     }
-    if here["refused"]:
-        outcome, code, reason = here["refused"]
+    if local_facts["refused"]:
+        outcome, code, reason = local_facts["refused"]
         return observation.failed(member.CHECK, code, reason, outcome=outcome, **common)
     if problem:
         return observation.failed(member.CHECK, "partner", problem, **common)

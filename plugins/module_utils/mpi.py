@@ -27,17 +27,17 @@ OPENMPI4, OPENMPI5, HYDRA = "openmpi4", "openmpi5", "hydra"
 
 def flavour(text: str) -> tuple[str, str] | None:
     """Which launcher prints this for `--version`, and its version; None for one that we do not know."""
-    found = re.search(r"\((?:Open MPI|OpenRTE)\) (\d+)(\.[\w.]+)?", text)
-    if found:
-        return (OPENMPI4 if int(found.group(1)) < 5 else OPENMPI5), f"Open MPI {found.group(1)}{found.group(2) or ''}"
-    found = re.search(r"\(PRRTE\) ([\w.]+)|PRTE[^\d\n]{0,40}([\d.]+)", text)
-    if found:
-        return OPENMPI5, f"PRRTE {found.group(1) or found.group(2)}"
-    found = re.search(r"Intel\(R\) MPI Library[^\n]{0,60}Version ([^\s,]+)", text)
-    if found:
-        return HYDRA, f"Intel MPI {found.group(1)}"
-    found = re.search(r"HYDRA[\s\S]{0,200}?Version:\s*(\S+)", text)
-    return (HYDRA, f"Hydra {found.group(1)}") if found else None
+    match = re.search(r"\((?:Open MPI|OpenRTE)\) (\d+)(\.[\w.]+)?", text)
+    if match:
+        return (OPENMPI4 if int(match.group(1)) < 5 else OPENMPI5), f"Open MPI {match.group(1)}{match.group(2) or ''}"
+    match = re.search(r"\(PRRTE\) ([\w.]+)|PRTE[^\d\n]{0,40}([\d.]+)", text)
+    if match:
+        return OPENMPI5, f"PRRTE {match.group(1) or match.group(2)}"
+    match = re.search(r"Intel\(R\) MPI Library[^\n]{0,60}Version ([^\s,]+)", text)
+    if match:
+        return HYDRA, f"Intel MPI {match.group(1)}"
+    match = re.search(r"HYDRA[\s\S]{0,200}?Version:\s*(\S+)", text)
+    return (HYDRA, f"Hydra {match.group(1)}") if match else None
 
 
 def hostfile(kind: str, hosts: t.Sequence[Host]) -> str:
@@ -59,7 +59,7 @@ def command(
     extra: t.Sequence[str] = (),
     scratch: str = "",
     root: bool = False,
-    own: str = "",
+    head_address: str = "",
 ) -> tuple[list[str], dict[str, str]]:
     """The argument list that runs `argv` once per rank, and the launcher's own environment.
 
@@ -69,18 +69,18 @@ def command(
     them its host name otherwise, which only that machine may know (a pod's, one that stands for 127.0.1.1).
     """
     ranks = sum(count for _address, count in hosts)
-    given = {word.lstrip("-") for word in extra}
+    options = {word.lstrip("-") for word in extra}
     if kind == HYDRA:
         words = [program, "-n", str(ranks), "-f", file, "-launcher", "ssh", "-launcher-exec", ssh[0]]
-        words += [] if "bind-to" in given else ["-bind-to", "none"]
-        words += [] if not own or given & {"iface", "localhost"} else ["-localhost", own]
+        words += [] if "bind-to" in options else ["-bind-to", "none"]
+        words += [] if not head_address or options & {"iface", "localhost"} else ["-localhost", head_address]
         words += [*extra, *(word for name in env for word in ("-genv", name, env[name]))]
         return [*words, *argv], {"HYDRA_LAUNCHER_EXTRA_ARGS": " ".join(ssh[1:])}
     words = [program, "-np", str(ranks), "--hostfile", file, *(["--allow-run-as-root"] if root else [])]
-    words += [] if "bind-to" in given else ["--bind-to", "none"]
-    words += [] if "map-by" in given else ["--map-by", "slot"]
+    words += [] if "bind-to" in options else ["--bind-to", "none"]
+    words += [] if "map-by" in options else ["--map-by", "slot"]
     for option, name, value in _settings(kind, shlex.join(ssh), scratch):
-        words += [] if name in given else [option, name, value]
+        words += [] if name in options else [option, name, value]
     words += [*extra, *(word for name in env for word in ("-x", f"{name}={env[name]}"))]
     return [*words, *argv], {}
 
@@ -88,15 +88,15 @@ def command(
 def _settings(kind: str, ssh: str, scratch: str) -> list[tuple[str, str, str]]:
     """What Open MPI is to do otherwise than by itself, as (option, name, value)."""
     if kind == OPENMPI4:
-        found = [("--mca", "plm", "rsh"), ("--mca", "plm_rsh_agent", ssh), ("--mca", "plm_rsh_no_tree_spawn", "1")]
-        more = [("--mca", "orte_tmpdir_base", scratch), ("--mca", "btl_vader_backing_directory", scratch)]
+        settings = [("--mca", "plm", "rsh"), ("--mca", "plm_rsh_agent", ssh), ("--mca", "plm_rsh_no_tree_spawn", "1")]
+        scratch_settings = [("--mca", "orte_tmpdir_base", scratch), ("--mca", "btl_vader_backing_directory", scratch)]
     else:
-        found = [("--prtemca", "plm", "ssh"), ("--prtemca", "plm_ssh_agent", ssh), ("--prtemca", "plm_ssh_no_tree_spawn", "1")]
+        settings = [("--prtemca", "plm", "ssh"), ("--prtemca", "plm_ssh_agent", ssh), ("--prtemca", "plm_ssh_no_tree_spawn", "1")]
         # Its daemons fork in threads. A rank that ends before the thread has noted its pid is never missed, and mpirun waits for it for
         # ever; without threads whoever forks is who waits.
-        found += [("--prtemca", "odls_base_max_threads", "0")]
-        more = [("--prtemca", "prte_tmpdir_base", scratch), ("--mca", "btl_sm_backing_directory", scratch)]
-    return found + (more if scratch else [])
+        settings += [("--prtemca", "odls_base_max_threads", "0")]
+        scratch_settings = [("--prtemca", "prte_tmpdir_base", scratch), ("--mca", "btl_sm_backing_directory", scratch)]
+    return settings + (scratch_settings if scratch else [])
 
 
 # Complaints ----------------------------------------------------------------------------------------------------------
@@ -106,10 +106,10 @@ def failure(text: str, names: t.Mapping[str, str]) -> tuple[str, str] | None:
     """Why a launcher did not start every rank, as (reason code, sentence), from what it and its ssh printed; None where it says nothing
     that we know. `names` are the nodes' names by address and host name."""
     for code, pattern, sentence in _COMPLAINTS:
-        found = pattern.search(text)
-        if found:
-            words = {key: _named((value or "").strip(), names) for key, value in found.groupdict().items()}
-            return code, sentence.format(said=" ".join(found.group(0).split())[:300], **words)
+        match = pattern.search(text)
+        if match:
+            words = {key: _named((value or "").strip(), names) for key, value in match.groupdict().items()}
+            return code, sentence.format(said=" ".join(match.group(0).split())[:300], **words)
     return None
 
 

@@ -53,21 +53,21 @@ say()
 REPEATED = 100002
 
 
-def problem(said: dict[str, t.Any], npus: int | None) -> tuple[str, str] | None:
+def problem(report: dict[str, t.Any], npus: int | None) -> tuple[str, str] | None:
     """What is wrong with ACL by what the child said of it, as (reason code, reason), or None. `npus`: how many it must see."""
-    if "library" in said:
-        return "acl_failed", f"CANN's runtime cannot be loaded: {said['library']}; is the toolkit installed, or its set_env.sh needed?"
-    if said.get("init") not in (0, REPEATED):
-        return "acl_failed", f"aclInit failed: error {said.get('init')}"
-    if said.get("count_status") != 0:
-        return "acl_failed", f"ACL cannot count its devices: error {said.get('count_status')}"
-    if npus is not None and said.get("count") != npus:
-        return "gpu_count", f"ACL sees {said.get('count')} NPUs and npu-smi {npus}: see ASCEND_RT_VISIBLE_DEVICES"
-    refused = [f"NPU {index}: error {status}" for index, status in enumerate(said.get("contexts") or []) if status != 0]
+    if "library" in report:
+        return "acl_failed", f"CANN's runtime cannot be loaded: {report['library']}; is the toolkit installed, or its set_env.sh needed?"
+    if report.get("init") not in (0, REPEATED):
+        return "acl_failed", f"aclInit failed: error {report.get('init')}"
+    if report.get("count_status") != 0:
+        return "acl_failed", f"ACL cannot count its devices: error {report.get('count_status')}"
+    if npus is not None and report.get("count") != npus:
+        return "gpu_count", f"ACL sees {report.get('count')} NPUs and npu-smi {npus}: see ASCEND_RT_VISIBLE_DEVICES"
+    refused = [f"NPU {index}: error {status}" for index, status in enumerate(report.get("contexts") or []) if status != 0]
     if refused:
         return "acl_failed", f"NPUs that cannot be taken: {'; '.join(refused)}"
-    if said.get("torch_error"):
-        return "acl_failed", f"torch_npu cannot be used: {said['torch_error']}"[:500]
-    if said.get("torch_npu") and said.get("torch_available") is False:
-        return "acl_failed", f"torch_npu {said['torch_npu']} on torch {said.get('torch')} says that no NPU is available"
+    if report.get("torch_error"):
+        return "acl_failed", f"torch_npu cannot be used: {report['torch_error']}"[:500]
+    if report.get("torch_npu") and report.get("torch_available") is False:
+        return "acl_failed", f"torch_npu {report['torch_npu']} on torch {report.get('torch')} says that no NPU is available"
     return None

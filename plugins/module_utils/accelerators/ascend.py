@@ -50,57 +50,57 @@ class Ascend(base.Accelerator):
 
     def snapshot(self) -> base.Snapshot:
         result = self.node.run([self.program, "info"], timeout=QUERY_TIMEOUT_S)
-        seen: base.Snapshot = {"kind": self.kind, "cuda": None, "gpus": []}
+        snapshot: base.Snapshot = {"kind": self.kind, "cuda": None, "gpus": []}
         read = npu_smi.parse_info(result.out)
-        seen.update({key: read[key] for key in ("outcome", "reason_code", "reason", "driver", "simulated")})
+        snapshot.update({key: read[key] for key in ("outcome", "reason_code", "reason", "driver", "simulated")})
         if result.missing:
             code = "tool_missing" if result.missing == "not found" else "tool_not_executable"
             reason = f"{self.program}: {result.missing}; install the Ascend driver, or set acceptance_npu_smi"
-            return {**seen, "reason_code": code, "reason": reason}
+            return {**snapshot, "reason_code": code, "reason": reason}
         if result.cut_short(min(ANSWER_S, QUERY_TIMEOUT_S)):
             reason = f"{self.program} was ended before it answered: it had {result.ended_after(QUERY_TIMEOUT_S)}"
-            return {**seen, "outcome": "error", "reason_code": "timeout", "reason": reason}
+            return {**snapshot, "outcome": "error", "reason_code": "timeout", "reason": reason}
         if result.timed_out:
             reason = f"{self.program} did not answer in {result.ended_after(QUERY_TIMEOUT_S)}: an NPU or its driver hangs, see dmesg"
-            return {**seen, "outcome": "error", "reason_code": "gpu_lost", "reason": reason}
+            return {**snapshot, "outcome": "error", "reason_code": "gpu_lost", "reason": reason}
         if result.rc and read["reason_code"] in (None, "bad_output", "incomplete_output"):
             words = " ".join((result.err or result.out[:1000]).split())[:200]
             code, reason = npu_smi.failure(f"{result.out}\n{result.err}") or (
                 "tool_failed", f"{self.program} ended with status {result.rc}: {words}",
             )  # fmt: skip
-            return {**seen, "outcome": "error", "reason_code": code, "reason": reason}
-        seen["gpus"] = [self._device(index, chip, read["processes"]) for index, chip in enumerate(read["chips"])]
-        if seen["outcome"] == "measured":
-            self._complete(seen)
-        return seen
+            return {**snapshot, "outcome": "error", "reason_code": code, "reason": reason}
+        snapshot["gpus"] = [self._device(index, chip, read["processes"]) for index, chip in enumerate(read["chips"])]
+        if snapshot["outcome"] == "measured":
+            self._complete(snapshot)
+        return snapshot
 
-    def _complete(self, seen: base.Snapshot) -> None:
+    def _complete(self, snapshot: base.Snapshot) -> None:
         """An error where not every NPU answers."""
-        listed = npu_smi.parse_list(self._said("info", "-l"))
-        shown = len({g["npu"] for g in seen["gpus"]})
-        lost = [g for g in seen["gpus"] if g["lost"]]
+        listed = npu_smi.parse_list(self._query("info", "-l"))
+        answering = len({g["npu"] for g in snapshot["gpus"]})
+        lost = [g for g in snapshot["gpus"] if g["lost"]]
         if lost:
             reason = "; ".join(f"NPU {g['index']} ({g['bdf']}): {g['lost']}" for g in lost)
-            seen.update(outcome="error", reason_code="gpu_lost", reason=reason)
-        elif listed is not None and listed != shown:
-            seen.update(outcome="error", reason_code="gpu_lost", reason=f"npu-smi lists {listed} NPUs and {shown} answer")
+            snapshot.update(outcome="error", reason_code="gpu_lost", reason=reason)
+        elif listed is not None and listed != answering:
+            snapshot.update(outcome="error", reason_code="gpu_lost", reason=f"npu-smi lists {listed} NPUs and {answering} answer")
 
-    def _said(self, *words: str) -> str:
+    def _query(self, *words: str) -> str:
         result = self.node.run([self.program, *words], timeout=QUERY_TIMEOUT_S)
         return result.out if result.ok else ""
 
-    def _about(self, chip: dict[str, t.Any], what: str) -> str:
+    def _info(self, chip: dict[str, t.Any], topic: str) -> str:
         """`info -t WHAT` of one chip; one without chips refuses to be asked for them."""
         where = ("-i", str(chip["npu"]))
-        return self._said("info", "-t", what, *where, "-c", str(chip["chip"])) or self._said("info", "-t", what, *where)
+        return self._query("info", "-t", topic, *where, "-c", str(chip["chip"])) or self._query("info", "-t", topic, *where)
 
     def _device(self, index: int, chip: dict[str, t.Any], processes: list[dict[str, t.Any]]) -> base.Device:
-        board = self._about(chip, "board")
-        ecc = npu_smi.parse_ecc(self._about(chip, "ecc"))
+        board = self._info(chip, "board")
+        ecc = npu_smi.parse_ecc(self._info(chip, "ecc"))
         pairs = npu_smi.parse_pairs(board)
         identity = npu_smi.parse_identity(board)
         healthy = chip["health"].upper() == "OK"
-        known = chip["health"].upper() not in ("UNKNOWN", "NA", "")
+        answers = chip["health"].upper() not in ("UNKNOWN", "NA", "")
         name = chip["name"] if "ascend" in chip["name"].lower() else f"Ascend {chip['name']}"
         return {
             "word": self.word,
@@ -111,7 +111,7 @@ class Ascend(base.Accelerator):
             # By which number hccn_tool knows it.
             "port": chip["phy"] if chip["phy"] is not None else chip["npu"],
             "uuid": f"NPU-{identity}" if identity else None,
-            "serial": npu_smi.parse_pairs(self._said("info", "-t", "board", "-i", str(chip["npu"]))).get("Serial Number"),
+            "serial": npu_smi.parse_pairs(self._query("info", "-t", "board", "-i", str(chip["npu"]))).get("Serial Number"),
             "name": name,
             "architecture": None,
             "bdf": chip["bdf"],
@@ -123,9 +123,9 @@ class Ascend(base.Accelerator):
             "persistence": None,
             "mig": None,
             "compute_mode": None,
-            "lost": None if known else "npu-smi does not know its health: it does not answer",
+            "lost": None if answers else "npu-smi does not know its health: it does not answer",
             "health": chip["health"],
-            "alarms": "" if healthy else npu_smi.parse_alarms(self._about(chip, "health")),
+            "alarms": "" if healthy else npu_smi.parse_alarms(self._info(chip, "health")),
             "recovery_action": None,
             "ecc_mode": None,
             "ecc": {
@@ -156,90 +156,90 @@ class Ascend(base.Accelerator):
         }  # fmt: skip
 
     def health(self, device: base.Device) -> list[tuple[str, str]]:
-        found = []
+        problems = []
         if device["lost"]:
-            found.append(("gpu_lost", device["lost"]))
-        found += base.lifetime(device)
+            problems.append(("gpu_lost", device["lost"]))
+        problems += base.lifetime(device)
         pages = (device["retired_pages"]["single_bit"] or 0) + (device["retired_pages"]["double_bit"] or 0)
         if pages:
-            found.append(("ecc_past", f"{pages} memory pages are isolated"))
+            problems.append(("ecc_past", f"{pages} memory pages are isolated"))
         if device["ecc"]["volatile_uncorrected"] is None:
-            found.append(("unsupported", "npu-smi does not report its memory errors (info -t ecc)"))
+            problems.append(("unsupported", "npu-smi does not report its memory errors (info -t ecc)"))
         if not device["lost"] and device["health"].upper() != "OK":
-            found.append(("npu_alarm", f"the driver says {device['health']}: {device['alarms'] or 'see npu-smi info -t health'}"))
-        return sorted(found, key=lambda problem: problem[0] in reasons.MILD)
+            problems.append(("npu_alarm", f"the driver says {device['health']}: {device['alarms'] or 'see npu-smi info -t health'}"))
+        return sorted(problems, key=lambda problem: problem[0] in reasons.MILD)
 
-    def siblings(self, seen: base.Snapshot) -> dict[str, list[base.Problem]]:
-        most = max((g["memory_total_mib"] or 0 for g in seen["gpus"]), default=0)
+    def siblings(self, snapshot: base.Snapshot) -> dict[str, list[base.Problem]]:
+        largest = max((g["memory_total_mib"] or 0 for g in snapshot["gpus"]), default=0)
         return {
-            g["uuid"]: [("gpu_state", f"it has {g['memory_total_mib']} MiB of memory, and another NPU of the node {most} MiB")]
-            for g in seen["gpus"]
-            if g["uuid"] and g["memory_total_mib"] is not None and g["memory_total_mib"] < base.MEMORY_SHARE * most
+            g["uuid"]: [("gpu_state", f"it has {g['memory_total_mib']} MiB of memory, and another NPU of the node {largest} MiB")]
+            for g in snapshot["gpus"]
+            if g["uuid"] and g["memory_total_mib"] is not None and g["memory_total_mib"] < base.MEMORY_SHARE * largest
         }
 
-    def unseen(self, seen: base.Snapshot) -> list[str]:
+    def unseen(self, snapshot: base.Snapshot) -> list[str]:
         """Device files beyond those that npu-smi shows; a container has those only that were given to it."""
         files = sorted(path for path in glob.glob("/dev/davinci*") if re.fullmatch(r"/dev/davinci\d+", path))
-        return files[len(seen["gpus"]) :] if self.node.root == "/" else []
+        return files[len(snapshot["gpus"]) :] if self.node.root == "/" else []
 
     # The network ports -----------------------------------------------------------------------------------------------
 
     def _hccn(self) -> str | None:
         """hccn_tool: beside npu-smi, in PATH, or where the driver puts it."""
-        beside = os.path.join(os.path.dirname(self.program), "hccn_tool") if os.path.dirname(self.program) else ""
-        return next((path for path in (beside, "hccn_tool", HCCN_TOOL) if path and self.node.which(path)), None)
+        candidate = os.path.join(os.path.dirname(self.program), "hccn_tool") if os.path.dirname(self.program) else ""
+        return next((path for path in (candidate, "hccn_tool", HCCN_TOOL) if path and self.node.which(path)), None)
 
-    def _ask_ports(self, seen: base.Snapshot, *what: str) -> dict[str, str] | None:
+    def _port_outputs(self, snapshot: base.Snapshot, *options: str) -> dict[str, str] | None:
         """{UUID: what hccn_tool says}; None where it is not there."""
         tool = self._hccn()
         if not tool:
             return None
-        said = {}
-        for g in seen["gpus"]:
-            result = self.node.run([tool, "-i", str(g["port"]), *what, "-g"], timeout=QUERY_TIMEOUT_S)
-            said[g["uuid"] or g["bdf"] or str(g["index"])] = result.out + result.err
-        return said
+        outputs = {}
+        for g in snapshot["gpus"]:
+            result = self.node.run([tool, "-i", str(g["port"]), *options, "-g"], timeout=QUERY_TIMEOUT_S)
+            outputs[g["uuid"] or g["bdf"] or str(g["index"])] = result.out + result.err
+        return outputs
 
-    def links(self, seen: base.Snapshot) -> base.Links | None:
+    def links(self, snapshot: base.Snapshot) -> base.Links | None:
         """{UUID: (UP or DOWN, Gb/s, the word of net_health)}."""
-        states, speeds, healths = (self._ask_ports(seen, what) for what in ("-link", "-speed", "-net_health"))
+        states, speeds, healths = (self._port_outputs(snapshot, option) for option in ("-link", "-speed", "-net_health"))
         if states is None or speeds is None or healths is None:
             return None
         return {
-            uuid: (npu_smi.parse_link(said), npu_smi.parse_speed(speeds[uuid]), npu_smi.parse_net_health(healths[uuid]))
-            for uuid, said in states.items()
+            uuid: (npu_smi.parse_link(output), npu_smi.parse_speed(speeds[uuid]), npu_smi.parse_net_health(healths[uuid]))
+            for uuid, output in states.items()
         }
 
-    def links_down(self, seen: base.Snapshot, links: base.Links) -> dict[str, base.Problem]:
+    def links_down(self, snapshot: base.Snapshot, links: base.Links) -> dict[str, base.Problem]:
         """A machine that stands alone may have no port connected at all; one among others that are is a fault."""
-        found = {}
+        problems = {}
         best = max((speed or 0 for state, speed, _health in links.values() if state == "UP"), default=0)
         for uuid, (state, speed, net) in links.items():
-            if state != "UP" and any(other == "UP" for other, _speed, _net in links.values()):
-                found[uuid] = ("port_down", f"its network port is {state or 'unreadable'}, on another NPU of this node it is UP")
+            if state != "UP" and any(other_state == "UP" for other_state, _speed, _net in links.values()):
+                problems[uuid] = ("port_down", f"its network port is {state or 'unreadable'}, on another NPU of this node it is UP")
             elif state == "UP" and speed is not None and speed < best:
-                found[uuid] = ("port_down", f"its network port runs at {speed:g} Gb/s, on another NPU of this node at {best:g}")
+                problems[uuid] = ("port_down", f"its network port runs at {speed:g} Gb/s, on another NPU of this node at {best:g}")
             elif net in BAD_NET:
-                found[uuid] = ("port_down", f"the network behind its port does not answer: net_health is {net}")
-        return found
+                problems[uuid] = ("port_down", f"the network behind its port does not answer: net_health is {net}")
+        return problems
 
-    def link_errors(self, seen: base.Snapshot) -> dict[str, dict[str, int]] | None:
-        packets, states = self._ask_ports(seen, "-stat"), self._ask_ports(seen, "-link_stat")
+    def link_errors(self, snapshot: base.Snapshot) -> dict[str, dict[str, int]] | None:
+        packets, states = self._port_outputs(snapshot, "-stat"), self._port_outputs(snapshot, "-link_stat")
         if packets is None or states is None:
             return None
-        found = {uuid: {**npu_smi.parse_stat(said), **npu_smi.parse_stat(states[uuid])} for uuid, said in packets.items()}
-        return found if all(found.values()) else None
+        counters = {uuid: {**npu_smi.parse_stat(output), **npu_smi.parse_stat(states[uuid])} for uuid, output in packets.items()}
+        return counters if all(counters.values()) else None
 
     # Software --------------------------------------------------------------------------------------------------------
 
-    def facts(self, seen: base.Snapshot, links: base.Links | None) -> dict[str, t.Any]:
-        gpus = seen["gpus"]
+    def facts(self, snapshot: base.Snapshot, links: base.Links | None) -> dict[str, t.Any]:
+        gpus = snapshot["gpus"]
         ports = {f"{state or 'unreadable'}{f' {speed:g} Gb/s' if speed else ''}" for state, speed, _net in (links or {}).values()}
         return {
-            "driver": version_in(self.node, "/usr/local/Ascend/driver/version.info") or seen["driver"],
+            "driver": version_in(self.node, "/usr/local/Ascend/driver/version.info") or snapshot["driver"],
             "npu_firmware": sorted({g["vbios"] for g in gpus if g["vbios"]}) or None,
             "npu_firmware_package": version_in(self.node, "/usr/local/Ascend/firmware/version.info"),
-            "npu_smi": seen["driver"],
+            "npu_smi": snapshot["driver"],
             "cann": cann(self.node),
             "gpu_memory_mib": sorted({g["memory_total_mib"] for g in gpus}),
             "npu_ports": sorted(ports) or None,
@@ -262,19 +262,19 @@ class Ascend(base.Accelerator):
         lines = ["stdbuf", "-oL"] if self.node.which("stdbuf") else []
         return [*lines, self.program, "info", "watch", "-d", str(INTERVAL_S), "-s", "pt"]
 
-    def sample(self, line: str, seen: base.Snapshot) -> base.Sample | None:
+    def sample(self, line: str, snapshot: base.Snapshot) -> base.DeviceSample | None:
         read = npu_smi.parse_watch(line)
         if read is None:
             return None
-        uuid = next((g["uuid"] for g in seen["gpus"] if (g["npu"], g["chip"]) == read[:2]), None)
+        uuid = next((g["uuid"] for g in snapshot["gpus"] if (g["npu"], g["chip"]) == read[:2]), None)
         values = {name: value for name, value in (("power", read[2]), ("temperature", read[3])) if value is not None}
-        return base.Sample(uuid, values, frozenset()) if uuid else None
+        return base.DeviceSample(uuid, values, frozenset()) if uuid else None
 
 
 def version_in(node: Node, path: str) -> str | None:
     """The version that a file of Ascend's packages says."""
-    found = re.search(r"(?mi)^\s*(?:package_)?version\s*=\s*\[?([^\]\s]+)", node.read(path) or "")
-    return found.group(1) if found else None
+    match = re.search(r"(?mi)^\s*(?:package_)?version\s*=\s*\[?([^\]\s]+)", node.read(path) or "")
+    return match.group(1) if match else None
 
 
 def cann(node: Node) -> str | None:
@@ -282,19 +282,20 @@ def cann(node: Node) -> str | None:
     for folder in TOOLKITS:
         for pattern in ("*/ascend_toolkit_install.info", "*/ascend_nnae_install.info", "ascend_toolkit_install.info", "version.info"):
             for path in sorted(glob.glob(node.path(f"{folder}/{pattern}"))):
-                found = version_in(Node(0), path)
-                if found:
-                    return found
-        said = re.search(r"(?m)^toolkit_(?:running|installed)_version=\[[^:\]]*:([^\]]+)\]", node.read(f"{folder}/version.cfg") or "")
-        if said:
-            return said.group(1)
+                version = version_in(Node(0), path)
+                if version:
+                    return version
+        match = re.search(r"(?m)^toolkit_(?:running|installed)_version=\[[^:\]]*:([^\]]+)\]", node.read(f"{folder}/version.cfg") or "")
+        if match:
+            return match.group(1)
     return None
 
 
 def environment(node: Node) -> dict[str, str]:
     """What set_env.sh of the toolkit would have set for its libraries, where a tool is started without it."""
-    own = os.environ.get("LD_LIBRARY_PATH", "")
+    library_path = os.environ.get("LD_LIBRARY_PATH", "")
     home = os.environ.get("ASCEND_HOME_PATH") or next((path for path in TOOLKITS if os.path.isdir(f"{path}/lib64")), "")
     folders = [f"{home}/lib64", *DRIVER_LIBRARIES] if home and not node.contained else []
-    words = [*filter(None, own.split(":")), *(path for path in folders if os.path.isdir(path) and path not in own.split(":"))]
-    return {"LD_LIBRARY_PATH": ":".join(words)} if words and folders else {}
+    present = library_path.split(":")
+    paths = [*filter(None, present), *(path for path in folders if os.path.isdir(path) and path not in present)]
+    return {"LD_LIBRARY_PATH": ":".join(paths)} if paths and folders else {}

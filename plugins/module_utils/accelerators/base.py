@@ -34,7 +34,7 @@ ROWS_REPAIRED = 10
 MEMORY_SHARE = 0.99
 
 
-class Sample(t.NamedTuple):
+class DeviceSample(t.NamedTuple):
     """One line of the sampler about a device: values of SERIES of evidence.py, why it was throttled, and whether it works."""
 
     uuid: str
@@ -46,24 +46,24 @@ class Sample(t.NamedTuple):
 @dataclasses.dataclass
 class Load:
     """The samples of one device from the time in which it worked: of those that stand behind another in which it worked, so that
-    clocks and links have had the time to wake up. `seen[name]` counts each value, `throttle` each reason."""
+    clocks and links have had the time to wake up. `counts[name]` counts each value, `throttle` each reason."""
 
     samples: int = 0
-    seen: dict[str, collections.Counter[float]] = dataclasses.field(default_factory=dict)
+    counts: dict[str, collections.Counter[float]] = dataclasses.field(default_factory=dict)
     throttle: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: DeviceSample) -> None:
         self.samples += 1
         self.throttle.update(sample.throttle)
         for name, value in sample.values.items():
-            self.seen.setdefault(name, collections.Counter())[value] += 1
+            self.counts.setdefault(name, collections.Counter())[value] += 1
 
-    def most(self, name: str) -> float | None:
-        return max(self.seen[name]) if self.seen.get(name) else None
+    def highest(self, name: str) -> float | None:
+        return max(self.counts[name]) if self.counts.get(name) else None
 
     def under(self, name: str, limit: float) -> list[float]:
         """The values below a limit where they are more than a moment: two samples at least, and a tenth of all; else none."""
-        low = {value: count for value, count in self.seen.get(name, {}).items() if value < limit}
+        low = {value: count for value, count in self.counts.get(name, {}).items() if value < limit}
         return sorted(low) if sum(low.values()) >= max(2.0, 0.1 * self.samples) else []
 
 
@@ -74,7 +74,7 @@ class Logged(t.NamedTuple):
     where: str | None
     name: str
     code: str
-    own: str
+    own_code: str
     pid: int | None
     words: str
 
@@ -162,33 +162,33 @@ class Accelerator:
         """What is wrong with one device, as (reason code, words), the gravest first; empty where nothing is."""
         raise NotImplementedError
 
-    def links(self, seen: Snapshot) -> Links | None:
+    def links(self, snapshot: Snapshot) -> Links | None:
         """The links of the devices; None where they cannot be read."""
         raise NotImplementedError
 
-    def links_down(self, seen: Snapshot, links: Links) -> dict[str, Problem]:
+    def links_down(self, snapshot: Snapshot, links: Links) -> dict[str, Problem]:
         """{UUID: (reason code, words)} of devices whose links are fewer or slower than those of the best of the node, or fewer than their
         model has where that is certain."""
         raise NotImplementedError
 
-    def links_unreadable(self, seen: Snapshot) -> dict[str, Problem]:
+    def links_unreadable(self, snapshot: Snapshot) -> dict[str, Problem]:
         """Return the problem, by UUID, of each device whose model has links for certain, where links() could read none."""
         return {}
 
-    def links_beside(self, seen: Snapshot) -> dict[str, Problem] | None:
+    def links_beside(self, snapshot: Snapshot) -> dict[str, Problem] | None:
         """links_down() as it is asked before and after each test; None where the links cannot be read, {} where that takes too long to be
         asked so often and counters of link_errors() tell the same."""
         return {}
 
-    def siblings(self, seen: Snapshot) -> dict[str, list[Problem]]:
+    def siblings(self, snapshot: Snapshot) -> dict[str, list[Problem]]:
         """Return the defects that only the other devices of the same model in the node show, by UUID."""
         return {}
 
-    def unseen(self, seen: Snapshot) -> list[str]:
+    def unseen(self, snapshot: Snapshot) -> list[str]:
         """Devices that the kernel driver has and the tool does not show."""
         return []
 
-    def facts(self, seen: Snapshot, links: Links | None) -> dict[str, t.Any]:
+    def facts(self, snapshot: Snapshot, links: Links | None) -> dict[str, t.Any]:
         """What must be the same on every node of a cluster, besides who the devices are."""
         raise NotImplementedError
 
@@ -208,7 +208,7 @@ class Accelerator:
         return {}
 
     @classmethod
-    def domain(cls, seen: Snapshot) -> str:
+    def domain(cls, snapshot: Snapshot) -> str:
         """Return the name of the domain of links that goes beyond the node; empty if there is none."""
         return ""
 
@@ -233,15 +233,15 @@ class Accelerator:
         """The command line that samples the devices until it is ended."""
         raise NotImplementedError
 
-    def sample(self, line: str, seen: Snapshot) -> Sample | None:
+    def sample(self, line: str, snapshot: Snapshot) -> DeviceSample | None:
         """What a line of it says; None where it says nothing."""
         raise NotImplementedError
 
-    def link_errors(self, seen: Snapshot) -> dict[str, dict[str, int]] | None:
+    def link_errors(self, snapshot: Snapshot) -> dict[str, dict[str, int]] | None:
         """{UUID: {kind of error: count}}; None where the counters cannot be read, {} where there are no links."""
         raise NotImplementedError
 
-    def sampled(self, device: Device, loads: t.Mapping[str, Load], seen: Snapshot) -> list[Problem]:
+    def sampled(self, device: Device, loads: t.Mapping[str, Load], snapshot: Snapshot) -> list[Problem]:
         """Return the defects of one device that its samples under load show; `loads` has those of all devices, by UUID."""
         return []
 
@@ -260,10 +260,10 @@ def lifetime(device: Device) -> list[Problem]:
     of its life were repaired where
     nothing is pending and the rows that were remapped are few."""
     ecc, word = device["ecc"], device.get("word", "GPU")
-    found = []
+    problems = []
     if ecc["volatile_uncorrected"]:
-        found.append(("ecc", f"{ecc['volatile_uncorrected']} uncorrectable memory errors since the driver was loaded"))
+        problems.append(("ecc", f"{ecc['volatile_uncorrected']} uncorrectable memory errors since the driver was loaded"))
     elif ecc["aggregate_uncorrected"]:
         words = f"{ecc['aggregate_uncorrected']} uncorrectable memory errors in the {word}'s life"
-        found.append(("ecc_past", f"{words}, none of them since the driver was loaded; the driver does not report when"))
-    return found
+        problems.append(("ecc_past", f"{words}, none of them since the driver was loaded; the driver does not report when"))
+    return problems

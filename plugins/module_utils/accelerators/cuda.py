@@ -69,42 +69,42 @@ CUDA_STATUS = {
 }
 
 
-def problem(said: dict[str, t.Any], gpus: int | None) -> tuple[str, str] | None:
+def problem(report: dict[str, t.Any], gpus: int | None) -> tuple[str, str] | None:
     """What is wrong with CUDA by what the child said of it, as (reason code, reason), or None.
 
     `gpus`: how many CUDA must see; None where MIG makes that another number.
     """
-    if "library" in said:
-        return "cuda_failed", f"the CUDA driver library cannot be loaded: {said['library']}"
-    if said.get("init") != 0:
-        return "cuda_failed", f"cuInit failed: {_status(said.get('init'))}"
-    if said.get("count_status") != 0:
-        return "cuda_failed", f"CUDA cannot count its devices: {_status(said.get('count_status'))}"
-    if gpus is not None and said.get("count") != gpus:
+    if "library" in report:
+        return "cuda_failed", f"the CUDA driver library cannot be loaded: {report['library']}"
+    if report.get("init") != 0:
+        return "cuda_failed", f"cuInit failed: {_status(report.get('init'))}"
+    if report.get("count_status") != 0:
+        return "cuda_failed", f"CUDA cannot count its devices: {_status(report.get('count_status'))}"
+    if gpus is not None and report.get("count") != gpus:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         why = f" (CUDA_VISIBLE_DEVICES={hidden})" if hidden is not None else ""
-        return "gpu_count", f"CUDA sees {said.get('count')} GPUs and nvidia-smi {gpus}{why}"
-    refused = [(index, status) for index, status in enumerate(said.get("contexts") or []) if status != 0]
+        return "gpu_count", f"CUDA sees {report.get('count')} GPUs and nvidia-smi {gpus}{why}"
+    refused = [(index, status) for index, status in enumerate(report.get("contexts") or []) if status != 0]
     if refused:
         words = "; ".join(f"GPU {index}: {_status(status)}" for index, status in refused)
         return "cuda_failed", f"no CUDA context could be made: {words}"
-    if said.get("torch_error"):
-        return "cuda_failed", f"torch cannot be used: {said['torch_error']}"[:500]
-    if said.get("torch") and said.get("torch_available") is False:
-        return "cuda_failed", _torch_cause(said)
+    if report.get("torch_error"):
+        return "cuda_failed", f"torch cannot be used: {report['torch_error']}"[:500]
+    if report.get("torch") and report.get("torch_available") is False:
+        return "cuda_failed", _torch_cause(report)
     return None
 
 
-def _torch_cause(said: dict[str, t.Any]) -> str:
-    built, driver = said.get("torch_cuda"), said.get("driver_cuda")
+def _torch_cause(report: dict[str, t.Any]) -> str:
+    built, driver = report.get("torch_cuda"), report.get("driver_cuda")
     if not built:
-        return f"torch {said['torch']} is built without CUDA"
+        return f"torch {report['torch']} is built without CUDA"
     if _version(built) > _version(driver):
         return (
-            f"torch {said['torch']} is built for CUDA {built}, newer than the driver's {driver}: "
+            f"torch {report['torch']} is built for CUDA {built}, newer than the driver's {driver}: "
             "update the driver, or install a torch for an older CUDA"
         )
-    return f"torch {said['torch']}, built for CUDA {built}, says that CUDA is not available; the driver's is {driver}"
+    return f"torch {report['torch']}, built for CUDA {built}, says that CUDA is not available; the driver's is {driver}"
 
 
 def _status(number: t.Any) -> str:

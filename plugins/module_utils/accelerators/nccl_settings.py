@@ -21,13 +21,13 @@ APART = ("docker", "podman")
 
 def in_files(read: t.Callable[[str], str | None], conf_file: str | None = None) -> dict[str, str]:
     """Settings of $NCCL_CONF_FILE, else of ~/.nccl.conf, and of /etc/nccl.conf: the first that names one has the say."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for path in (conf_file or os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, OF_USER), SYSTEM):
         for line in (read(path) or "").splitlines():
             name, equals, value = line.partition("=")
             if equals and name.strip().startswith("NCCL_"):
-                found.setdefault(name.strip(), value.strip())
-    return found
+                settings.setdefault(name.strip(), value.strip())
+    return settings
 
 
 def of_machine(node: Node, env: t.Mapping[str, t.Any]) -> dict[str, str]:
@@ -36,6 +36,6 @@ def of_machine(node: Node, env: t.Mapping[str, t.Any]) -> dict[str, str]:
         return {}
     # A tool in a pod has the files of its image, wherever the host's are mounted.
     read = Node(0).read if os.environ.get("GPUFLEET_POD_UID") else node.read
-    own = {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}
-    conf_file = str(env.get("NCCL_CONF_FILE") or own.get("NCCL_CONF_FILE") or "")
-    return {name: value for name, value in {**in_files(read, conf_file), **own}.items() if name not in env}
+    environment = {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}
+    conf_file = str(env.get("NCCL_CONF_FILE") or environment.get("NCCL_CONF_FILE") or "")
+    return {name: value for name, value in {**in_files(read, conf_file), **environment}.items() if name not in env}

@@ -143,48 +143,48 @@ class Nvidia(base.Accelerator):
     def health(self, device: base.Device) -> list[tuple[str, str]]:
         return health(device)
 
-    def links(self, seen: base.Snapshot) -> base.Links | None:
+    def links(self, snapshot: base.Snapshot) -> base.Links | None:
         """parse_nvlink_status's dict. A GPU alone is not asked."""
-        if len(seen["gpus"]) < 2:
+        if len(snapshot["gpus"]) < 2:
             return {}
         result = self.node.run([self.program, "nvlink", "-s"], timeout=QUERY_TIMEOUT_S)
         return (nvidia_smi.parse_nvlink_status(result.out) or None) if result.ok else None
 
-    def links_down(self, seen: base.Snapshot, links: base.Links) -> dict[str, base.Problem]:
-        found = {**links_down(links), **links_missing(seen["gpus"], links)}
-        listed = {g["name"] for g in seen["gpus"] if g["uuid"] in links}
-        silent = [g["uuid"] for g in without_mig(seen["gpus"]) if g["name"] in listed and g["uuid"] not in links]
+    def links_down(self, snapshot: base.Snapshot, links: base.Links) -> dict[str, base.Problem]:
+        down = {**links_down(links), **links_missing(snapshot["gpus"], links)}
+        listed = {g["name"] for g in snapshot["gpus"] if g["uuid"] in links}
+        silent = [g["uuid"] for g in without_mig(snapshot["gpus"]) if g["name"] in listed and g["uuid"] not in links]
         words = "nvidia-smi nvlink -s does not list it, and lists other GPUs of its model"
-        return {**{uuid: ("nvlink", said) for uuid, said in found.items()}, **{uuid: ("gpu_state", words) for uuid in silent}}
+        return {**{uuid: ("nvlink", text) for uuid, text in down.items()}, **{uuid: ("gpu_state", words) for uuid in silent}}
 
-    def links_beside(self, seen: base.Snapshot) -> dict[str, base.Problem] | None:
-        links = self.links(seen)
-        return None if links is None else self.links_down(seen, links)
+    def links_beside(self, snapshot: base.Snapshot) -> dict[str, base.Problem] | None:
+        links = self.links(snapshot)
+        return None if links is None else self.links_down(snapshot, links)
 
-    def links_unreadable(self, seen: base.Snapshot) -> dict[str, base.Problem]:
-        found = {}
-        for g in without_mig(seen["gpus"]):
-            board = board_of(g, seen["gpus"])
+    def links_unreadable(self, snapshot: base.Snapshot) -> dict[str, base.Problem]:
+        problems = {}
+        for g in without_mig(snapshot["gpus"]):
+            board = board_of(g, snapshot["gpus"])
             if board:
                 words = f"nvidia-smi nvlink -s lists no NVLink, and the model has {board[0]}: nobody knows whether they are up"
-                found[g["uuid"]] = ("unreadable_state", words)
-        return found
+                problems[g["uuid"]] = ("unreadable_state", words)
+        return problems
 
-    def siblings(self, seen: base.Snapshot) -> dict[str, list[base.Problem]]:
-        return siblings(seen["gpus"])
+    def siblings(self, snapshot: base.Snapshot) -> dict[str, list[base.Problem]]:
+        return siblings(snapshot["gpus"])
 
-    def unseen(self, seen: base.Snapshot) -> list[str]:
-        return unseen(self.node.root, seen)
+    def unseen(self, snapshot: base.Snapshot) -> list[str]:
+        return unseen(self.node.root, snapshot)
 
-    def facts(self, seen: base.Snapshot, links: base.Links | None) -> dict[str, t.Any]:
-        gpus = seen["gpus"]
+    def facts(self, snapshot: base.Snapshot, links: base.Links | None) -> dict[str, t.Any]:
+        gpus = snapshot["gpus"]
 
         def each(read: t.Callable[[dict[str, t.Any]], t.Any]) -> list[t.Any]:
             return sorted({value for value in map(read, gpus) if value is not None})
 
         return {
-            "driver": seen["driver"],
-            "cuda_driver": seen["cuda"],
+            "driver": snapshot["driver"],
+            "cuda_driver": snapshot["cuda"],
             "gpu_memory_mib": each(lambda g: g["memory_total_mib"]),
             "vbios": each(lambda g: g["vbios"]),
             "gpu_gsp_firmware": each(lambda g: g["gsp_firmware"]),
@@ -205,8 +205,8 @@ class Nvidia(base.Accelerator):
         return nccl_settings.of_machine(node, env)
 
     @classmethod
-    def domain(cls, seen: base.Snapshot) -> str:
-        return nvlink_domain(seen)
+    def domain(cls, snapshot: base.Snapshot) -> str:
+        return nvlink_domain(snapshot)
 
     @classmethod
     def software(cls, node: Node) -> dict[str, t.Any]:
@@ -236,9 +236,9 @@ class Nvidia(base.Accelerator):
         query = [f"--query-gpu={','.join(SAMPLED)}", "--format=csv,noheader,nounits", "-lms", str(INTERVAL_MS)]
         return [self.program, *query]
 
-    def sample(self, line: str, seen: base.Snapshot) -> base.Sample | None:
+    def sample(self, line: str, snapshot: base.Snapshot) -> base.DeviceSample | None:
         cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) != len(SAMPLED) or cells[0] not in {g["uuid"] for g in seen["gpus"]}:
+        if len(cells) != len(SAMPLED) or cells[0] not in {g["uuid"] for g in snapshot["gpus"]}:
             return None
         read = {name: nvidia_smi.csv_cell(cells[place]) for place, name in SERIES.items()}
         values = {name: value for name, value in read.items() if isinstance(value, (int, float))}
@@ -248,22 +248,22 @@ class Nvidia(base.Accelerator):
             bits = int(cells[4], 16)
             throttle = {name for bit, name in THROTTLE.items() if bits & bit}
         busy = isinstance(works, (int, float)) and works >= WORKS_PERCENT and "gpu_idle" not in throttle
-        return base.Sample(cells[0], values, throttle, busy)
+        return base.DeviceSample(cells[0], values, throttle, busy)
 
-    def sampled(self, device: base.Device, loads: t.Mapping[str, base.Load], seen: base.Snapshot) -> list[base.Problem]:
+    def sampled(self, device: base.Device, loads: t.Mapping[str, base.Load], snapshot: base.Snapshot) -> list[base.Problem]:
         load = loads.get(device["uuid"])
         if load is None:
             return []
-        alike = [loads[g["uuid"]] for g in seen["gpus"] if g["name"] == device["name"] and g["uuid"] in loads]
+        alike = [loads[g["uuid"]] for g in snapshot["gpus"] if g["name"] == device["name"] and g["uuid"] in loads]
         return [*slow_link(device, load, alike), *held_clock(device, load)]
 
     def unsampled(self, loads: t.Mapping[str, base.Load]) -> list[str]:
-        silent = any(not load.seen.get(name) for load in loads.values() for name in ("pcie_gen", "pcie_width"))
+        silent = any(not load.counts.get(name) for load in loads.values() for name in ("pcie_gen", "pcie_width"))
         return ["pcie_link"] if silent or not loads else []
 
-    def link_errors(self, seen: base.Snapshot) -> dict[str, dict[str, int]] | None:
+    def link_errors(self, snapshot: base.Snapshot) -> dict[str, dict[str, int]] | None:
         """GPUs without NVLink have no counters, which is no gap."""
-        if len(seen["gpus"]) < 2:
+        if len(snapshot["gpus"]) < 2:
             return {}
         result = self.node.run([self.program, "nvlink", "-e"], timeout=QUERY_TIMEOUT_S)
         return nvidia_smi.parse_nvlink_errors(result.out) if result.ok else None
@@ -275,7 +275,7 @@ class Nvidia(base.Accelerator):
             return None
         # An action that the driver asked for is done with when it asks for another one, or for none.
         name = event.name if event.name == xids.RECOVERY_ACTION else f"{event.name} {event.of.name}"
-        return base.Logged(event.where, name, event.of.code, event.of.own, event.pid, f"{event.words()} ({event.line})")
+        return base.Logged(event.where, name, event.of.code, event.of.own_code, event.pid, f"{event.words()} ({event.line})")
 
 
 def _snapshot(run: Run, program: str) -> dict[str, t.Any]:
@@ -288,15 +288,15 @@ def _snapshot(run: Run, program: str) -> dict[str, t.Any]:
     if result.timed_out:
         reason = f"{program} did not answer in {result.ended_after(QUERY_TIMEOUT_S)}: a GPU or its driver hangs, see dmesg"
         return _error("gpu_lost", reason)
-    seen = nvidia_smi.parse_xml(result.out)
-    if seen["outcome"] == "measured" and result.rc:
+    snapshot = nvidia_smi.parse_xml(result.out)
+    if snapshot["outcome"] == "measured" and result.rc:
         code, reason = nvidia_smi.failure(result.err) or _status(program, result)
-        seen.update(outcome="error", reason_code=code, reason=reason)
-    elif seen["reason_code"] in ("bad_output", "incomplete_output"):
-        said = nvidia_smi.failure(f"{result.out}\n{result.err}") or (_status(program, result) if result.rc else None)
-        if said:
-            seen.update(reason_code=said[0], reason=said[1])
-    return seen
+        snapshot.update(outcome="error", reason_code=code, reason=reason)
+    elif snapshot["reason_code"] in ("bad_output", "incomplete_output"):
+        failure = nvidia_smi.failure(f"{result.out}\n{result.err}") or (_status(program, result) if result.rc else None)
+        if failure:
+            snapshot.update(reason_code=failure[0], reason=failure[1])
+    return snapshot
 
 
 def _status(program: str, result: t.Any) -> tuple[str, str]:
@@ -314,10 +314,10 @@ def health(g: dict[str, t.Any]) -> list[tuple[str, str]]:
     PCIe width is judged at any load, the generation is not: an idle link runs slower to save power.
     MIG is a setting, not a fault: it is a fact, and refusal() says what it makes meaningless.
     """
-    found = []
+    problems = []
     if g["lost"]:
-        found.append(("gpu_lost", g["lost"]))
-    found += [*base.lifetime(g), *_repaired(g)]
+        problems.append(("gpu_lost", g["lost"]))
+    problems += [*base.lifetime(g), *_repaired(g)]
     for group, name, words in (
         ("ecc", "unrepairable", "memory errors beyond repair: replace the GPU"),
         ("remapped_rows", "failure", "a row remap has failed: replace the GPU"),
@@ -325,45 +325,45 @@ def health(g: dict[str, t.Any]) -> list[tuple[str, str]]:
         ("retired_pages", "pending", "a page retirement is pending: reset the GPU"),
     ):
         if g[group][name] == "Yes":
-            found.append(("ecc", words))
+            problems.append(("ecc", words))
     if g["recovery_action"]:
-        found.append(("gpu_reset", f"the driver asks for a recovery action: {g['recovery_action']}"))
-    width, most = g["pcie"]["width"], g["pcie"]["width_max"]
-    if width and most and width < most:
-        found.append(("pcie_width", f"the PCIe link is x{width} and can be x{most}: reseat the GPU or its riser"))
-    found += [("fabric", words) for words in _fabric(g["fabric"])]
-    found += [*_settings(g), *_slot(g), *_unreadable(g)]
-    return sorted(found, key=lambda problem: problem[0] in reasons.MILD)
+        problems.append(("gpu_reset", f"the driver asks for a recovery action: {g['recovery_action']}"))
+    width, maximum = g["pcie"]["width"], g["pcie"]["width_max"]
+    if width and maximum and width < maximum:
+        problems.append(("pcie_width", f"the PCIe link is x{width} and can be x{maximum}: reseat the GPU or its riser"))
+    problems += [("fabric", words) for words in _fabric(g["fabric"])]
+    problems += [*_settings(g), *_slot(g), *_unreadable(g)]
+    return sorted(problems, key=lambda problem: problem[0] in reasons.MILD)
 
 
 def _repaired(g: dict[str, t.Any]) -> list[base.Problem]:
     """Rows and pages of memory that were replaced by spare ones, few or many."""
-    found = []
+    problems = []
     rows = (g["remapped_rows"]["correctable"] or 0) + (g["remapped_rows"]["uncorrectable"] or 0)
     if rows > base.ROWS_REPAIRED:
-        found.append(("ecc", f"{rows} memory rows are remapped, more than {base.ROWS_REPAIRED}: replace the GPU"))
+        problems.append(("ecc", f"{rows} memory rows are remapped, more than {base.ROWS_REPAIRED}: replace the GPU"))
     elif rows:
-        found.append(("ecc_past", f"{rows} memory rows are remapped, of {base.ROWS_REPAIRED} that are no defect"))
+        problems.append(("ecc_past", f"{rows} memory rows are remapped, of {base.ROWS_REPAIRED} that are no defect"))
     pages = (g["retired_pages"]["single_bit"] or 0) + (g["retired_pages"]["double_bit"] or 0)
     if pages >= PAGES_RETIRED:
-        found.append(("ecc", f"{pages} memory pages are retired, {PAGES_RETIRED} or more: replace the GPU"))
+        problems.append(("ecc", f"{pages} memory pages are retired, {PAGES_RETIRED} or more: replace the GPU"))
     elif pages:
-        found.append(("ecc_past", f"{pages} memory pages are retired, fewer than {PAGES_RETIRED}"))
-    return found
+        problems.append(("ecc_past", f"{pages} memory pages are retired, fewer than {PAGES_RETIRED}"))
+    return problems
 
 
 def _settings(g: dict[str, t.Any]) -> list[base.Problem]:
     """Settings that make a GPU slower or less safe than it was delivered. Which they must be, golden values say (stack_golden)."""
-    found = []
+    problems = []
     if g["ecc_mode"] == "Disabled":
-        found.append(("ecc_off", "ECC is off: memory errors go unnoticed; nvidia-smi -e 1 and a reboot switch it on"))
+        problems.append(("ecc_off", "ECC is off: memory errors go unnoticed; nvidia-smi -e 1 and a reboot switch it on"))
     limit, default = g["power"]["limit_w"], g["power"]["default_limit_w"]
     if limit is not None and default is not None and limit < default - POWER_SLACK_W:
-        found.append(("power_limit", f"the power limit is {limit:g} W, by default {default:g} W: nvidia-smi -pl {default:.0f} sets it"))
+        problems.append(("power_limit", f"the power limit is {limit:g} W, by default {default:g} W: nvidia-smi -pl {default:.0f} sets it"))
     clock, normal = g["application_clock"]["now"], g["application_clock"]["default"]
     if clock is not None and normal is not None and clock < normal:
-        found.append(("clocks_locked", f"the application clock is {clock} MHz, by default {normal} MHz: nvidia-smi -rac resets it"))
-    return found
+        problems.append(("clocks_locked", f"the application clock is {clock} MHz, by default {normal} MHz: nvidia-smi -rac resets it"))
+    return problems
 
 
 def _slot(g: dict[str, t.Any]) -> list[base.Problem]:
@@ -371,16 +371,16 @@ def _slot(g: dict[str, t.Any]) -> list[base.Problem]:
     driver reports it, else that of its model; the lanes of its model."""
     if SUPERCHIP.match(g["name"] or ""):
         return []
-    known, found = slots.of(g["name"] or ""), []
+    slot, problems = slots.of(g["name"] or ""), []
     width = g["pcie"]["width_max"]
-    if known and width and width < known.lanes:
-        found.append(("pcie_slot", f"the PCIe link can be x{width} in its slot, and the GPU x{known.lanes}: see slot, riser and cable"))
-    device = g["pcie"]["gen_device"] or (known.generation if known else 0)
-    most, wanted = g["pcie"]["gen_max"], min(device, HOSTS_PCIE)
-    if most and most < wanted:
-        words = f"the PCIe link can be generation {most} in its slot, and the GPU {wanted}"
-        found.append(("pcie_slot", f"{words}: see the slot's setting in the BIOS, riser and cable"))
-    return found
+    if slot and width and width < slot.lanes:
+        problems.append(("pcie_slot", f"the PCIe link can be x{width} in its slot, and the GPU x{slot.lanes}: see slot, riser and cable"))
+    device = g["pcie"]["gen_device"] or (slot.generation if slot else 0)
+    slot_max, expected = g["pcie"]["gen_max"], min(device, HOSTS_PCIE)
+    if slot_max and slot_max < expected:
+        words = f"the PCIe link can be generation {slot_max} in its slot, and the GPU {expected}"
+        problems.append(("pcie_slot", f"{words}: see the slot's setting in the BIOS, riser and cable"))
+    return problems
 
 
 def _unreadable(g: dict[str, t.Any]) -> list[base.Problem]:
@@ -395,13 +395,13 @@ def siblings(gpus: t.Sequence[dict[str, t.Any]]) -> dict[str, list[base.Problem]
 
     GPUs with MIG are left out.
     """
-    whole = without_mig(gpus)
-    found = {}
-    for g in whole:
-        problems = _beside(g, [one for one in whole if one["name"] == g["name"] and one is not g])
+    unpartitioned = without_mig(gpus)
+    by_uuid = {}
+    for g in unpartitioned:
+        problems = _sibling_problems(g, [sibling for sibling in unpartitioned if sibling["name"] == g["name"] and sibling is not g])
         if problems:
-            found[g["uuid"]] = problems
-    return found
+            by_uuid[g["uuid"]] = problems
+    return by_uuid
 
 
 def without_mig(gpus: t.Iterable[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
@@ -409,90 +409,90 @@ def without_mig(gpus: t.Iterable[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
     return [g for g in gpus if g["uuid"] and (g["mig"] or "").lower() != "enabled"]
 
 
-def _beside(g: dict[str, t.Any], alike: t.Sequence[dict[str, t.Any]]) -> list[base.Problem]:
+def _sibling_problems(g: dict[str, t.Any], alike: t.Sequence[dict[str, t.Any]]) -> list[base.Problem]:
     """Return the problems of one GPU beside others of its model."""
-    found: list[base.Problem] = []
-    states = {(one["fabric"]["state"] or "").lower() for one in alike}
-    own = (g["fabric"]["state"] or "").lower()
-    if "completed" in states and own in ("", "not started", "not supported"):
+    problems: list[base.Problem] = []
+    states = {(sibling["fabric"]["state"] or "").lower() for sibling in alike}
+    own_state = (g["fabric"]["state"] or "").lower()
+    if "completed" in states and own_state in ("", "not started", "not supported"):
         state = g["fabric"]["state"] or "not reported"
-        found.append(("fabric", f"the NVLink fabric is {state}, and Completed for another GPU of its model"))
-    memory = max((one["memory_total_mib"] or 0 for one in alike if one["ecc_mode"] == g["ecc_mode"]), default=0)
+        problems.append(("fabric", f"the NVLink fabric is {state}, and Completed for another GPU of its model"))
+    memory = max((sibling["memory_total_mib"] or 0 for sibling in alike if sibling["ecc_mode"] == g["ecc_mode"]), default=0)
     if g["memory_total_mib"] is not None and g["memory_total_mib"] < base.MEMORY_SHARE * memory:
-        found.append(("gpu_state", f"it has {g['memory_total_mib']} MiB of memory, and another GPU of its model {memory} MiB"))
-    if g["ecc"]["volatile_uncorrected"] is None and any(one["ecc"]["volatile_uncorrected"] is not None for one in alike):
-        found.append(("gpu_state", "its memory errors are not reported, those of other GPUs of its model are"))
+        problems.append(("gpu_state", f"it has {g['memory_total_mib']} MiB of memory, and another GPU of its model {memory} MiB"))
+    if g["ecc"]["volatile_uncorrected"] is None and any(sibling["ecc"]["volatile_uncorrected"] is not None for sibling in alike):
+        problems.append(("gpu_state", "its memory errors are not reported, those of other GPUs of its model are"))
     for name, words in (("width_max", "x{:g}"), ("gen_max", "generation {:g}")):
-        most = max((one["pcie"][name] or 0 for one in alike), default=0)
-        if g["pcie"][name] and g["pcie"][name] < most:
-            least = words.format(g["pcie"][name])
-            found.append(("pcie_slot", f"the PCIe link can be {least} and that of another GPU of its model {words.format(most)}"))
-    return found
+        best = max((sibling["pcie"][name] or 0 for sibling in alike), default=0)
+        if g["pcie"][name] and g["pcie"][name] < best:
+            current = words.format(g["pcie"][name])
+            problems.append(("pcie_slot", f"the PCIe link can be {current} and that of another GPU of its model {words.format(best)}"))
+    return problems
 
 
 def slow_link(g: dict[str, t.Any], load: base.Load, alike: t.Sequence[base.Load]) -> list[base.Problem]:
     """A PCIe link that was slower or narrower under load than GPU and slot can do; idle links sleep at a lower speed. Where the slot's
     speed is hidden, as in a virtual machine, other GPUs of the same model tell it, and no slot of such a GPU is two generations older."""
-    found: list[base.Problem] = []
-    width, most = g["pcie"]["width_max"], g["pcie"]["gen_max"]
+    problems: list[base.Problem] = []
+    width, slot_max = g["pcie"]["width_max"], g["pcie"]["gen_max"]
     narrow = load.under("pcie_width", width) if width else []
     if narrow:
-        found.append(("pcie_width", f"the PCIe link is x{narrow[0]:g} under load and can be x{width}: reseat the GPU or its riser"))
-    slow = load.under("pcie_gen", most) if most else []
+        problems.append(("pcie_width", f"the PCIe link is x{narrow[0]:g} under load and can be x{width}: reseat the GPU or its riser"))
+    slow = load.under("pcie_gen", slot_max) if slot_max else []
     if not slow:
-        return found
-    words = f"the PCIe link is generation {slow[0]:g} under load and can be {most}"
-    fastest = max((one.most("pcie_gen") or 0 for one in alike), default=0)
-    certain = g["slot_known"] or slow[0] < fastest or slow[0] <= most - 2
+        return problems
+    words = f"the PCIe link is generation {slow[0]:g} under load and can be {slot_max}"
+    fastest = max((sibling.highest("pcie_gen") or 0 for sibling in alike), default=0)
+    certain = g["slot_known"] or slow[0] < fastest or slow[0] <= slot_max - 2
     if not certain and slow[0] >= HOSTS_PCIE:
-        return found
+        return problems
     if certain:
-        found.append(("pcie_speed", f"{words}: reseat the GPU or its riser, and see the slot's setting in the BIOS"))
+        problems.append(("pcie_speed", f"{words}: reseat the GPU or its riser, and see the slot's setting in the BIOS"))
     else:
-        found.append(("pcie_slot", f"{words}, unless its slot is no faster, which a virtual machine does not see"))
-    return found
+        problems.append(("pcie_slot", f"{words}, unless its slot is no faster, which a virtual machine does not see"))
+    return problems
 
 
 def held_clock(g: dict[str, t.Any], load: base.Load) -> list[base.Problem]:
     """A clock that stayed low under load although neither power nor temperature held it: somebody has locked it."""
-    top = load.most("sm_clock")
-    known = [clock for clock in (g["clocks"]["max_sm"], g["application_clock"]["default"]) if clock]
-    if load.samples < 2 or top is None or not known or EXPLAINED & set(load.throttle):
+    top = load.highest("sm_clock")
+    limits = [clock for clock in (g["clocks"]["max_sm"], g["application_clock"]["default"]) if clock]
+    if load.samples < 2 or top is None or not limits or EXPLAINED & set(load.throttle):
         return []
-    if top >= CLOCK_SHARE * min(known):
+    if top >= CLOCK_SHARE * min(limits):
         return []
-    words = f"the SM clock was at most {top:g} MHz under load, of {min(known)} MHz, and neither power nor temperature held it"
+    words = f"the SM clock was at most {top:g} MHz under load, of {min(limits)} MHz, and neither power nor temperature held it"
     return [("clocks_locked", f"{words}: nvidia-smi -rgc unlocks it")]
 
 
 def _fabric(fabric: dict[str, t.Any]) -> list[str]:
     """What is wrong with a GPU's place in its NVSwitch fabric. `Not Started` is also said where there is no NVSwitch;
     where there is one, CUDA then refuses to start with error 802, which the check `cuda` names."""
-    found = []
+    problems = []
     state = (fabric["state"] or "").lower()
     if state and state not in ("completed", "not started", "not supported"):
-        found.append(f"the NVLink fabric is {fabric['state']}: start nvidia-fabricmanager of the driver's version")
+        problems.append(f"the NVLink fabric is {fabric['state']}: start nvidia-fabricmanager of the driver's version")
     if state == "completed" and (fabric["status"] or "success").lower() not in ("success", "nvml_success"):
-        found.append(f"the NVLink fabric was set up with the error {fabric['status']}")
+        problems.append(f"the NVLink fabric was set up with the error {fabric['status']}")
     if (fabric["health"] or "healthy").lower() not in ("healthy", "not supported"):
-        found.append(f"the NVLink fabric is {fabric['health']}")
+        problems.append(f"the NVLink fabric is {fabric['health']}")
     if (fabric["bandwidth"] or "").lower() == "degraded":
-        found.append("the NVLink fabric's bandwidth is degraded")
+        problems.append("the NVLink fabric's bandwidth is degraded")
     if fabric["faults"]:
-        found.append(f"the health of the NVLink fabric has {', '.join(fabric['faults'])}")
-    return found
+        problems.append(f"the health of the NVLink fabric has {', '.join(fabric['faults'])}")
+    return problems
 
 
 def nccl_version(number: int) -> str:
     """Return the version in ncclGetVersion's number: 2803 is 2.8.3, and 22809 is 2.28.9 (nccl.h, NCCL_VERSION)."""
-    major, rest = (number // 1000, number % 1000) if number < 10000 else (number // 10000, number % 10000)
-    return f"{major}.{rest // 100}.{rest % 100}"
+    major, remainder = (number // 1000, number % 1000) if number < 10000 else (number // 10000, number % 10000)
+    return f"{major}.{remainder // 100}.{remainder % 100}"
 
 
-def nvlink_domain(seen: dict[str, t.Any]) -> str:
+def nvlink_domain(snapshot: dict[str, t.Any]) -> str:
     """The NVLink domain of a node's GPUs that goes beyond the node, as `CLUSTER/CLIQUE`; empty where the driver tells of none."""
-    found = {(g["fabric"]["cluster"] or "", g["fabric"]["clique"] or "") for g in seen["gpus"]}
-    cluster, clique = found.pop() if len(found) == 1 else ("", "")
+    domains = {(g["fabric"]["cluster"] or "", g["fabric"]["clique"] or "") for g in snapshot["gpus"]}
+    cluster, clique = domains.pop() if len(domains) == 1 else ("", "")
     return f"{cluster}/{clique}" if cluster.strip("0-") and cluster.upper() != "N/A" else ""
 
 
@@ -521,7 +521,7 @@ def links_down(by_uuid: dict[str, list[float | None]]) -> dict[str, str]:
 
 def links_missing(gpus: t.Sequence[dict[str, t.Any]], by_uuid: dict[str, list[float | None]]) -> dict[str, str]:
     """Return {GPU UUID: words} of GPUs with fewer links up at their rate than their model has, if all are surely connected (BOARDS)."""
-    found = {}
+    missing = {}
     for g in gpus:
         board = board_of(g, gpus)
         if board is None or g["uuid"] not in by_uuid:
@@ -530,38 +530,38 @@ def links_missing(gpus: t.Sequence[dict[str, t.Any]], by_uuid: dict[str, list[fl
         if sum(1 for speed in by_uuid[g["uuid"]] if speed and speed >= LINK_SHARE * rate) < links:
             model = f"the model has {links} links of {rate:g} GB/s"
             words = f"NVLink: {link_words(by_uuid[g['uuid']])} up, {model}: reset the GPUs, then check board, tray or cables"
-            found[g["uuid"]] = words
-    return found
+            missing[g["uuid"]] = words
+    return missing
 
 
 def board_of(g: dict[str, t.Any], gpus: t.Sequence[dict[str, t.Any]]) -> tuple[int, float] | None:
     """Return the number of NVLinks of a GPU and their rate in GB/s, if its model is soldered to a board and all of them are surely
     connected (BOARDS); else None. `gpus` are all of the node."""
-    found = next(((links, rate, least) for pattern, links, rate, least in BOARDS if re.fullmatch(pattern, g["name"] or "")), None)
-    if found is None:
+    board = next(((links, rate, min_gpus) for pattern, links, rate, min_gpus in BOARDS if re.fullmatch(pattern, g["name"] or "")), None)
+    if board is None:
         return None
-    links, rate, least = found
-    whole = sum(g["name"] == other["name"] for other in gpus) >= least or (g["fabric"]["state"] or "").lower() == "completed"
-    return (links, rate) if whole else None
+    links, rate, min_gpus = board
+    connected = sum(g["name"] == gpu["name"] for gpu in gpus) >= min_gpus or (g["fabric"]["state"] or "").lower() == "completed"
+    return (links, rate) if connected else None
 
 
-def unseen(root: str, seen: dict[str, t.Any]) -> list[str]:
+def unseen(root: str, snapshot: dict[str, t.Any]) -> list[str]:
     """PCI addresses of GPUs that the kernel driver has and nvidia-smi does not show; not those that were excluded on
     purpose. In a container the driver lists only the GPUs that are given to it."""
-    shown = {_bdf(g["bdf"] or "") for g in seen["gpus"]}
-    found = []
+    listed = {_bdf(g["bdf"] or "") for g in snapshot["gpus"]}
+    missing = []
     for path in sorted(glob.glob(os.path.join(root, "proc/driver/nvidia/gpus/*"))):
         try:
             with open(os.path.join(path, "information"), encoding="utf-8", errors="replace") as source:
                 excluded = any(line.replace(" ", "").split() == ["GPUExcluded:", "Yes"] for line in source)
         except OSError:
             excluded = False
-        if not excluded and _bdf(os.path.basename(path)) not in shown:
-            found.append(os.path.basename(path))
-    return found
+        if not excluded and _bdf(os.path.basename(path)) not in listed:
+            missing.append(os.path.basename(path))
+    return missing
 
 
 def _bdf(text: str) -> str:
     """Driver and nvidia-smi write the PCI domain in 4 and in 8 digits."""
-    domain, _colon, rest = text.lower().partition(":")
-    return f"{domain[-4:]}:{rest}"
+    domain, _colon, remainder = text.lower().partition(":")
+    return f"{domain[-4:]}:{remainder}"

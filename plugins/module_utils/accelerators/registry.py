@@ -26,8 +26,8 @@ MAKERS: dict[str, str] = {brand: maker for kind in KINDS.values() for brand, mak
 
 def make(kind: str, node: Node) -> base.Accelerator:
     """Return the accelerator of a kind on a node, with the tool that the node's settings name."""
-    known = KINDS[kind]
-    return known(node, node.tools.get(known.option, known.tool))
+    accelerator_class = KINDS[kind]
+    return accelerator_class(node, node.tools.get(accelerator_class.option, accelerator_class.tool))
 
 
 def carried_by(backend: str) -> type[base.Accelerator] | None:

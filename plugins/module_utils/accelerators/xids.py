@@ -22,7 +22,7 @@ class Class(t.NamedTuple):
 
     name: str
     code: str
-    own: str
+    own_code: str
     advice: str
 
 
@@ -146,7 +146,7 @@ _ANYWHERE = re.compile(r"\bS?Xid:?(?: \([^)]{0,40}\):?)? ?(\d{1,6})\b([^\n]{0,40
 SHOWN = 200
 
 
-class Event(t.NamedTuple):
+class XidEvent(t.NamedTuple):
     """One error in the log: where (PCI address, None where the line is cut), its name (`Xid 79`), class, what happened, the process that
     the driver names, and the line."""
 
@@ -161,57 +161,57 @@ class Event(t.NamedTuple):
         return f"{self.name}, {self.meaning}: {self.of.advice}"
 
 
-def read(text: str) -> Event | None:
+def read(text: str) -> XidEvent | None:
     """The error that a line of the kernel's log tells of; None where it tells of none. A line that begins like one and cannot be read is
     an error of an unknown number."""
     line = text.strip()[:SHOWN]
-    found = _XID.match(text)
-    if found:
-        number, said = int(found.group(2)), found.group(3)
-        of, meaning = _class(number, said)
-        pid = _PID.search(said)
-        return Event(found.group(1), f"Xid {number}", of, meaning, int(pid.group(1)) if pid else None, line)
-    found = _SXID.match(text)
-    if found:
-        said = found.group(3) or ""
-        if _DETAIL.match(said):
+    match = _XID.match(text)
+    if match:
+        number, message = int(match.group(2)), match.group(3)
+        of, meaning = _class(number, message)
+        pid = _PID.search(message)
+        return XidEvent(match.group(1), f"Xid {number}", of, meaning, int(pid.group(1)) if pid else None, line)
+    match = _SXID.match(text)
+    if match:
+        message = match.group(3) or ""
+        if _DETAIL.match(message):
             return None
-        of, meaning = _switch(int(found.group(2)), said)
-        return Event(found.group(1), f"SXid {found.group(2)}", of, meaning, None, line)
-    found = _FALLEN.match(text)
-    if found:
-        return Event(found.group(1), "Xid 79", *TABLE[79], None, line)
-    found = _NOT_STARTED.match(text)
-    if found:
-        return Event(found.group(1), "RmInitAdapter failed", LOST, "the driver could not start the GPU", None, line)
-    found = _BEGINS.match(text)
-    return Event(found.group(1), "Xid", UNLISTED, "the line in the kernel's log is cut", None, line) if found else None
+        of, meaning = _switch(int(match.group(2)), message)
+        return XidEvent(match.group(1), f"SXid {match.group(2)}", of, meaning, None, line)
+    match = _FALLEN.match(text)
+    if match:
+        return XidEvent(match.group(1), "Xid 79", *TABLE[79], None, line)
+    match = _NOT_STARTED.match(text)
+    if match:
+        return XidEvent(match.group(1), "RmInitAdapter failed", LOST, "the driver could not start the GPU", None, line)
+    match = _BEGINS.match(text)
+    return XidEvent(match.group(1), "Xid", UNLISTED, "the line in the kernel's log is cut", None, line) if match else None
 
 
-def _class(number: int, said: str) -> tuple[Class, str]:
+def _class(number: int, message: str) -> tuple[Class, str]:
     of, meaning = TABLE.get(number, (UNLISTED, "no number of the table"))
-    if number in SAYS_FATAL and _NONFATAL.search(said):
+    if number in SAYS_FATAL and _NONFATAL.search(message):
         return NOTED, f"{meaning}, not fatal"
     if number == 154:
-        action = _ACTION.search(said)
+        action = _ACTION.search(message)
         if action and action.group(1).strip().lower() == "none":
             return NOTED, "the driver asks for no recovery action any more"
         return of, f"{meaning}: {action.group(1)}" if action else meaning
     return of, meaning
 
 
-def _switch(number: int, said: str) -> tuple[Class, str]:
+def _switch(number: int, message: str) -> tuple[Class, str]:
     """An error of an NVSwitch: its line says whether it is fatal, and one that does not is."""
-    if _NONFATAL.search(said) and number not in SXID_FATAL:
+    if _NONFATAL.search(message) and number not in SXID_FATAL:
         return NOTED, "NVSwitch error, not fatal"
     return LINK, "fatal NVSwitch error"
 
 
 def code_in(words: str) -> str:
     """The reason code of an Xid or SXid that `words` tell of; that of a noted one where they name no number, as no probe writes them."""
-    found = _ANYWHERE.search(words)
-    if found is None:
+    match = _ANYWHERE.search(words)
+    if match is None:
         return NOTED.code
-    number, said = int(found.group(1)), found.group(2)
-    of, _meaning = _switch(number, said) if number >= 10000 else _class(number, said)
+    number, message = int(match.group(1)), match.group(2)
+    of, _meaning = _switch(number, message) if number >= 10000 else _class(number, message)
     return of.code

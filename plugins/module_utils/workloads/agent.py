@@ -53,7 +53,7 @@ def say(**record: t.Any) -> None:
     put(json.dumps(record, separators=(",", ":")))
 
 
-class Refused(Exception):
+class CannotTrain(Exception):
     """It cannot go on: a reason code and a sentence."""
 
     def __init__(self, code: str, reason: str) -> None:
@@ -67,18 +67,18 @@ def words(error: BaseException) -> str:
 
 def code_of(error: BaseException, otherwise: str, order: Record) -> str:
     """Return the reason code of an error; `order` is what each rank is told."""
-    said = f"{type(error).__name__} {error}".lower()
-    if isinstance(error, Refused):
+    message = f"{type(error).__name__} {error}".lower()
+    if isinstance(error, CannotTrain):
         return error.code
-    if "outofmemory" in said or "out of memory" in said or "can't allocate memory" in said or isinstance(error, MemoryError):
+    if "outofmemory" in message or "out of memory" in message or "can't allocate memory" in message or isinstance(error, MemoryError):
         return "out_of_memory"
-    if "rendezvous" in said and "timeout" in said:
+    if "rendezvous" in message and "timeout" in message:
         return "rendezvous"
-    if "timed out" in said or "timeout" in said:
+    if "timed out" in message or "timeout" in message:
         return "timeout"
-    if any(word in said for word in LOST):
+    if any(word in message for word in LOST):
         return "partner"
-    if any(word in said for word in ("cuda", "nccl", order.get("device"), order.get("backend")) if word not in (None, "cpu", "gloo")):
+    if any(word in message for word in ("cuda", "nccl", order.get("device"), order.get("backend")) if word not in (None, "cpu", "gloo")):
         return "cuda_failed"
     return otherwise
 
@@ -103,19 +103,19 @@ class Agent:
         self.master = os.environ["MASTER_ADDR"]
         self.port = int(os.environ["MASTER_PORT"])
         self.each = int(os.environ["NPROC_PER_NODE"])
-        self.about: Record = {}
+        self.description: Record = {}
 
     def run(self) -> int:
         signal.signal(signal.SIGTERM, _leave)
         with tempfile.TemporaryDirectory(prefix="gpufleet-ddp-") as scratch, _swept(scratch):
             self._interface()
-            self.about = self.describe()
+            self.description = self.describe()
             self._break()
-            say(kind="node", **self.about)
+            say(kind="node", **self.description)
             self._log()
             try:
-                Meeting(self.order, self.about, self.number, self.master, self.port).attend()
-            except Refused as refused:
+                Meeting(self.order, self.description, self.number, self.master, self.port).attend()
+            except CannotTrain as refused:
                 say(kind="fault", node=self.name, code=refused.code, reason=str(refused))
                 put(f"[RESULT] {self.name}: {refused}")
                 return 1
@@ -130,12 +130,12 @@ class Agent:
         if planted["kind"] == "absent":
             time.sleep(1e6)
         elif planted["kind"] == "version":
-            self.about["torch"] = "0.4.1"
+            self.description["torch"] = "0.4.1"
         elif planted["kind"] == "nnodes":
-            self.about["nnodes"] += 1
+            self.description["nnodes"] += 1
 
     def describe(self) -> Record:
-        about: Record = {
+        description: Record = {
             "id": self.order["id"],
             "node": self.name,
             "node_rank": self.number,
@@ -149,32 +149,32 @@ class Agent:
             "problem": None,
         }
         if self.number >= len(self.nodes):
-            about["problem"] = ["rank_mismatch", f"it was given NODE_RANK {self.number} of {len(self.nodes)} nodes"]
-            return about
+            description["problem"] = ["rank_mismatch", f"it was given NODE_RANK {self.number} of {len(self.nodes)} nodes"]
+            return description
         try:
             import torch
         except (ImportError, OSError) as error:  # OSError: a library of it that does not load
-            about["problem"] = ["torch_missing", f"{sys.executable} cannot import PyTorch: {error}"[:400]]
-            return about
-        about.update(torch=torch.__version__, cuda=torch.version.cuda or "")
+            description["problem"] = ["torch_missing", f"{sys.executable} cannot import PyTorch: {error}"[:400]]
+            return description
+        description.update(torch=torch.__version__, cuda=torch.version.cuda or "")
         if not torch.distributed.is_available():
-            about["problem"] = ["torch_missing", f"torch {torch.__version__} is built without torch.distributed"]
+            description["problem"] = ["torch_missing", f"torch {torch.__version__} is built without torch.distributed"]
         elif self.order["order"].get("plugin"):
-            about.update(_plugged(torch, self.order["order"]["device"], self.order["order"]["plugin"], self.each))
+            description.update(_plugged(torch, self.order["order"]["device"], self.order["order"]["plugin"], self.each))
         elif self.order["order"].get("device", "cuda") == "cuda":
-            about.update(_cuda(torch, self.each))
-        return about
+            description.update(_cuda(torch, self.each))
+        return description
 
     def _log(self) -> None:
-        a = self.about
+        a = self.description
         words = f"torch {a.get('torch', 'missing')}, CUDA {a.get('cuda') or 'none'}, NCCL {a.get('nccl') or 'none'}"
-        more = f"{a.get('devices', 0)} devices, {a['nproc']} ranks, interface {a['interface'] or 'not known'}"
-        put(f"[ENV] {self.name}: Python {a['python']}, {words}, {more}")
+        devices = f"{a.get('devices', 0)} devices, {a['nproc']} ranks, interface {a['interface'] or 'not known'}"
+        put(f"[ENV] {self.name}: Python {a['python']}, {words}, {devices}")
 
     def _interface(self) -> None:
         """gloo, and NCCL where nobody has told it, speak where the nodes find one another."""
-        own = self.order["addresses"][self.number] if self.number < len(self.order["addresses"]) else ""
-        name = interface_of(own)
+        address = self.order["addresses"][self.number] if self.number < len(self.order["addresses"]) else ""
+        name = interface_of(address)
         if name:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
             if self.order.get("socket_interface"):
@@ -188,21 +188,21 @@ class Agent:
         with open(script, "w", encoding="utf-8") as target:
             target.write(SOURCE or _own_text())
         with open(order, "w", encoding="utf-8") as target:
-            told = {"join_timeout": self.order["join_timeout"], "node": self.name, "nnodes": len(self.nodes)}
-            json.dump({**self.order["order"], **told}, target)
+            settings = {"join_timeout": self.order["join_timeout"], "node": self.name, "nnodes": len(self.nodes)}
+            json.dump({**self.order["order"], **settings}, target)
         for name in [name for name in os.environ if name.startswith("PET_")]:
             del os.environ[name]  # torchrun would read its options there, too
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         os.environ["TMPDIR"] = tempfile.tempdir = scratch
-        known = {word for action in run.get_args_parser()._actions for word in action.option_strings}
-        own = self.order["addresses"][self.number]
-        _mend(run, "" if "--local_addr" in known else own)
+        options = {word for action in run.get_args_parser()._actions for word in action.option_strings}
+        address = self.order["addresses"][self.number]
+        _mend(run, "" if "--local_addr" in options else address)
         wait = int(self.order["join_timeout"])
         argv = [f"--nnodes={len(self.nodes)}", f"--nproc_per_node={self.each}", "--max_restarts=0", "--monitor_interval=0.5"]
         argv.append(f"--log_dir={os.path.join(scratch, 'logs')}")
-        argv += meeting_of(self.order["rendezvous"], self.master, self.port, self.number, self.order["id"], wait)
-        if self.order["rendezvous"] == "c10d" and "--local_addr" in known:
-            argv.append(f"--local_addr={own}")
+        argv += rendezvous_options(self.order["rendezvous"], self.master, self.port, self.number, self.order["id"], wait)
+        if self.order["rendezvous"] == "c10d" and "--local_addr" in options:
+            argv.append(f"--local_addr={address}")
         try:
             run.run(run.parse_args([*argv, script, order]))
         except ChildFailedError as failed:
@@ -217,7 +217,7 @@ class Agent:
         return 0
 
 
-def meeting_of(rendezvous: str, address: str, port: int, number: int, name: str, wait: int) -> t.List[str]:
+def rendezvous_options(rendezvous: str, address: str, port: int, number: int, name: str, wait: int) -> t.List[str]:
     """Return the rendezvous of node `number`, as options of torchrun."""
     if rendezvous == "c10d":
         where = f"[{address}]" if ":" in address else address
@@ -245,59 +245,59 @@ def _own_text() -> str:
         return source.read()
 
 
-def _mend(run: t.Any, own: str) -> None:
+def _mend(run: t.Any, address: str) -> None:
     """torch 1.13 under Python 3.11 takes its own default for the redirection of output for nothing. Where it has no --local_addr it tells
     the ranks the host name of the first of them, which others need not know: `own` is the address that they do."""
     from torch.distributed.elastic.agent.server import api
 
-    if own and hasattr(api, "_get_fq_hostname"):
-        api._get_fq_hostname = lambda: own
+    if address and hasattr(api, "_get_fq_hostname"):
+        api._get_fq_hostname = lambda: address
     std = getattr(run, "Std", None)
     if std is not None and std.from_str("0") is None:
-        theirs = std.from_str
-        std.from_str = classmethod(lambda cls, text: cls(0) if text == "0" else theirs(text))
+        from_str = std.from_str
+        std.from_str = classmethod(lambda cls, text: cls(0) if text == "0" else from_str(text))
 
 
-def _cuda(torch: t.Any, wanted: int) -> Record:
+def _cuda(torch: t.Any, ranks: int) -> Record:
     """Return the versions of NCCL and CUDA of this node, and why it cannot take part."""
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        there = torch.cuda.is_available()
+        available = torch.cuda.is_available()
         count = torch.cuda.device_count()
-    said = " ".join(str(one.message) for one in heard)
-    found: Record = {"devices": count, "nccl": ""}
+    messages = " ".join(str(warning.message) for warning in caught)
+    facts: Record = {"devices": count, "nccl": ""}
     with contextlib.suppress(Exception):
         version = torch.cuda.nccl.version()
-        found["nccl"] = ".".join(map(str, version)) if isinstance(version, tuple) else str(version)
+        facts["nccl"] = ".".join(map(str, version)) if isinstance(version, tuple) else str(version)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    shown = "" if visible is None else f", CUDA_VISIBLE_DEVICES is {visible!r}"
+    visible_text = "" if visible is None else f", CUDA_VISIBLE_DEVICES is {visible!r}"
     if not torch.version.cuda:
-        found["problem"] = ["torch_missing", f"torch {torch.__version__} is built without CUDA"]
-    elif "too old" in said:
-        number = re.search(r"found version (\d+)", said)
+        facts["problem"] = ["torch_missing", f"torch {torch.__version__} is built without CUDA"]
+    elif "too old" in messages:
+        number = re.search(r"found version (\d+)", messages)
         driver = f" for CUDA {int(number.group(1)) // 1000}.{int(number.group(1)) % 1000 // 10}" if number else ""
         built = f"torch {torch.__version__} is built for CUDA {torch.version.cuda}"
-        found["problem"] = ["driver_too_old", f"{built}, newer than the driver{driver}"]
-    elif not there or not count:
+        facts["problem"] = ["driver_too_old", f"{built}, newer than the driver{driver}"]
+    elif not available or not count:
         nodes = [name for name in os.listdir("/dev") if re.fullmatch(r"nvidia\d+|dxg", name)]
         where = f"{len(nodes)} device files of GPUs in /dev" if nodes else "no device file of a GPU in /dev"
-        found["problem"] = ["gpu_invisible", f"torch sees no GPU: {where}{shown}{'; ' + said if said else ''}"[:500]]
-    elif count < wanted:
-        found["problem"] = ["gpu_invisible", f"{wanted} ranks were asked for and torch sees {count} GPUs{shown}"]
-    return found
+        facts["problem"] = ["gpu_invisible", f"torch sees no GPU: {where}{visible_text}{'; ' + messages if messages else ''}"[:500]]
+    elif count < ranks:
+        facts["problem"] = ["gpu_invisible", f"{ranks} ranks were asked for and torch sees {count} GPUs{visible_text}"]
+    return facts
 
 
-def _plugged(torch: t.Any, device: str, plugin: str, wanted: int) -> Record:
+def _plugged(torch: t.Any, device: str, plugin: str, ranks: int) -> Record:
     """Return the number of devices of a type that the package `plugin` adds to PyTorch, its version, and why the node cannot take part."""
     try:
         version = getattr(importlib.import_module(plugin), "__version__", "")
         count = getattr(torch, device).device_count()
     except (ImportError, OSError, AttributeError, RuntimeError) as error:
         return {"problem": ["torch_missing", f"{plugin} cannot be used: {error}"[:400]]}
-    found: Record = {"devices": count, "plugin": f"{plugin} {version}"}
-    if count < wanted:
-        found["problem"] = ["gpu_invisible", f"{wanted} ranks were asked for and {plugin} sees {count} devices"]
-    return found
+    facts: Record = {"devices": count, "plugin": f"{plugin} {version}"}
+    if count < ranks:
+        facts["problem"] = ["gpu_invisible", f"{ranks} ranks were asked for and {plugin} sees {count} devices"]
+    return facts
 
 
 def interface_of(address: str) -> str:
@@ -307,15 +307,15 @@ def interface_of(address: str) -> str:
 
     if ":" in address:
         with contextlib.suppress(OSError, ValueError):
-            wanted = socket.inet_pton(socket.AF_INET6, address.partition("%")[0]).hex()
+            hex_address = socket.inet_pton(socket.AF_INET6, address.partition("%")[0]).hex()
             with open("/proc/net/if_inet6", encoding="ascii") as source:
-                return next((row[-1] for row in map(str.split, source) if row[0] == wanted), "")
+                return next((row[-1] for row in map(str.split, source) if row[0] == hex_address), "")
         return ""
     room = array.array("B", bytes(256 * 40))
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         wanted_v4 = socket.inet_aton(socket.gethostbyname(address)) if address else b""
         request = struct.pack("iL", len(room), room.buffer_info()[0])
-        used = struct.unpack("iL", fcntl.ioctl(asked.fileno(), 0x8912, request))[0]  # SIOCGIFCONF
+        used = struct.unpack("iL", fcntl.ioctl(sock.fileno(), 0x8912, request))[0]  # SIOCGIFCONF
         entries = room.tobytes()[:used]
         for at in range(0, used, 40):
             if entries[at + 20 : at + 24] == wanted_v4:
@@ -333,19 +333,19 @@ class Meeting:
     ALIKE = (("torch", "PyTorch"), ("nccl", "NCCL"), ("cuda", "the CUDA of PyTorch"), ("nnodes", "--nnodes"), ("nproc", "--nproc_per_node"),
              ("plugin", "the package that adds the devices to PyTorch"), ("backend", "the backend"))  # fmt: skip
 
-    def __init__(self, order: Record, about: Record, number: int, address: str, port: int) -> None:
+    def __init__(self, order: Record, description: Record, number: int, address: str, port: int) -> None:
         self.order = order
-        self.about = about
+        self.description = description
         self.number = number
         self.address = address
         self.port = port
         self.until = time.monotonic() + order["join_timeout"]
 
     def attend(self) -> None:
-        """Refused where this group cannot train."""
+        """Return once every agent may start torchrun. Raise CannotTrain if this group cannot train."""
         answer = self._receive() if self.number == 0 else self._visit()
         if answer:
-            raise Refused(*answer)
+            raise CannotTrain(*answer)
 
     def left(self) -> float:
         return float(max(0.1, self.until - time.monotonic()))
@@ -357,27 +357,27 @@ class Meeting:
     def _receive(self) -> t.List[str] | None:
         guests: t.Dict[str, t.Tuple[socket.socket, Record]] = {}
         try:
-            door = _door(self.port)
+            listener = _listener(self.port)
         except OSError as error:
             return ["port_in_use", f"port {self.port} of the first node cannot be had: {error.strerror}: set ddp_port, or end what has it"]
-        with door, contextlib.ExitStack() as open_ones:
-            if self.about["problem"]:
+        with listener, contextlib.ExitStack() as open_ones:
+            if self.description["problem"]:
                 self.hurry()
             while len(guests) < len(self.order["nodes"]) - 1 and time.monotonic() < self.until:
-                door.settimeout(self.left())
+                listener.settimeout(self.left())
                 try:
-                    guest, _where = door.accept()
+                    guest, _where = listener.accept()
                 except OSError:
                     break
                 open_ones.callback(guest.close)
                 guest.settimeout(5)
-                told = _read_line(guest)
-                if told and told.get("id") == self.order["id"]:  # a stranger, else
-                    guests[str(told.get("node_rank"))] = (guest, told)
-                    if told.get("problem"):
+                greeting = _read_line(guest)
+                if greeting and greeting.get("id") == self.order["id"]:  # a stranger, else
+                    guests[str(greeting.get("node_rank"))] = (guest, greeting)
+                    if greeting.get("problem"):
                         self.hurry()
-            everybody = [self.about, *(told for _guest, told in guests.values())]
-            missing = [name for name in self.order["nodes"] if name not in {one["node"] for one in everybody}]
+            everybody = [self.description, *(greeting for _guest, greeting in guests.values())]
+            missing = [name for name in self.order["nodes"] if name not in {node["node"] for node in everybody}]
             refusal = self.compare(everybody, missing)
             words = json.dumps({"refused": refusal, "id": self.order["id"]}).encode() + b"\n"
             for guest, _told in guests.values():
@@ -390,7 +390,7 @@ class Meeting:
 
     def compare(self, everybody: t.List[Record], missing: t.List[str]) -> t.List[str] | None:
         """Why these nodes cannot train together."""
-        problems = [(one["problem"], one["node"]) for one in everybody if one.get("problem")]
+        problems = [(node["problem"], node["node"]) for node in everybody if node.get("problem")]
         if problems:
             codes = [problem[0] for problem, _node in problems]
             return [codes[0], "; ".join(f"{node}: {problem[1]}" for problem, node in problems[:4])]
@@ -400,66 +400,66 @@ class Meeting:
             return ["rendezvous", f"{words}; {len(everybody)} of {len(self.order['nodes'])} nodes did"]
         for key, name in self.ALIKE:
             values: t.Dict[str, t.List[str]] = {}
-            for one in everybody:
-                values.setdefault(str(one.get(key) or "missing"), []).append(one["node"])
+            for node in everybody:
+                values.setdefault(str(node.get(key) or "missing"), []).append(node["node"])
             if len(values) > 1:
-                shown = ", ".join(f"{value} on {', '.join(of[:4])}" for value, of in sorted(values.items(), key=lambda one: len(one[1])))
-                return ["rank_mismatch" if name.startswith("--") else "versions_differ", f"{name} is {shown}: it must be one on all nodes"]
-        wrong = [one for one in everybody if one["nnodes"] != len(self.order["nodes"])]
+                listed = ", ".join(f"{value} on {', '.join(of[:4])}" for value, of in sorted(values.items(), key=lambda item: len(item[1])))
+                return ["rank_mismatch" if name.startswith("--") else "versions_differ", f"{name} is {listed}: it must be one on all nodes"]
+        wrong = [node for node in everybody if node["nnodes"] != len(self.order["nodes"])]
         if wrong:
             return ["rank_mismatch", f"--nnodes is {wrong[0]['nnodes']} and {len(self.order['nodes'])} nodes take part"]
         return None
 
     def _visit(self) -> t.List[str]:
-        said = "nobody tried"
+        problem = "nobody tried"
         code = "unreachable"
         while time.monotonic() < self.until:
             try:
                 with socket.create_connection((self.address, self.port), timeout=min(3.0, self.left())) as link:
-                    link.sendall(json.dumps(self.about).encode() + b"\n")
+                    link.sendall(json.dumps(self.description).encode() + b"\n")
                     link.settimeout(self.left() + 5)
                     answer = _read_line(link)
                 if answer is not None and answer.get("id") == self.order["id"]:
                     return t.cast("t.List[str]", answer["refused"])
-                code, said = "port_in_use", f"what answers on port {self.port} of {self.address} is not the first node of this group"
+                code, problem = "port_in_use", f"what answers on port {self.port} of {self.address} is not the first node of this group"
             except socket.gaierror as error:
-                code, said = "name_resolution", f"the name {self.address} of the first node does not resolve here: {error.strerror}"
+                code, problem = "name_resolution", f"the name {self.address} of the first node does not resolve here: {error.strerror}"
             except OSError as error:
                 where = f"port {self.port} of the first node, {self.address},"
-                code, said = "unreachable", f"{where} cannot be reached: {error.strerror or error}"
+                code, problem = "unreachable", f"{where} cannot be reached: {error.strerror or error}"
             time.sleep(0.2)
-        return [code, f"{self.about['node']}: {said}"]
+        return [code, f"{self.description['node']}: {problem}"]
 
 
-def _door(port: int) -> socket.socket:
+def _listener(port: int) -> socket.socket:
     """A listening socket for both families; OSError where anybody else has the port of either."""
     family = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
     try:
-        door = socket.socket(family, socket.SOCK_STREAM)
+        listener = socket.socket(family, socket.SOCK_STREAM)
     except OSError:  # a kernel without IPv6
-        family, door = socket.AF_INET, socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        family, listener = socket.AF_INET, socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            door.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        door.bind(("", port))
-        door.listen(1024)
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind(("", port))
+        listener.listen(1024)
     except OSError:
-        door.close()
+        listener.close()
         raise
-    return door
+    return listener
 
 
 def _read_line(link: socket.socket) -> Record | None:
     """A line of JSON, None for anything else."""
-    got = b""
+    received = b""
     try:
-        while not got.endswith(b"\n") and len(got) < LINE:
+        while not received.endswith(b"\n") and len(received) < LINE:
             piece = link.recv(4096)
             if not piece:
                 break
-            got += piece
-        found = json.loads(got)
+            received += piece
+        parsed = json.loads(received)
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """NVIDIA's driver by ctypes: memory, copies, events and kernels of the GPUs, without CUDA's toolkit.
 
-Everything that gpu_memory.py asks of a device goes through Driver and Device, so that another vendor's runtime can take their place.
+Everything that gpu_memory.py asks of a device goes through Driver and CudaDevice, so that another vendor's runtime can take their place.
 
 It travels to the nodes as text, in front of a workload that uses it (workloads/packing.py): no imports of this collection.
 This module util is PRIVATE to the collection.
@@ -47,7 +47,7 @@ class Driver:
         self.call("cuDriverGetVersion", ctypes.byref(number))
         self.version = f"{number.value // 1000}.{number.value % 1000 // 10}"
         self.call("cuDeviceGetCount", ctypes.byref(number))
-        self.devices = [Device(self, index) for index in range(number.value)]
+        self.devices = [CudaDevice(self, index) for index in range(number.value)]
 
     def call(self, function: str, *arguments: t.Any) -> None:
         """Call a function of the library. DriverError with its name and the driver's own words if it fails."""
@@ -67,7 +67,7 @@ class Driver:
         self.call("cuMemHostUnregister", ctypes.c_void_p(address))
 
 
-class Device:
+class CudaDevice:
     """One GPU. `stream` arguments are handles of stream(); sizes are bytes."""
 
     def __init__(self, driver: Driver, index: int) -> None:
@@ -120,9 +120,9 @@ class Device:
 
     def stream(self) -> Pointer:
         """Return a new stream."""
-        found = ctypes.c_void_p()
-        self.call("cuStreamCreate", ctypes.byref(found), NON_BLOCKING)
-        return found
+        handle = ctypes.c_void_p()
+        self.call("cuStreamCreate", ctypes.byref(handle), NON_BLOCKING)
+        return handle
 
     def upload(self, to: int, source: int, size: int, stream: Pointer) -> None:
         """Queue a copy of host memory to the device."""
@@ -136,19 +136,19 @@ class Device:
         """Queue a copy inside the device's memory."""
         self.call("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(to), ctypes.c_uint64(source), ctypes.c_size_t(size), stream)
 
-    def send(self, to: int, other: Device, source: int, size: int, stream: Pointer) -> None:
+    def send(self, to: int, peer: CudaDevice, source: int, size: int, stream: Pointer) -> None:
         """Queue a copy of memory of this device to another device."""
         sizes = ctypes.c_size_t(size), stream
-        self.call("cuMemcpyPeerAsync", ctypes.c_uint64(to), other.context, ctypes.c_uint64(source), self.context, *sizes)
+        self.call("cuMemcpyPeerAsync", ctypes.c_uint64(to), peer.context, ctypes.c_uint64(source), self.context, *sizes)
 
-    def reach(self, other: Device) -> bool:
+    def reach(self, peer: CudaDevice) -> bool:
         """Let this GPU read and write memory of another one; False if it cannot, so that copies go through the host's memory."""
         able = ctypes.c_int()
-        self.call("cuDeviceCanAccessPeer", ctypes.byref(able), self.handle, other.handle)
+        self.call("cuDeviceCanAccessPeer", ctypes.byref(able), self.handle, peer.handle)
         if not able.value:
             return False
         self.driver.call("cuCtxSetCurrent", self.context)
-        return self.driver.cuda.cuCtxEnablePeerAccess(other.context, 0) in (0, PEER_ALREADY)
+        return self.driver.cuda.cuCtxEnablePeerAccess(peer.context, 0) in (0, PEER_ALREADY)
 
     def zero(self, address: int, size: int) -> None:
         """Set device memory to 0."""
@@ -157,19 +157,19 @@ class Device:
     def launch(self, kernel: str, *parameters: int, stream: Pointer = None, threads: int = 0) -> None:
         """Queue a kernel, over the whole GPU or with one thread (`threads=1`)."""
         if kernel not in self.functions:
-            found = ctypes.c_void_p()
-            self.call("cuModuleGetFunction", ctypes.byref(found), self.module, kernel.encode())
-            self.functions[kernel] = found
-        values = [ctypes.c_uint64(one) for one in parameters]
-        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(one) for one in values))
+            function = ctypes.c_void_p()
+            self.call("cuModuleGetFunction", ctypes.byref(function), self.module, kernel.encode())
+            self.functions[kernel] = function
+        values = [ctypes.c_uint64(value) for value in parameters]
+        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         blocks, threads = (1, threads) if threads else (self.processors * BLOCKS, BLOCK)
         self.call("cuLaunchKernel", self.functions[kernel], blocks, 1, 1, threads, 1, 1, 0, stream, pointers, None)
 
     def event(self) -> Pointer:
         """Return a new event."""
-        found = ctypes.c_void_p()
-        self.call("cuEventCreate", ctypes.byref(found), 0)
-        return found
+        handle = ctypes.c_void_p()
+        self.call("cuEventCreate", ctypes.byref(handle), 0)
+        return handle
 
     def record(self, event: Pointer, stream: Pointer) -> None:
         """Queue an event."""

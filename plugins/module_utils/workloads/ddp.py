@@ -44,7 +44,7 @@ if "Training" not in globals():  # else they stand above: workloads/packing.py
         MARK,
         PLANTED,
         Agent,
-        Refused,
+        CannotTrain,
         code_of,
         put,
         say,
@@ -134,12 +134,12 @@ def slower(times: t.Sequence[float], nodes: t.Sequence[str], devices: t.Sequence
     """
     kinds = [re.sub(r":\d+$", "", str(device)) for device in devices]
     of_node: t.Dict[t.Tuple[str, str], t.List[float]] = {}
-    for kind, node, one in zip(kinds, nodes, times):
-        of_node.setdefault((kind, node), []).append(one)
+    for kind, node, seconds in zip(kinds, nodes, times):
+        of_node.setdefault((kind, node), []).append(seconds)
     fastest: t.Dict[str, float] = {}
     for (kind, _node), of in of_node.items():
         fastest[kind] = min(fastest.get(kind, math.inf), statistics.median_low(of))
-    return [(one / fastest[kind] - 1) * 100 for kind, one in zip(kinds, times)]
+    return [(seconds / fastest[kind] - 1) * 100 for kind, seconds in zip(kinds, times)]
 
 
 # The pulse of a rank ---------------------------------------------------------------------------------------------------
@@ -154,18 +154,18 @@ class Pulse(threading.Thread):
         self.node = node
         self.beat = order["beat"]
         self.limit = order["collective_timeout"]
-        self.own = order["join_timeout"]
+        self.join_limit = order["join_timeout"]
         self.agent = os.getppid()
         self.number = 0
         self.name_of = "start"
         self.since = time.monotonic()
-        self.within = self.own
+        self.within = self.join_limit
         self.quiet = False
 
-    def doing(self, what: str, within: float | None = None) -> None:
+    def doing(self, operation: str, within: float | None = None) -> None:
         """From here on the rank is in this operation, for so many seconds at most."""
         self.number, self.since, self.within = self.number + 1, time.monotonic(), within or self.limit
-        self.name_of = what
+        self.name_of = operation
 
     def run(self) -> None:
         spoke = time.monotonic()
@@ -202,7 +202,7 @@ class Rank:
         self.planted: Record = json.loads(os.environ.get(PLANTED, "{}"))
         self.pulse = Pulse(self.rank, self.node, order)
         self.wrong = 0
-        self.asked = 0
+        self.exchanges = 0
 
     def run(self) -> None:
         self.pulse.start()
@@ -237,9 +237,9 @@ class Rank:
             self.device = self.torch.device(device, self.local)
         else:
             self.device = self.torch.device("cpu")
-        about = self.describe()
-        say(kind="rank", **about)
-        self._agree(about)
+        description = self.describe()
+        say(kind="rank", **description)
+        self._agree(description)
         self.pulse.doing("init_process_group", self.order["join_timeout"])
         options: Record = {"timeout": datetime.timedelta(seconds=self.order["collective_timeout"])}
         if device == "cuda" and "device_id" in inspect.signature(self.dist.init_process_group).parameters:
@@ -248,7 +248,7 @@ class Rank:
         self.clock = Clock(self.torch, self.device)
 
     def describe(self) -> Record:
-        about: Record = {
+        description: Record = {
             "rank": self.rank,
             "world": self.world,
             "node": self.node,
@@ -263,37 +263,37 @@ class Rank:
         }
         if self.device.type == "cuda":
             with contextlib.suppress(Exception):
-                about["nccl"] = ".".join(map(str, self.torch.cuda.nccl.version()))
+                description["nccl"] = ".".join(map(str, self.torch.cuda.nccl.version()))
             of = self.torch.cuda.get_device_properties(self.device)
-            about["device"] = of.name
+            description["device"] = of.name
             uuid = getattr(of, "uuid", None)
-            about["uuid"] = f"GPU-{uuid}" if uuid else ""
-        return about
+            description["uuid"] = f"GPU-{uuid}" if uuid else ""
+        return description
 
-    def _agree(self, about: Record) -> None:
+    def _agree(self, description: Record) -> None:
         """Ranks of different sizes of tensors pass all the same, with status 0, and other things are found after a long wait."""
         self.pulse.doing("comparison of the ranks", self.order["join_timeout"])
         elements = self.order["elements"]
         if self._plant("size"):
             elements += 1
-        same = {key: about[key] for key in ("world", "nnodes", "torch", "nccl", "backend")}
-        asked = ("parts", "ops", "types", "rounds", "bandwidth_ops", "sizes", "steps", "seed", "width", "batch")
-        same["what is measured"] = {**{key: self.order[key] for key in asked}, "elements of a tensor": elements}
+        same = {key: description[key] for key in ("world", "nnodes", "torch", "nccl", "backend")}
+        compared = ("parts", "ops", "types", "rounds", "bandwidth_ops", "sizes", "steps", "seed", "width", "batch")
+        same["what is measured"] = {**{key: self.order[key] for key in compared}, "elements of a tensor": elements}
         every = self.collect("about", {"node": self.node, "local": self.local, **same})
         refusal = ""
         if every:
             for key in same:
                 values: t.Dict[str, t.List[str]] = {}
-                for rank, one in enumerate(every):
-                    values.setdefault(json.dumps(one[key], sort_keys=True), []).append(f"rank {rank} on {one['node']}")
+                for rank, entry in enumerate(every):
+                    values.setdefault(json.dumps(entry[key], sort_keys=True), []).append(f"rank {rank} on {entry['node']}")
                 if len(values) > 1:
-                    said = _differ(values)
-                    refusal = f"{key} differs between ranks: {said}"
+                    listed = _differ(values)
+                    refusal = f"{key} differs between ranks: {listed}"
                     break
             self.store.set("agreed", refusal or "yes")
         answer = self.store.get("agreed").decode()
         if answer != "yes":
-            raise Refused("rank_mismatch", answer)
+            raise CannotTrain("rank_mismatch", answer)
 
     def _leave(self) -> None:
         """Whoever keeps the store stays until all are done."""
@@ -308,12 +308,12 @@ class Rank:
 
     def collect(self, name: str, value: t.Any) -> t.List[t.Any] | None:
         """Return the values of every rank on rank 0; None elsewhere. By the store, which no broken collective reaches."""
-        self.asked += 1
-        key = f"{name}/{self.asked}"
+        self.exchanges += 1
+        key = f"{name}/{self.exchanges}"
         self.store.set(f"{key}/{self.rank}", json.dumps(value))
         if not self.first:
             return None
-        found, missing = [], []
+        values, missing = [], []
         until = time.monotonic() + (self.order["join_timeout"] if name == "about" else self.order["collective_timeout"])
         for rank in range(self.world):
             try:
@@ -321,17 +321,17 @@ class Rank:
             except Exception:
                 missing.append(rank)
                 continue
-            found.append(json.loads(self.store.get(f"{key}/{rank}")))
+            values.append(json.loads(self.store.get(f"{key}/{rank}")))
         if missing:
-            raise Refused("timeout", f"rank {', '.join(map(str, missing[:8]))} did not come to {self.pulse.name_of}")
-        return found
+            raise CannotTrain("timeout", f"rank {', '.join(map(str, missing[:8]))} did not come to {self.pulse.name_of}")
+        return values
 
     def tell(self, name: str, value: t.Any = None) -> t.Any:
         """Return the value of rank 0 on all ranks."""
-        self.asked += 1
+        self.exchanges += 1
         if self.first:
-            self.store.set(f"{name}/{self.asked}", json.dumps(value))
-        return json.loads(self.store.get(f"{name}/{self.asked}"))
+            self.store.set(f"{name}/{self.exchanges}", json.dumps(value))
+        return json.loads(self.store.get(f"{name}/{self.exchanges}"))
 
     # Planted faults --------------------------------------------------------------------------------------------------
 
@@ -379,91 +379,92 @@ class Rank:
 
     def _checked(self, op: str, kind: str) -> Record:
         """How a rank found an operation: {"wrong": how many elements, "from": {rank: how many of what it sent}, "example"}."""
-        found: Record = {"wrong": 0, "of": 0, "from": {}, "example": "", "unsupported": ""}
+        result: Record = {"wrong": 0, "of": 0, "from": {}, "example": "", "unsupported": ""}
         for number in range(self.order["rounds"]):
             self._break(op)
             self.pulse.doing(f"{op} {kind}")
             try:
-                got, expected, senders = self._once(op, kind, number)
+                received, expected, senders = self._once(op, kind, number)
             except (RuntimeError, ValueError, NotImplementedError) as error:
-                if found["of"] or not self._lacks(op, kind, error):
+                if result["of"] or not self._lacks(op, kind, error):
                     raise
-                found["unsupported"] = words(error)[:200]
-                return found
-            differ = got != expected
+                result["unsupported"] = words(error)[:200]
+                return result
+            differ = received != expected
             count = int(differ.sum().item())
-            found["of"] += got.numel()
+            result["of"] += received.numel()
             if count:
                 at = int(differ.view(-1).to(self.torch.uint8).argmax().item())
-                found["wrong"] += count
-                found["example"] = f"element {at} is {got.view(-1)[at].item()}, expected {expected.view(-1)[at].item()}"
+                result["wrong"] += count
+                result["example"] = f"element {at} is {received.view(-1)[at].item()}, expected {expected.view(-1)[at].item()}"
                 for sender, of in enumerate(differ.view(len(senders), -1)):
                     bad = int(of.sum().item())
                     if bad and senders[sender] >= 0:
-                        found["from"][senders[sender]] = found["from"].get(senders[sender], 0) + bad
-        self.wrong += found["wrong"]
-        return found
+                        result["from"][senders[sender]] = result["from"].get(senders[sender], 0) + bad
+        self.wrong += result["wrong"]
+        return result
 
     def _once(self, op: str, kind: str, number: int) -> t.Tuple[t.Any, t.Any, t.List[int]]:
         """(what came, what should have come, who sent each part of it; -1: all of them)."""
         dist, n, me = self.dist, self.world, self.rank
         pattern = Pattern(self.torch, self.device, kind, n, number)
         each = share(op, self.order["elements"], n)
-        own = pattern.own(each, me)
+        local = pattern.own(each, me)
         if self._plant("wrong", op) and number == 0:
-            own[each // 2] += 1
+            local[each // 2] += 1
         if op == "all_reduce":
-            dist.all_reduce(own)
-            return own, pattern.sums(each), [-1]
+            dist.all_reduce(local)
+            return local, pattern.sums(each), [-1]
         if op == "broadcast":
             root = number % n
-            dist.broadcast(own, root)
-            return own, pattern.own(each, root), [root]
+            dist.broadcast(local, root)
+            return local, pattern.own(each, root), [root]
         expected = [pattern.own(each, sender) for sender in range(n)]
         if op == "all_gather":
-            parts = [self.torch.full_like(own, 1) for _unused in range(n)]
+            parts = [self.torch.full_like(local, 1) for _unused in range(n)]
             if self.device.type == "cpu":
-                dist.all_gather(parts, own)
-                whole = self.torch.cat(parts)
+                dist.all_gather(parts, local)
+                gathered = self.torch.cat(parts)
             else:
-                whole = self.torch.cat(parts)
-                _of(dist, "all_gather_into_tensor", "_all_gather_base")(whole, own)
-            return whole, self.torch.cat(expected), list(range(n))
+                gathered = self.torch.cat(parts)
+                _of(dist, "all_gather_into_tensor", "_all_gather_base")(gathered, local)
+            return gathered, self.torch.cat(expected), list(range(n))
         if op == "reduce_scatter":
             sent = self.torch.cat([pattern.own(each, me, shift=part) for part in range(n)])
             if self._plant("wrong", op) and number == 0:
                 sent[0] += 1
-            out = self.torch.full_like(own, 1)
+            out = self.torch.full_like(local, 1)
             _of(dist, "reduce_scatter_tensor", "_reduce_scatter_base")(out, sent)
             return out, pattern.sums(each, shift=me), [-1]
         sent = self.torch.cat([pattern.own(each, me, shift=5 * to) for to in range(n)])
         if self._plant("wrong", op) and number == 0:
             sent[0] += 1
-        got = self.torch.full_like(sent, 1)
-        dist.all_to_all_single(got, sent)
-        return got, self.torch.cat([pattern.own(each, sender, shift=5 * me) for sender in range(n)]), list(range(n))
+        received = self.torch.full_like(sent, 1)
+        dist.all_to_all_single(received, sent)
+        return received, self.torch.cat([pattern.own(each, sender, shift=5 * me) for sender in range(n)]), list(range(n))
 
     def _lacks(self, op: str, kind: str, error: BaseException) -> bool:
         """Return True if an error says that the backend lacks an operation or a type that it need not have. A device that is broken says
         "operation not supported", too."""
         if not {op, kind} & {*self.order["lacks"]}:
             return False
-        said = str(error).lower()
-        return isinstance(error, NotImplementedError) or "not support" in said or "no support" in said or "invalid scalar type" in said
+        message = str(error).lower()
+        marks = ("not support", "no support", "invalid scalar type")
+        return isinstance(error, NotImplementedError) or any(mark in message for mark in marks)
 
     def _say_checked(self, op: str, kind: str, every: t.List[Record]) -> None:
-        bad = [rank for rank, one in enumerate(every) if one["wrong"]]
+        bad = [rank for rank, result in enumerate(every) if result["wrong"]]
         senders: t.Dict[str, int] = {}
-        for one in every:
-            for sender, count in one["from"].items():
+        for result in every:
+            for sender, count in result["from"].items():
                 senders[sender] = senders.get(sender, 0) + count
-        lacking = [rank for rank, one in enumerate(every) if one["unsupported"]]
+        lacking = [rank for rank, result in enumerate(every) if result["unsupported"]]
         if lacking and len(lacking) < len(every):
-            raise Refused("rank_mismatch", f"{op} {kind}: only ranks {lacking[:8]} say that the backend does not have it")
+            raise CannotTrain("rank_mismatch", f"{op} {kind}: only ranks {lacking[:8]} say that the backend does not have it")
         unsupported = every[0]["unsupported"]
         example = f"rank {bad[0]}: {every[bad[0]]['example']}" if bad else ""
-        wrong = sum(one["wrong"] for one in every)
-        say(kind="checked", op=op, type=kind, elements=sum(one["of"] for one in every), wrong=wrong, ranks=bad[:64], senders=senders,
+        wrong = sum(result["wrong"] for result in every)
+        say(kind="checked", op=op, type=kind, elements=sum(result["of"] for result in every), wrong=wrong, ranks=bad[:64], senders=senders,
             example=example, unsupported=unsupported)  # fmt: skip
         if unsupported:
             put(f"[DDP] {op} {kind}: {self.order['backend']} does not have it")
@@ -515,22 +516,22 @@ class Rank:
         """Return a function that starts the operation once, and its size in bytes as nccl-tests counts it."""
         dist, n = self.dist, self.world
         count = counted(op, size, self.order["bandwidth_type"], n)
-        whole = self._tensor(count, kind)
+        tensor = self._tensor(count, kind)
         real = count * WIDTHS[self.order["bandwidth_type"]]
         if op == "all_reduce":
-            return lambda: dist.all_reduce(whole, async_op=True), real
+            return lambda: dist.all_reduce(tensor, async_op=True), real
         if op == "broadcast":
-            return lambda: dist.broadcast(whole, 0, async_op=True), real
+            return lambda: dist.broadcast(tensor, 0, async_op=True), real
         if op == "all_to_all":
-            other = self._tensor(count, kind)
-            return lambda: dist.all_to_all_single(other, whole, async_op=True), real
+            output = self._tensor(count, kind)
+            return lambda: dist.all_to_all_single(output, tensor, async_op=True), real
         part = self._tensor(count // n, kind)
         if op == "reduce_scatter":
-            return lambda: _of(dist, "reduce_scatter_tensor", "_reduce_scatter_base")(part, whole, async_op=True), real
+            return lambda: _of(dist, "reduce_scatter_tensor", "_reduce_scatter_base")(part, tensor, async_op=True), real
         if self.device.type == "cpu":
-            parts = list(whole.view(n, -1))
+            parts = list(tensor.view(n, -1))
             return lambda: dist.all_gather(parts, part, async_op=True), real
-        return lambda: _of(dist, "all_gather_into_tensor", "_all_gather_base")(whole, part, async_op=True), real
+        return lambda: _of(dist, "all_gather_into_tensor", "_all_gather_base")(tensor, part, async_op=True), real
 
     def _tensor(self, count: int, kind: t.Any) -> t.Any:
         return self.torch.ones(count, dtype=kind, device=self.device)
@@ -557,32 +558,32 @@ class Rank:
         """The same training twice: what ranks have after each step must be the same bits, and so must both runs of one rank."""
         runs = [self._train(), self._train()]
         losses, digests = runs[0]
-        again = curve(losses) == curve(runs[1][0]) and digests == runs[1][1]
-        every = self.collect("training", {"losses": losses, "digests": digests, "again": again})
+        repeated = curve(losses) == curve(runs[1][0]) and digests == runs[1][1]
+        every = self.collect("training", {"losses": losses, "digests": digests, "again": repeated})
         if every is None:
             return
-        start, end = ([learnt(one["losses"])[at] for one in every] for at in (0, 1))
-        differ = next((step for step in range(len(digests)) if len({tuple(one["digests"][step]) for one in every}) > 1), None)
+        start, end = ([learnt(result["losses"])[at] for result in every] for at in (0, 1))
+        differ = next((step for step in range(len(digests)) if len({tuple(result["digests"][step]) for result in every}) > 1), None)
         odd: t.List[int] = []
         if differ is not None:
-            seen = [tuple(one["digests"][differ]) for one in every]
-            usual = max(set(seen), key=seen.count)
-            odd = [rank for rank, one in enumerate(seen) if one != usual]
-            odd = odd if len(odd) * 2 < len(seen) else []  # of two halves neither is the odd one
-        finite = all(abs(loss) < 1e30 for one in every for loss in one["losses"])
+            rank_digests = [tuple(result["digests"][differ]) for result in every]
+            usual = max(set(rank_digests), key=rank_digests.count)
+            odd = [rank for rank, digest in enumerate(rank_digests) if digest != usual]
+            odd = odd if len(odd) * 2 < len(rank_digests) else []  # of two halves neither is the odd one
+        finite = all(abs(loss) < 1e30 for result in every for loss in result["losses"])
         first, last = sum(start) / len(start), sum(end) / len(end)
-        said: Record = {
+        summary: Record = {
             "steps": len(losses), "first": first if finite else None, "last": last if finite else None,
             "ratio": last / first if finite and first else None, "finite": finite,
-            "not_finite": [rank for rank, one in enumerate(every) if not all(abs(loss) < 1e30 for loss in one["losses"])][:16],
-            "identical": differ is None, "differs_at": differ, "odd": odd[:16], "repeatable": all(one["again"] for one in every),
-            "other_again": [rank for rank, one in enumerate(every) if not one["again"]][:16],
-            "curve": curve([loss for one in every for loss in one["losses"]]), "seed": self.order["seed"],
+            "not_finite": [rank for rank, result in enumerate(every) if not all(abs(loss) < 1e30 for loss in result["losses"])][:16],
+            "identical": differ is None, "differs_at": differ, "odd": odd[:16], "repeatable": all(result["again"] for result in every),
+            "other_again": [rank for rank, result in enumerate(every) if not result["again"]][:16],
+            "curve": curve([loss for result in every for loss in result["losses"]]), "seed": self.order["seed"],
         }  # fmt: skip
-        say(kind="training", **said)
-        words = f"loss {first:.4f} to {last:.4f}" if finite else f"loss not finite on ranks {said['not_finite']}"
+        say(kind="training", **summary)
+        words = f"loss {first:.4f} to {last:.4f}" if finite else f"loss not finite on ranks {summary['not_finite']}"
         same = "the same bits on all ranks" if differ is None else f"ranks differ after step {differ}" + (f": {odd[:16]}" if odd else "")
-        twice = "the same again" if said["repeatable"] else "not the same when it was repeated"
+        twice = "the same again" if summary["repeatable"] else "not the same when it was repeated"
         put(f"[TRAIN] {len(losses)} steps: {words}, {same}, {twice}")
 
     def _train(self) -> t.Tuple[t.List[float], t.List[t.List[int]]]:
@@ -599,8 +600,8 @@ class Rank:
                 with self.torch.no_grad():
                     training.net[0].weight[0, 0] += 1e-3
             digests.append(list(training.digests()))
-        found = [float(loss.item()) for loss in losses]
-        return [loss if math.isfinite(loss) else 1e38 for loss in found], digests  # JSON knows no infinity
+        values = [float(loss.item()) for loss in losses]
+        return [loss if math.isfinite(loss) else 1e38 for loss in values], digests  # JSON knows no infinity
 
     def _model(self, width: int, batch: int) -> t.Any:
         self.pulse.doing("model")
@@ -615,38 +616,39 @@ class Rank:
 
     def pace(self) -> None:
         """Whole steps wait for one another, so a slow rank is slow in what it does alone."""
-        least = PACED if self.device.type != "cpu" else (0, 0)
-        training = self._model(max(self.order["width"], least[0]), max(self.order["batch"], least[1]))
+        min_size = PACED if self.device.type != "cpu" else (0, 0)
+        training = self._model(max(self.order["width"], min_size[0]), max(self.order["batch"], min_size[1]))
         count = self.order["pace_steps"]
-        again = 3 if self._plant("slow", "") else 1
+        repeats = 3 if self._plant("slow", "") else 1
 
         def alone(number: int) -> None:
-            for _unused in range(again):
+            for _unused in range(repeats):
                 training.compute(number)
 
         def whole(number: int) -> None:
-            for _unused in range(again - 1):
+            for _unused in range(repeats - 1):
                 training.compute(number)
             training.step(number)
 
         self.pulse.doing("computing of steps")
         self.clock.times(alone, max(2, count // 4))
         self.dist.barrier()  # all compute at the same time, as they do in training
-        compute = self.clock.typical(self.clock.times(alone, count, own=True))
+        compute = self.clock.typical(self.clock.times(alone, count, cpu_time=True))
         self.pulse.doing("whole steps")
         self.dist.barrier()
         step = self.clock.typical(self.clock.times(whole, count))
-        own = {"compute_ms": compute, "step_ms": step, "communication_ms": max(0.0, step - compute), "node": self.node, "local": self.local}
-        about = self.describe()
-        own.update(uuid=about["uuid"], device=about["device"])
-        every = self.collect("pace", own)
+        local: Record = {"compute_ms": compute, "step_ms": step, "communication_ms": max(0.0, step - compute)}
+        description = self.describe()
+        local.update(node=self.node, local=self.local, uuid=description["uuid"], device=description["device"])
+        every = self.collect("pace", local)
         if every is None:
             return
-        behind = slower(*([one[key] for one in every] for key in ("compute_ms", "node", "device")))
-        for rank, (one, by) in enumerate(zip(every, behind)):
-            say(kind="pace", rank=rank, **one)
+        behind = slower(*([rank_pace[key] for rank_pace in every] for key in ("compute_ms", "node", "device")))
+        for rank, (rank_pace, by) in enumerate(zip(every, behind)):
+            say(kind="pace", rank=rank, **rank_pace)
             slow = f", {by:.0f} % slower than the fastest node: STRAGGLER" if by > self.order["straggler_percent"] else ""
-            put(f"[COMPUTE] rank {rank} on {one['node']}: computing {one['compute_ms']:.2f} ms of {one['step_ms']:.2f} ms a step{slow}")
+            share = f"{rank_pace['compute_ms']:.2f} ms of {rank_pace['step_ms']:.2f} ms a step"
+            put(f"[COMPUTE] rank {rank} on {rank_pace['node']}: computing {share}{slow}")
 
 
 class Pattern:
@@ -662,10 +664,10 @@ class Pattern:
         self.kind = getattr(torch, kind)
         self.world = world
         self.number = number
-        most = EXACT[kind] // world
-        self.period = 13 if most or world // 13 < EXACT[kind] else world // EXACT[kind] + 2
+        limit = EXACT[kind] // world
+        self.period = 13 if limit or world // 13 < EXACT[kind] else world // EXACT[kind] + 2
         # Where there are more ranks than the type can count, few of them have anything to add to an element.
-        self.small = [x % max(2, min(self.period, most + 1)) if most else int(x == 0) for x in range(self.period)]
+        self.small = [x % max(2, min(self.period, limit + 1)) if limit else int(x == 0) for x in range(self.period)]
         largest = max(sum(self.small[(c + r) % self.period] for r in range(world)) for c in range(self.period))
         self.scale = max(1, EXACT[kind] // largest)
 
@@ -693,12 +695,12 @@ def _of(dist: t.Any, *names: str) -> t.Any:
 
 def _differ(values: t.Dict[str, t.List[str]]) -> str:
     """Return the differing values without the common ones; the values are JSON."""
-    found = [json.loads(value) for value in values]
-    if all(isinstance(one, dict) for one in found):
-        keys = [key for key in found[0] if len({json.dumps(one.get(key)) for one in found}) > 1]
-        texts = [", ".join(f"{key} {one.get(key)}" for key in keys) for one in found]
+    parsed = [json.loads(value) for value in values]
+    if all(isinstance(value, dict) for value in parsed):
+        keys = [key for key in parsed[0] if len({json.dumps(value.get(key)) for value in parsed}) > 1]
+        texts = [", ".join(f"{key} {value.get(key)}" for key in keys) for value in parsed]
     else:
-        texts = [str(one) for one in found]
+        texts = [str(value) for value in parsed]
     return "; ".join(f"{text[:200]} on {', '.join(ranks[:4])}" for text, ranks in zip(texts, values.values()))
 
 
@@ -708,10 +710,10 @@ def rank_main(order: Record) -> int:
         rank.run()
     except Exception as error:
         rank.pulse.quiet = True
-        said = str(error) if isinstance(error, Refused) else words(error)
-        say(kind="fault", rank=rank.rank, node=rank.node, code=code_of(error, "tool_failed", order), reason=said, op=rank.pulse.name_of,
+        message = str(error) if isinstance(error, CannotTrain) else words(error)
+        say(kind="fault", rank=rank.rank, node=rank.node, code=code_of(error, "tool_failed", order), reason=message, op=rank.pulse.name_of,
             seq=rank.pulse.number)  # fmt: skip
-        put(f"[RESULT] rank {rank.rank} on {rank.node}: {said}")
+        put(f"[RESULT] rank {rank.rank} on {rank.node}: {message}")
         # Threads of NCCL, gloo and the store may wait for others: nothing of them is worth waiting for.
         os._exit(1)
     if rank.first:

@@ -253,7 +253,7 @@ class CublasProduct(Product):
         return (error if all(p == -q for p, q in zip(positive, negative)) else math.inf), tolerance
 
     def _by_elements(self) -> tuple[float, float]:
-        held = list(self.held)
+        allocated = list(self.held)
         a, b = self.a, self.b
         if self.bytes == 2:
             # An identity matrix turns what it multiplies into single precision, exactly.
@@ -275,15 +275,15 @@ class CublasProduct(Product):
                 ctypes.byref(self.minus), want, self.m, want, self.m,
             )
         off = self._largest(want)
-        for pointer in [p for p in self.held if p not in held]:
+        for pointer in [p for p in self.held if p not in allocated]:
             self.release(pointer)
         return worst(off, self._corner()) / largest, element_tolerance(self.dtype, self.k, largest)
 
     def _identity(self, order: int) -> ctypes.c_void_p:
         pointer, size = self.room(order * order * self.bytes), ctypes.c_size_t(self.bytes)
         self.library.cuda("cudaMemset", pointer, 0, ctypes.c_size_t(order * order * self.bytes))
-        ones, step = self.encode(1.0) * order, ctypes.c_size_t((order + 1) * self.bytes)
-        self.library.cuda("cudaMemcpy2D", pointer, step, ones, size, size, ctypes.c_size_t(order), 1)
+        diagonal, step = self.encode(1.0) * order, ctypes.c_size_t((order + 1) * self.bytes)
+        self.library.cuda("cudaMemcpy2D", pointer, step, diagonal, size, size, ctypes.c_size_t(order), 1)
         return pointer
 
     def _largest(self, matrix: ctypes.c_void_p) -> float:
@@ -300,19 +300,19 @@ class CublasProduct(Product):
         return worst(*values)
 
     def _by_sums(self) -> tuple[float, float]:
-        held = list(self.held)
+        allocated = list(self.held)
         off, largest = self._corner(), 0.0
         through, want = self.room(self.k * self.bytes), self.room(self.n * self.bytes)
         for seed in range(VECTORS):
             x = self.signs(seed)
             self._column_sums(self.a, self.m, self.k, x, through)
             self._column_sums(self.b, self.k, self.n, through, want)
-            wanted = self._numbers(self.download(want, self.n * self.bytes))
+            expected = self._numbers(self.download(want, self.n * self.bytes))
             self._column_sums(self.out[0], self.m, self.n, x, want)
-            got = self._numbers(self.download(want, self.n * self.bytes))
-            off = worst(off, *(abs(one - other) for one, other in zip(got, wanted)))
-            largest = max(largest, *map(abs, wanted))
-        for pointer in [p for p in self.held if p not in held]:
+            actual = self._numbers(self.download(want, self.n * self.bytes))
+            off = worst(off, *(abs(left - right) for left, right in zip(actual, expected)))
+            largest = max(largest, *map(abs, expected))
+        for pointer in [p for p in self.held if p not in allocated]:
             self.release(pointer)
         return off / largest, sum_tolerance(self.dtype, self.m, self.k, largest)
 
@@ -324,11 +324,11 @@ class CublasProduct(Product):
         a, b = self.values[1], self.values[2]
         errors = []
         for column in range(min(self.n, CORNER)):
-            got = self.download(self.out[0], min(self.m, CORNER) * self.bytes, column * self.m * self.bytes)
+            actual = self.download(self.out[0], min(self.m, CORNER) * self.bytes, column * self.m * self.bytes)
             factor = [b[(column * self.k + j) % self.PERIOD] for j in range(self.k)]
             for row in range(min(self.m, CORNER)):
                 want = sum(a[(row + self.m * j) % self.PERIOD] * factor[j] for j in range(self.k))
-                errors.append(abs(self.decode(bytes(got[row * self.bytes : (row + 1) * self.bytes])) - want))
+                errors.append(abs(self.decode(bytes(actual[row * self.bytes : (row + 1) * self.bytes])) - want))
         return worst(*errors)
 
 
@@ -340,8 +340,8 @@ def load(name: str) -> ctypes.CDLL:
     """libcudart or libcublas, wherever CUDA or its Python packages put it."""
     roots = ["/usr/local/cuda*/lib64", "/usr/local/cuda*/targets/*/lib", "/usr/lib/*-linux-gnu", "/usr/lib64"]
     roots += [os.path.join(p, "nvidia", "*", "lib") for p in sys.path if p]
-    found = ctypes.util.find_library(name)
-    candidates = [found] if found else []
+    path = ctypes.util.find_library(name)
+    candidates = [path] if path else []
     for root in roots:
         candidates += sorted(glob.glob(os.path.join(root, f"lib{name}.so*")), reverse=True)
     for candidate in candidates:
@@ -362,19 +362,19 @@ def library(python_has_torch: bool = True) -> Torch | Cublas:
 
 
 def main() -> int:
-    wanted = json.loads(sys.argv[1])
+    order = json.loads(sys.argv[1])
     # cuBLAS computes FP32 as TF32, or TF32 as FP32, where an image or a login says so: neither is what is measured here.
     os.environ.pop("NVIDIA_TF32_OVERRIDE", None)
     try:
-        backend = library(wanted.get("torch", True))
+        backend = library(order.get("torch", True))
     except Exception as error:
         say(kind="fault", reason=f"{type(error).__name__}: {error}")
         return 1
     say(kind="library", library=backend.library, backend=backend.name, devices=len(backend.devices))
-    for check in wanted["checks"]:
+    for check in order["checks"]:
         began = time.monotonic()
         try:
-            measure(backend, check, wanted["seconds"], wanted["warmup_seconds"])
+            measure(backend, check, order["seconds"], order["warmup_seconds"])
         except Exception as error:
             say(kind="fault", **check, reason=f"{type(error).__name__}: {error}"[:500])
         say(kind="time", **check, after_s=began - BEGAN, took_s=time.monotonic() - began)

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import ctypes
+import functools
 import json
 import random
 import statistics
@@ -35,7 +36,7 @@ import time
 import typing as t
 
 if "Driver" not in globals():  # else they stand above: workloads/packing.py
-    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.cuda_driver import Device, Driver, DriverError, Links
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.cuda_driver import CudaDevice, Driver, DriverError, Links
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.host_memory import (
         Buffer,
         available,
@@ -66,9 +67,9 @@ PEER_COPIES, NUMA_COPIES = 6, 4
 class Wrong(Exception):
     """Data that is not what was written."""
 
-    def __init__(self, where: str, words: int, offset: int, expected: int, found: int) -> None:
+    def __init__(self, where: str, words: int, offset: int, expected: int, actual: int) -> None:
         super().__init__(where)
-        self.record = {"where": where, "words": words, "offset": offset, "expected": f"{expected:#018x}", "found": f"{found:#018x}"}
+        self.record = {"where": where, "words": words, "offset": offset, "expected": f"{expected:#018x}", "found": f"{actual:#018x}"}
 
 
 class Fault(Exception):
@@ -91,10 +92,10 @@ def say(**record: t.Any) -> None:
         sys.stdout.flush()
 
 
-class Gpu:
+class TestedGpu:
     """One GPU under test: its streams and buffers."""
 
-    def __init__(self, place: int, device: Device, size: int) -> None:
+    def __init__(self, place: int, device: CudaDevice, size: int) -> None:
         self.place = place
         self.device = device
         self.size = size
@@ -124,15 +125,15 @@ class Gpu:
         self.device.download(ctypes.addressof(data), self.out, OUT_BYTES, self.up)
         self.device.settle(self.up)
         numbers = struct.unpack(f"<{OUT_BYTES // 8}Q", data.raw)
-        kept = min(numbers[0], MOST)
-        return numbers[0], sorted(zip(*[iter(numbers[1 : 1 + 3 * kept])] * 3))
+        stored = min(numbers[0], MOST)
+        return numbers[0], sorted(zip(*[iter(numbers[1 : 1 + 3 * stored])] * 3))
 
     def hold(self, where: str) -> None:
         """Raise Wrong if the last comparison on the GPU found something."""
         self.device.settle()
-        words, kept = self.mismatches()
+        words, examples = self.mismatches()
         if words:
-            offset, expected, found = kept[0]
+            offset, expected, found = examples[0]
             raise Wrong(where, words, offset, expected, found)
 
     def compare(self, address: int, shift: int, where: str) -> None:
@@ -153,8 +154,8 @@ def compare_host(back: Buffer, source: Buffer, shift: int, size: int, where: str
     at = first_difference(back.address, source.address + shift, size)
     if at is not None:
         at -= at % 8
-        expected, found = (struct.unpack("<Q", ctypes.string_at(a + at, 8))[0] for a in (source.address + shift, back.address))
-        raise Wrong(where, 1, at, expected, found)
+        expected, actual = (struct.unpack("<Q", ctypes.string_at(a + at, 8))[0] for a in (source.address + shift, back.address))
+        raise Wrong(where, 1, at, expected, actual)
 
 
 class Bench:
@@ -166,12 +167,12 @@ class Bench:
         self.size = int(order["mib"]) * MIB
         self.copies = int(order["copies"])
         self.driver = Driver(ptx())
-        known = {device.uuid: device for device in self.driver.devices}
-        missing = [uuid for uuid in order["devices"] if uuid not in known]
+        by_uuid = {device.uuid: device for device in self.driver.devices}
+        missing = [uuid for uuid in order["devices"] if uuid not in by_uuid]
         if missing:
             raise Fault("gpu_invisible", f"CUDA does not see {', '.join(missing)}")
         self.nodes = numa_nodes()
-        self.gpus = [Gpu(place, known[uuid], self.size) for place, uuid in enumerate(order["devices"])]
+        self.gpus = [TestedGpu(place, by_uuid[uuid], self.size) for place, uuid in enumerate(order["devices"])]
         self.nvml = Links()
         self.data = self._data(self.size + SHIFT, int(order["seed"]))
         self.flag = Buffer(4096, None, self.nodes)
@@ -187,10 +188,10 @@ class Bench:
 
     def host(self, node: int | None, size: int) -> Buffer:
         """Return pinned host memory on a NUMA node."""
-        found = Buffer(size, node, self.nodes)
+        buffer = Buffer(size, node, self.nodes)
         if not self.plant.get("pageable"):
-            self.driver.pin(found.address, size)
-        return found
+            self.driver.pin(buffer.address, size)
+        return buffer
 
     def buffers(self, node: int | None) -> tuple[Buffer, Buffer]:
         """Return the data in pinned memory on a NUMA node, and room for what comes back."""
@@ -200,10 +201,10 @@ class Bench:
 
     def close(self, *buffers: Buffer) -> None:
         """Give host memory back."""
-        for one in buffers:
+        for buffer in buffers:
             if not self.plant.get("pageable"):
-                self.driver.unpin(one.address)
-            one.close()
+                self.driver.unpin(buffer.address)
+            buffer.close()
 
     def enough(self, buffers: int) -> None:
         """Fault if the host has not the memory for so many pairs of buffers."""
@@ -213,7 +214,7 @@ class Bench:
 
     # Copies between host and GPUs -----------------------------------------------------------------------------------
 
-    def once(self, gpus: list[Gpu], ways: t.Sequence[str], shift: int, memory: Memory) -> dict[int, dict[str, float]]:
+    def once(self, gpus: list[TestedGpu], directions: t.Sequence[str], shift: int, memory: Memory) -> dict[int, dict[str, float]]:
         """Copy once on each of the GPUs, all beginning together; return {place: {way: GB/s}}.
 
         Of two ways at once the rate counts the pieces that ended while the other one was still under way.
@@ -221,114 +222,114 @@ class Bench:
         ctypes.memset(self.flag.address, 0, 8)
         piece = self.size // CHUNKS
         queued = []
-        for one in gpus:
-            device, (source, back) = one.device, memory[one.place]
-            device.launch("gate", device.mapped(self.flag.address), GATE_NS, stream=one.first, threads=1)
+        for gpu in gpus:
+            device, (source, back) = gpu.device, memory[gpu.place]
+            device.launch("gate", device.mapped(self.flag.address), GATE_NS, stream=gpu.first, threads=1)
             start = device.event()
-            device.record(start, one.first)
+            device.record(start, gpu.first)
             marks: dict[str, list[t.Any]] = {}
-            for way in ways:
-                stream = one.up if way == "h2d" else one.down
+            for direction in directions:
+                stream = gpu.up if direction == "h2d" else gpu.down
                 device.wait(stream, start)
                 began = device.event()
                 device.record(began, stream)
-                marks[way] = [began]
+                marks[direction] = [began]
             for k in range(CHUNKS):
-                for way in ways:
+                for direction in directions:
                     at = k * piece
-                    if way == "h2d":
-                        device.upload(one.landing + at, source.address + shift + at, piece, one.up)
+                    if direction == "h2d":
+                        device.upload(gpu.landing + at, source.address + shift + at, piece, gpu.up)
                     else:
-                        device.download(back.address + at, one.truth + shift + at, piece, one.down)
+                        device.download(back.address + at, gpu.truth + shift + at, piece, gpu.down)
                     ended = device.event()
-                    device.record(ended, one.up if way == "h2d" else one.down)
-                    marks[way].append(ended)
-            queued.append((one, marks))
+                    device.record(ended, gpu.up if direction == "h2d" else gpu.down)
+                    marks[direction].append(ended)
+            queued.append((gpu, marks))
         ctypes.memset(self.flag.address, 1, 8)
-        for one in gpus:
-            link = self.nvml.now(one.device.uuid)
+        for gpu in gpus:
+            link = self.nvml.now(gpu.device.uuid)
             if link:
-                one.links.append(link)
+                gpu.links.append(link)
         rates: dict[int, dict[str, float]] = {}
-        for one, marks in queued:
-            for stream in (one.up, one.down):
-                one.device.settle(stream)
-            ends = {way: [one.device.between(events[0], event) for event in events[1:]] for way, events in marks.items()}
-            over = min(found[-1] for found in ends.values())
-            rates[one.place] = {}
-            for way, found in ends.items():
-                whole = [at for at in found if at <= over] or found[:1]
-                rates[one.place][way] = len(whole) * piece / whole[-1] / 1e9
+        for gpu, marks in queued:
+            for stream in (gpu.up, gpu.down):
+                gpu.device.settle(stream)
+            ends = {direction: [gpu.device.between(events[0], event) for event in events[1:]] for direction, events in marks.items()}
+            over = min(seconds[-1] for seconds in ends.values())
+            rates[gpu.place] = {}
+            for direction, seconds in ends.items():
+                overlapping = [at for at in seconds if at <= over] or seconds[:1]
+                rates[gpu.place][direction] = len(overlapping) * piece / overlapping[-1] / 1e9
             for events in marks.values():
                 for event in events:
-                    one.device.call("cuEventDestroy_v2", event)
+                    gpu.device.call("cuEventDestroy_v2", event)
         return rates
 
-    def verify(self, gpus: list[Gpu], ways: t.Sequence[str], shift: int, memory: Memory) -> None:
+    def verify(self, gpus: list[TestedGpu], directions: t.Sequence[str], shift: int, memory: Memory) -> None:
         """Compare every byte that once() has copied."""
         flip = self.plant.get("flip")
-        for one in gpus:
-            if flip in ways:  # what tests plant
-                address = one.landing if flip == "h2d" else memory[one.place][1].address
+        for gpu in gpus:
+            if flip in directions:  # what tests plant
+                address = gpu.landing if flip == "h2d" else memory[gpu.place][1].address
                 byte = ctypes.create_string_buffer(b"\x01\x02\x03\x04\x05\x06\x07\x08")
                 if flip == "h2d":
-                    one.device.upload(address + 1024, ctypes.addressof(byte), 8, one.up)
-                    one.device.settle(one.up)
+                    gpu.device.upload(address + 1024, ctypes.addressof(byte), 8, gpu.up)
+                    gpu.device.settle(gpu.up)
                 else:
                     ctypes.memmove(address + 1024, byte, 8)
-        if "h2d" in ways:
-            for one in gpus:
-                one.compare(one.landing, shift, "copied from host to GPU")
-        if "d2h" in ways:
+        if "h2d" in directions:
+            for gpu in gpus:
+                gpu.compare(gpu.landing, shift, "copied from host to GPU")
+        if "d2h" in directions:
             tasks = [
-                self.workers.submit(compare_host, memory[one.place][1], memory[one.place][0], shift, self.size, "copied from GPU to host")
-                for one in gpus
+                self.workers.submit(compare_host, memory[gpu.place][1], memory[gpu.place][0], shift, self.size, "copied from GPU to host")
+                for gpu in gpus
             ]
             for task in tasks:
                 task.result()
 
     def rates(
-        self, gpus: list[Gpu], ways: t.Sequence[str], copies: int, memory: Memory
+        self, gpus: list[TestedGpu], directions: t.Sequence[str], copies: int, memory: Memory
     ) -> dict[int, dict[str, list[float]]]:
         """Return {place: {way: [GB/s of each copy]}}, each verified."""
-        found: dict[int, dict[str, list[float]]] = {one.place: {way: [] for way in ways} for one in gpus}
+        measured: dict[int, dict[str, list[float]]] = {gpu.place: {direction: [] for direction in directions} for gpu in gpus}
         for number in range(WARM_UP + copies):
             shift = SHIFT * (number % 2)
-            rates = self.once(gpus, ways, shift, memory)
-            self.verify(gpus, ways, shift, memory)
+            rates = self.once(gpus, directions, shift, memory)
+            self.verify(gpus, directions, shift, memory)
             if number >= WARM_UP:
                 for place, of in rates.items():
-                    for way, rate in of.items():
-                        found[place][way].append(rate)
-        return found
+                    for direction, rate in of.items():
+                        measured[place][direction].append(rate)
+        return measured
 
-    def between(self, check: str, ways: t.Sequence[str], together: bool) -> None:
+    def between(self, check: str, directions: t.Sequence[str], together: bool) -> None:
         """Measure copies between host and GPUs, each alone or all at once."""
         self.enough(len(self.gpus) if together else 1)
-        for group in [self.gpus] if together else [[one] for one in self.gpus]:
+        for group in [self.gpus] if together else [[gpu] for gpu in self.gpus]:
             with Trial(check, None if together and len(group) > 1 else group[0]):
-                self._between(check, ways, group)
+                self._between(check, directions, group)
 
-    def _between(self, check: str, ways: t.Sequence[str], group: list[Gpu]) -> None:
+    def _between(self, check: str, directions: t.Sequence[str], group: list[TestedGpu]) -> None:
         began = time.monotonic()
         memory: Memory = {}
         try:
-            for one in group:
-                one.links = []
-                memory[one.place] = self.buffers(own_node(one, self.nodes))
-                one.prepare(*memory[one.place])
-            found = self.rates(group, ways, self.copies, memory)
-            for one in group:
-                of = found[one.place]
-                numbers = {way: round(statistics.median(values), 3) for way, values in of.items()}
-                lowest = {way: round(min(values), 3) for way, values in of.items()}
+            for gpu in group:
+                gpu.links = []
+                memory[gpu.place] = self.buffers(own_node(gpu, self.nodes))
+                gpu.prepare(*memory[gpu.place])
+            measured = self.rates(group, directions, self.copies, memory)
+            for gpu in group:
+                of = measured[gpu.place]
+                numbers = {direction: round(statistics.median(values), 3) for direction, values in of.items()}
+                lowest = {direction: round(min(values), 3) for direction, values in of.items()}
                 say(
-                    kind="result", check=check, device=one.place, **numbers, lowest=lowest, copies=self.copies, bytes=self.size,
-                    numa=one.node, numa_of_memory=memory[one.place][0].where, links=one.links, **times(began),
+                    kind="result", check=check, device=gpu.place, **numbers, lowest=lowest, copies=self.copies, bytes=self.size,
+                    numa=gpu.node, numa_of_memory=memory[gpu.place][0].where, links=gpu.links, **times(began),
                 )  # fmt: skip
         finally:
-            for one in group:
-                one.free()
+            for gpu in group:
+                gpu.free()
             for pair in memory.values():
                 self.close(*pair)
 
@@ -336,29 +337,29 @@ class Bench:
         """Measure copies of each GPU from and to the memory of every NUMA node that is not its own."""
         self.enough(1)
         for node in sorted(self.nodes):
-            far = [one for one in self.gpus if own_node(one, self.nodes) != node]
+            far = [gpu for gpu in self.gpus if own_node(gpu, self.nodes) != node]
             if not far:
                 continue
             pair = self.buffers(node)
             try:
-                for one in far:
-                    with Trial("numa", one):
-                        self._numa(one, node, pair)
+                for gpu in far:
+                    with Trial("numa", gpu):
+                        self._numa(gpu, node, pair)
             finally:
-                for one in far:
-                    one.free()
+                for gpu in far:
+                    gpu.free()
                 self.close(*pair)
 
-    def _numa(self, one: Gpu, node: int, pair: tuple[Buffer, Buffer]) -> None:
+    def _numa(self, gpu: TestedGpu, node: int, pair: tuple[Buffer, Buffer]) -> None:
         began = time.monotonic()
-        one.prepare(*pair)
-        memory = {one.place: pair}
-        rates = {way: self.rates([one], [way], NUMA_COPIES, memory)[one.place][way] for way in ("h2d", "d2h")}
-        numbers = {way: round(statistics.median(values), 3) for way, values in rates.items()}
+        gpu.prepare(*pair)
+        memory = {gpu.place: pair}
+        rates = {direction: self.rates([gpu], [direction], NUMA_COPIES, memory)[gpu.place][direction] for direction in ("h2d", "d2h")}
+        numbers = {direction: round(statistics.median(values), 3) for direction, values in rates.items()}
         say(
-            kind="result", check="numa", device=one.place, node=node, numa=one.node, numa_of_memory=pair[0].where, **numbers, **times(began)
+            kind="result", check="numa", device=gpu.place, node=node, numa=gpu.node, numa_of_memory=pair[0].where, **numbers, **times(began)
         )
-        one.free()
+        gpu.free()
 
     # Between GPUs, and inside one -----------------------------------------------------------------------------------
 
@@ -367,116 +368,116 @@ class Bench:
         self.enough(1)
         pair = self.buffers(None)
         try:
-            for one in self.gpus:
-                with Trial("peer", one):
-                    one.prepare(*pair)
-            for one in self.gpus:
-                for other in self.gpus:
-                    if one is not other:
-                        with Trial("peer", one):
-                            self._peer(one, other)
+            for gpu in self.gpus:
+                with Trial("peer", gpu):
+                    gpu.prepare(*pair)
+            for gpu in self.gpus:
+                for peer in self.gpus:
+                    if gpu is not peer:
+                        with Trial("peer", gpu):
+                            self._peer(gpu, peer)
         finally:
-            for one in self.gpus:
-                one.free()
+            for gpu in self.gpus:
+                gpu.free()
             self.close(*pair)
 
-    def _peer(self, one: Gpu, other: Gpu) -> None:
+    def _peer(self, gpu: TestedGpu, peer: TestedGpu) -> None:
         began = time.monotonic()
-        direct = one.device.reach(other.device)
-        rates = [self._sent(one, other, SHIFT * (k % 2)) for k in range(WARM_UP + PEER_COPIES)][WARM_UP:]
+        direct = gpu.device.reach(peer.device)
+        rates = [self._sent(gpu, peer, SHIFT * (k % 2)) for k in range(WARM_UP + PEER_COPIES)][WARM_UP:]
         rate = round(statistics.median(rates), 3)
-        say(kind="result", check="peer", device=one.place, to=other.place, direct=direct, rate=rate, **times(began))
+        say(kind="result", check="peer", device=gpu.place, to=peer.place, direct=direct, rate=rate, **times(began))
 
-    def _sent(self, one: Gpu, other: Gpu, shift: int) -> float:
+    def _sent(self, gpu: TestedGpu, peer: TestedGpu, shift: int) -> float:
         """Copy the data to another GPU once, verified there; GB/s."""
-        device = one.device
+        device = gpu.device
         first, last = device.event(), device.event()
-        device.record(first, one.up)
-        device.send(other.landing, other.device, one.truth + shift, self.size, one.up)
-        device.record(last, one.up)
-        device.settle(one.up)
-        other.compare(other.landing, shift, f"copied from GPU {one.place} to GPU {other.place}")
+        device.record(first, gpu.up)
+        device.send(peer.landing, peer.device, gpu.truth + shift, self.size, gpu.up)
+        device.record(last, gpu.up)
+        device.settle(gpu.up)
+        peer.compare(peer.landing, shift, f"copied from GPU {gpu.place} to GPU {peer.place}")
         return self.size / device.between(first, last) / 1e9
 
     def inside(self) -> None:
         """Measure copies inside each GPU's memory, and reading it."""
-        for one in self.gpus:
-            with Trial("device", one):
+        for gpu in self.gpus:
+            with Trial("device", gpu):
                 began = time.monotonic()
-                copy, read, size = self._inside(one)
-                say(kind="result", check="device", device=one.place, copy=round(copy, 1), read=round(read, 1), bytes=size, **times(began))
+                copy, read, size = self._inside(gpu)
+                say(kind="result", check="device", device=gpu.place, copy=round(copy, 1), read=round(read, 1), bytes=size, **times(began))
 
-    def _inside(self, one: Gpu) -> tuple[float, float, int]:
-        device = one.device
+    def _inside(self, gpu: TestedGpu) -> tuple[float, float, int]:
+        device = gpu.device
         size = min(DEVICE_COPY, device.free() // 4) // MIB * MIB
         source = device.room(size)
         target = device.room(size)
         try:
             copies, reads = [], []
             for number in range(WARM_UP + DEVICE_TIMES):
-                device.launch("fill", source, size // 8, memory_kind("random"), number * (size // 8), 0, stream=one.up)
-                copies.append(self._timed(one, lambda: device.copy(target, source, size, one.up)))
-                device.zero(one.out, OUT_BYTES)
-                device.launch("check", target, size // 8, memory_kind("random"), number * (size // 8), 0, one.out, 0)
-                one.hold("copied inside the GPU's memory")
+                device.launch("fill", source, size // 8, memory_kind("random"), number * (size // 8), 0, stream=gpu.up)
+                copies.append(self._timed(gpu, lambda: device.copy(target, source, size, gpu.up)))
+                device.zero(gpu.out, OUT_BYTES)
+                device.launch("check", target, size // 8, memory_kind("random"), number * (size // 8), 0, gpu.out, 0)
+                gpu.hold("copied inside the GPU's memory")
             words = size // 8
-            device.launch("fill", source, words, memory_kind("address"), 0, 0, stream=one.up)
+            device.launch("fill", source, words, memory_kind("address"), 0, 0, stream=gpu.up)
             expected = 8 * (words * (words - 1) // 2) & (1 << 64) - 1
             for _number in range(WARM_UP + DEVICE_TIMES):
-                device.zero(one.out, OUT_BYTES)
-                reads.append(self._timed(one, lambda: device.launch("total", source, words, one.out, stream=one.up)))
-                found = one.mismatches()[0]
-                if found != expected:
-                    raise Wrong("the sum of what was read", 1, 0, expected, found)
+                device.zero(gpu.out, OUT_BYTES)
+                reads.append(self._timed(gpu, lambda: device.launch("total", source, words, gpu.out, stream=gpu.up)))
+                actual = gpu.mismatches()[0]
+                if actual != expected:
+                    raise Wrong("the sum of what was read", 1, 0, expected, actual)
         finally:
             device.release(source)
             device.release(target)
         return 2 * size / statistics.median(copies[WARM_UP:]) / 1e9, size / statistics.median(reads[WARM_UP:]) / 1e9, size
 
-    def _timed(self, one: Gpu, work: t.Callable[[], None]) -> float:
+    def _timed(self, gpu: TestedGpu, work: t.Callable[[], None]) -> float:
         """Return the seconds that queued work takes on the GPU."""
-        device = one.device
+        device = gpu.device
         first, last = device.event(), device.event()
         device.settle()
-        device.record(first, one.up)
+        device.record(first, gpu.up)
         work()
-        device.record(last, one.up)
-        device.settle(one.up)
+        device.record(last, gpu.up)
+        device.settle(gpu.up)
         return device.between(first, last)
 
     def latency(self) -> None:
         """Measure how long a GPU takes to read one word of host memory, and how long a small copy takes."""
-        for one in self.gpus:
-            with Trial("latency", one):
+        for gpu in self.gpus:
+            with Trial("latency", gpu):
                 began = time.monotonic()
-                buffer = self.host(own_node(one, self.nodes), CHASE_BYTES)
+                buffer = self.host(own_node(gpu, self.nodes), CHASE_BYTES)
                 try:
-                    read, copy = self._latency(one, buffer)
+                    read, copy = self._latency(gpu, buffer)
                 finally:
                     self.close(buffer)
-                say(kind="result", check="latency", device=one.place, read_us=round(read, 4), copy_us=round(copy, 3), **times(began))
+                say(kind="result", check="latency", device=gpu.place, read_us=round(read, 4), copy_us=round(copy, 3), **times(began))
 
-    def _latency(self, one: Gpu, buffer: Buffer) -> tuple[float, float]:
-        device, lines = one.device, CHASE_BYTES // CHASE_LINE
+    def _latency(self, gpu: TestedGpu, buffer: Buffer) -> tuple[float, float]:
+        device, lines = gpu.device, CHASE_BYTES // CHASE_LINE
         base = device.mapped(buffer.address)
         walk = list(range(lines))
         random.Random(1).shuffle(walk)
-        for at, then in zip(walk, walk[1:] + walk[:1]):
-            ctypes.c_uint64.from_address(buffer.address + at * CHASE_LINE).value = base + then * CHASE_LINE
+        for at, following in zip(walk, walk[1:] + walk[:1]):
+            ctypes.c_uint64.from_address(buffer.address + at * CHASE_LINE).value = base + following * CHASE_LINE
         spans, first = [], base + walk[0] * CHASE_LINE
         for _number in range(3):
-            spans.append(self._timed(one, lambda: device.launch("chase", first, CHASE_STEPS, one.out, stream=one.up, threads=1)))
-            found, expected = one.mismatches()[0], base + walk[CHASE_STEPS % lines] * CHASE_LINE
-            if found != expected:
-                raise Wrong("pointers in host memory, followed by the GPU", 1, 0, expected, found)
+            spans.append(self._timed(gpu, lambda: device.launch("chase", first, CHASE_STEPS, gpu.out, stream=gpu.up, threads=1)))
+            actual, expected = gpu.mismatches()[0], base + walk[CHASE_STEPS % lines] * CHASE_LINE
+            if actual != expected:
+                raise Wrong("pointers in host memory, followed by the GPU", 1, 0, expected, actual)
         target = device.room(SMALL_BYTES)
         try:
             took = []
             for _number in range(SMALL_COPIES):
-                before = time.perf_counter()
-                device.upload(target, buffer.address, SMALL_BYTES, one.up)
-                device.settle(one.up)
-                took.append(time.perf_counter() - before)
+                start = time.perf_counter()
+                device.upload(target, buffer.address, SMALL_BYTES, gpu.up)
+                device.settle(gpu.up)
+                took.append(time.perf_counter() - start)
         finally:
             device.release(target)
         return 1e6 * statistics.median(spans) / CHASE_STEPS, 1e6 * statistics.median(took)
@@ -485,43 +486,43 @@ class Bench:
 
     def pattern(self) -> None:
         """Test nearly all free memory of all GPUs, at once."""
-        tasks = [self.workers.submit(self._pattern, one) for one in self.gpus]
+        tasks = [self.workers.submit(self._pattern, gpu) for gpu in self.gpus]
         for task in tasks:
             task.result()
 
-    def _pattern(self, one: Gpu) -> None:
-        with Trial("pattern", one):
+    def _pattern(self, gpu: TestedGpu) -> None:
+        with Trial("pattern", gpu):
             began = time.monotonic()
-            device = one.device
+            device = gpu.device
             free = device.free()
             parts = rooms(device, int(free - max(LEAST_FREE, LEFT_FREE * free)))
             try:
                 for number in range(int(self.order["passes"])):
                     for name, kind, seed, mask in patterns(int(self.order["seed"]), number):
-                        self._pass(one, parts, name, kind, seed, mask)
+                        self._pass(gpu, parts, name, kind, seed, mask)
             finally:
                 for address, _size in parts:
                     device.release(address)
             tested = sum(size for _address, size in parts)
-            say(kind="result", check="pattern", device=one.place, bytes=tested, share=round(100 * tested / free, 2), **times(began))
+            say(kind="result", check="pattern", device=gpu.place, bytes=tested, share=round(100 * tested / free, 2), **times(began))
 
-    def _pass(self, one: Gpu, parts: list[tuple[int, int]], name: str, kind: str, seed: int, mask: int) -> None:
+    def _pass(self, gpu: TestedGpu, parts: list[tuple[int, int]], name: str, kind: str, seed: int, mask: int) -> None:
         """Write a pattern, compare it and write its inverse in one go, and compare that (moving inversions)."""
-        device, number = one.device, memory_kind(kind)
-        device.zero(one.out, OUT_BYTES)
+        device, number = gpu.device, memory_kind(kind)
+        device.zero(gpu.out, OUT_BYTES)
         for at, (address, size) in enumerate(parts):
-            device.launch("fill", address, size // 8, number, seed + at, mask, stream=one.up)
+            device.launch("fill", address, size // 8, number, seed + at, mask, stream=gpu.up)
         if self.plant.get("flip") == "pattern":
             byte = ctypes.create_string_buffer(b"\x01\x02\x03\x04\x05\x06\x07\x08")
-            device.upload(parts[0][0] + 4096, ctypes.addressof(byte), 8, one.up)
+            device.upload(parts[0][0] + 4096, ctypes.addressof(byte), 8, gpu.up)
         for inverse, invert in ((0, 1), ((1 << 64) - 1, 0)):
             for at, (address, size) in enumerate(parts):
-                device.launch("check", address, size // 8, number, seed + at, mask ^ inverse, one.out, invert, stream=one.up)
-        device.settle(one.up)
-        words, kept = one.mismatches()
+                device.launch("check", address, size // 8, number, seed + at, mask ^ inverse, gpu.out, invert, stream=gpu.up)
+        device.settle(gpu.up)
+        words, examples = gpu.mismatches()
         if words:
-            offset, expected, found = kept[0]
-            raise Wrong(f"pattern {name}", words, offset, expected, found)
+            offset, expected, actual = examples[0]
+            raise Wrong(f"pattern {name}", words, offset, expected, actual)
 
 
 def patterns(seed: int, number: int) -> t.Iterator[tuple[str, str, int, int]]:
@@ -542,26 +543,26 @@ def memory_kind(name: str) -> int:
     return KINDS.index(name)
 
 
-def rooms(device: Device, size: int) -> list[tuple[int, int]]:
+def rooms(device: CudaDevice, size: int) -> list[tuple[int, int]]:
     """Return (address, bytes) of device memory of this size together, in as few parts as the driver has."""
-    found: list[tuple[int, int]] = []
+    parts: list[tuple[int, int]] = []
     part = size // MIB * MIB
     while size >= MIB and part >= MIB:
         part = min(part, size // MIB * MIB)
         try:
-            found.append((device.room(part), part))
+            parts.append((device.room(part), part))
             size -= part
         except DriverError as error:
             if error.code != "out_of_memory":
                 raise
             part = part // 2 // MIB * MIB
-    return found
+    return parts
 
 
-def own_node(one: Gpu, nodes: t.Mapping[int, set[int]]) -> int | None:
+def own_node(gpu: TestedGpu, nodes: t.Mapping[int, set[int]]) -> int | None:
     """Return the NUMA node of a GPU; of a machine with one node that one; None if nobody tells."""
-    if one.node in nodes:
-        return one.node
+    if gpu.node in nodes:
+        return gpu.node
     return next(iter(nodes)) if len(nodes) == 1 else None
 
 
@@ -577,7 +578,7 @@ class Trial:
     `gpu` is None where nobody knows which GPU it was.
     """
 
-    def __init__(self, check: str, gpu: Gpu | None) -> None:
+    def __init__(self, check: str, gpu: TestedGpu | None) -> None:
         self.check, self.place = check, gpu.place if gpu else None
 
     def __enter__(self) -> None:
@@ -603,13 +604,13 @@ def main(order: dict[str, t.Any]) -> int:
         say(kind="fault", check=None, device=None, code=getattr(error, "code", "cuda_failed"), reason=f"{error}"[:500])
         say(kind="end")
         return 0
-    say(kind="ready", driver=bench.driver.version, numa=sorted(bench.nodes), gpus=[[one.device.bdf, one.node] for one in bench.gpus])
+    say(kind="ready", driver=bench.driver.version, numa=sorted(bench.nodes), gpus=[[gpu.device.bdf, gpu.node] for gpu in bench.gpus])
     do: dict[str, t.Callable[[], None]] = {
         "device": bench.inside, "pattern": bench.pattern, "latency": bench.latency, "numa": bench.numa, "peer": bench.peer,
     }
-    for name, ways in (("h2d", ["h2d"]), ("d2h", ["d2h"]), ("bidirectional", ["h2d", "d2h"])):
+    for name, directions in (("h2d", ["h2d"]), ("d2h", ["d2h"]), ("bidirectional", ["h2d", "d2h"])):
         for end, together in (("", False), ("_all", True)):
-            do[name + end] = lambda check=name + end, ways=ways, together=together: bench.between(check, ways, together)  # type: ignore[misc]
+            do[name + end] = functools.partial(bench.between, name + end, directions, together)
     for check in order["checks"]:
         began = time.monotonic()
         with Trial(check, None):

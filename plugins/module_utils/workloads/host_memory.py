@@ -27,23 +27,23 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 def cpus(text: str) -> set[int]:
     """Return the numbers in a list of CPUs, `0-3,8`."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _dash, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return found
+        numbers.update(range(int(first), int(last or first) + 1))
+    return numbers
 
 
 def numa_nodes(root: str = "/sys") -> dict[int, set[int]]:
     """Return {NUMA node: its CPUs} of the nodes that have both CPUs and memory; GPUs of Grace superchips are nodes without CPUs."""
-    found = {}
+    nodes = {}
     for path in glob.glob(f"{root}/devices/system/node/node[0-9]*"):
         number = int(path.rpartition("node")[2])
-        here = cpus(_read(f"{path}/cpulist"))
+        node_cpus = cpus(_read(f"{path}/cpulist"))
         total = re.search(r"MemTotal:\s*(\d+)", _read(f"{path}/meminfo"))
-        if here and total and int(total.group(1)):
-            found[number] = here
-    return found or {0: set(os.sched_getaffinity(0))}
+        if node_cpus and total and int(total.group(1)):
+            nodes[number] = node_cpus
+    return nodes or {0: set(os.sched_getaffinity(0))}
 
 
 def of_device(bdf: str, root: str = "/sys") -> int | None:
@@ -54,18 +54,18 @@ def of_device(bdf: str, root: str = "/sys") -> int | None:
 
 def available(root: str = "/") -> int | None:
     """Return how many bytes of memory this process may still take, by the machine and by its control groups; None if nobody tells."""
-    found = []
-    told = re.search(r"MemAvailable:\s*(\d+)", _read(os.path.join(root, "proc/meminfo")))
-    if told:
-        found.append(int(told.group(1)) << 10)
-    for most, used in (
+    limits = []
+    match = re.search(r"MemAvailable:\s*(\d+)", _read(os.path.join(root, "proc/meminfo")))
+    if match:
+        limits.append(int(match.group(1)) << 10)
+    for limit_file, used in (
         ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current"),
         ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.usage_in_bytes"),
     ):
-        limit, now = _read(os.path.join(root, most)).strip(), _read(os.path.join(root, used)).strip()
-        if limit.isdigit() and now.isdigit():
-            found.append(int(limit) - int(now))
-    return min(found) if found else None
+        limit, in_use = _read(os.path.join(root, limit_file)).strip(), _read(os.path.join(root, used)).strip()
+        if limit.isdigit() and in_use.isdigit():
+            limits.append(int(limit) - int(in_use))
+    return min(limits) if limits else None
 
 
 def _read(path: str) -> str:
@@ -89,7 +89,7 @@ class Buffer:
         self.address = ctypes.addressof(self.view)
         with contextlib.suppress(AttributeError, OSError):
             self.map.madvise(mmap.MADV_HUGEPAGE)
-        before = os.sched_getaffinity(0)
+        affinity = os.sched_getaffinity(0)
         try:
             if node is not None:
                 self._bind(node)
@@ -97,7 +97,7 @@ class Buffer:
                     os.sched_setaffinity(0, nodes[node])
             ctypes.memset(self.address, 0, size)
         finally:
-            os.sched_setaffinity(0, before)
+            os.sched_setaffinity(0, affinity)
         self.where = self._where()
 
     def _bind(self, node: int) -> None:
@@ -127,14 +127,14 @@ class Buffer:
         self.map.close()
 
 
-def first_difference(one: int, other: int, size: int) -> int | None:
+def first_difference(first: int, second: int, size: int) -> int | None:
     """Return the offset of the first byte that differs between two places in memory, None if there is none."""
-    if LIBC.memcmp(ctypes.c_void_p(one), ctypes.c_void_p(other), ctypes.c_size_t(size)) == 0:
+    if LIBC.memcmp(ctypes.c_void_p(first), ctypes.c_void_p(second), ctypes.c_size_t(size)) == 0:
         return None
     low, high = 0, size
     while high - low > 1:
         middle = (low + high) // 2
-        if LIBC.memcmp(ctypes.c_void_p(one + low), ctypes.c_void_p(other + low), ctypes.c_size_t(middle - low)):
+        if LIBC.memcmp(ctypes.c_void_p(first + low), ctypes.c_void_p(second + low), ctypes.c_size_t(middle - low)):
             high = middle
         else:
             low = middle

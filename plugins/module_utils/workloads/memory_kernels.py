@@ -90,7 +90,7 @@ _KINDS = """
 """
 
 
-def _differ(name: str, read: str, expected: str, more: int) -> str:
+def _differ(name: str, read: str, expected: str, extra_bytes: int) -> str:
     """PTX that keeps a mismatch of the word `more` bytes behind the thread's place."""
     return f"""
     setp.eq.u64 %p, {read}, {expected};
@@ -99,7 +99,7 @@ def _differ(name: str, read: str, expected: str, more: int) -> str:
     setp.ge.u64 %p, %slot, {MOST};
     @%p bra $equal_{name};
     mad.lo.u64 %slot, %slot, 24, %out;
-    shl.b64 %offset, %i, 3; add.u64 %offset, %offset, {more};
+    shl.b64 %offset, %i, 3; add.u64 %offset, %offset, {extra_bytes};
     st.global.u64 [%slot+8], %offset; st.global.u64 [%slot+16], {expected}; st.global.u64 [%slot+24], {read};
 $equal_{name}:
 """
@@ -107,8 +107,8 @@ $equal_{name}:
 
 def _kernel(name: str, parameters: t.Sequence[str], body: str) -> str:
     """PTX of a kernel that loads its parameters into the registers of these names."""
-    declared = ", ".join(f".param .u64 {name}_{one}" for one in parameters)
-    loads = " ".join(f"ld.param.u64 %{one}, [{name}_{one}];" for one in parameters)
+    declared = ", ".join(f".param .u64 {name}_{register}" for register in parameters)
+    loads = " ".join(f"ld.param.u64 %{register}, [{name}_{register}];" for register in parameters)
     # Labels belong to a kernel; registers are declared in each.
     return f".visible .entry {name}({declared})\n{{\n{_REGISTERS}\n    {loads}\n{body}\n    ret;\n}}\n"
 
@@ -140,7 +140,7 @@ def ptx() -> str:
 $kept:
 """
     load = "    ld.global.v2.u64 {%v0, %v1}, [%at];\n"
-    other = """
+    second_load = """
     sub.u64 %t, %at, %base; add.u64 %t, %t, %base2;
     ld.global.v2.u64 {%e0, %e1}, [%t];
 """
@@ -208,7 +208,7 @@ $again:
         (
             _kernel("fill", ("base", "n", "kind", "seed", "mask"), _KINDS + _loop(f"{pair}\n    st.global.v2.u64 [%at], {{%e0, %e1}};")),
             _kernel("check", ("base", "n", "kind", "seed", "mask", "out", "invert"), _KINDS + _loop(load + pair + compare + inverse)),
-            _kernel("same", ("base", "base2", "n", "out"), _loop(load + other + compare)),
+            _kernel("same", ("base", "base2", "n", "out"), _loop(load + second_load + compare)),
             _kernel("total", ("base", "n", "out"), total),
             _kernel("gate", ("base", "n"), gate),
             _kernel("chase", ("base", "n", "out"), chase),

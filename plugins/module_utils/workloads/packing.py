@@ -21,5 +21,5 @@ def packed(*modules: types.ModuleType) -> str:
 
 
 def _text(module: types.ModuleType) -> str:
-    found = module.__loader__.get_source(module.__name__)  # type: ignore[union-attr]
-    return found if isinstance(found, str) else found.decode()  # Ansible's own loader has bytes
+    source = module.__loader__.get_source(module.__name__)  # type: ignore[union-attr]
+    return source if isinstance(source, str) else source.decode()  # Ansible's own loader has bytes

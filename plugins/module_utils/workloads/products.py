@@ -158,9 +158,9 @@ class Torch:
         uuid = getattr(self.api.get_device_properties(device), "uuid", None) if self.kind == "cuda" else None
         return f"GPU-{uuid}" if uuid else ""
 
-    def capable(self, device: int, least: tuple[int, int]) -> bool:
+    def capable(self, device: int, minimum: tuple[int, int]) -> bool:
         """Return True if a device has this compute capability, which only NVIDIA GPUs have."""
-        return self.kind != "cuda" or self.api.get_device_capability(device) >= least
+        return self.kind != "cuda" or self.api.get_device_capability(device) >= minimum
 
     def prepare(self, device: int, dtype: str, shape: list[int]) -> Product:
         return TorchProduct(self, device, dtype, shape)
@@ -260,13 +260,13 @@ class TorchProduct(Product):
         if dtype == "fp8":
             if not hasattr(torch, "_scaled_mm") or not backend.capable(device, (8, 9)):
                 raise Unsupported("FP8 products need compute capability 8.9 and torch._scaled_mm")
-            one = torch.ones((), device=place)
+            unit_scale = torch.ones((), device=place)
             a8 = self.a.to(torch.float8_e4m3fn)
             b8 = self.b.t().contiguous().to(torch.float8_e4m3fn).t()
             factors = [b8, (-b8.float()).to(torch.float8_e4m3fn)]
             self.a, self.b = a8.to(torch.float32), b8.to(torch.float32)  # what the product is checked against
             self.call: t.Any = lambda out, negative: torch._scaled_mm(
-                a8, factors[negative], scale_a=one, scale_b=one, out_dtype=torch.bfloat16, out=out
+                a8, factors[negative], scale_a=unit_scale, scale_b=unit_scale, out_dtype=torch.bfloat16, out=out
             )
         else:
             if dtype == "bf16" and not backend.capable(device, (8, 0)):
@@ -324,8 +324,8 @@ class TorchProduct(Product):
             for self.negative in (0, 1):
                 self.multiply(0)
                 self.expected.append(self._sums(self.out[0]))
-                found = -self.out[0] if self.negative else self.out[0]
-                off += [off_by(found), float((found[:CORNER, :CORNER].cpu().double() - corner).abs().max())]
+                product = -self.out[0] if self.negative else self.out[0]
+                off += [off_by(product), float((product[:CORNER, :CORNER].cpu().double() - corner).abs().max())]
         return worst(*off) / largest, tolerance
 
     def close(self) -> None:
@@ -337,7 +337,7 @@ class TorchProduct(Product):
         want = self.a.float() @ self.b.float()
         # Not a number where any element is none.
         largest = float(want.abs().max())
-        return lambda found: float((want - found).abs_().max()), largest, element_tolerance(self.dtype, self.k, largest)
+        return lambda product: float((want - product).abs_().max()), largest, element_tolerance(self.dtype, self.k, largest)
 
     def _by_sums(self) -> tuple[t.Callable[[t.Any], float], float, float]:
         """How far the sums of a product are from those of its factors, in double precision, the largest of those, the tolerance."""
@@ -346,8 +346,8 @@ class TorchProduct(Product):
         signs = torch.randint(0, 2, (VECTORS, self.m), device=self.place, generator=generator).double() * 2 - 1
         want = torch.stack([torch.mv(b, torch.mv(a, x)) for x in signs])
 
-        def off_by(found: t.Any) -> float:
-            double = found.double().t()
+        def off_by(product: t.Any) -> float:
+            double = product.double().t()
             return float((torch.stack([torch.mv(double, x) for x in signs]) - want).abs().max())
 
         largest = float(want.abs().max())

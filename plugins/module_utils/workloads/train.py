@@ -58,16 +58,16 @@ WORDS = 2000
 class Worker:
     """Does what the head asks for, on the one GPU that it sees."""
 
-    def __init__(self, wanted: Record) -> None:
-        self.wanted = wanted
-        self.backend = Torch(wanted["kind"], wanted["plugin"])
+    def __init__(self, settings: Record) -> None:
+        self.settings = settings
+        self.backend = Torch(settings["kind"], settings["plugin"])
         self.torch = self.backend.torch
         # The draws on the CPU are the same for all GPUs: nothing of them may depend on how threads share the work.
         self.torch.set_num_threads(1)
         deterministic(self.torch)
         place = self.torch.device("cpu" if self.backend.kind == "cpu" else f"{self.backend.kind}:0")
         # Made once, since drawing it takes seconds on the CPU, by all processes at once.
-        self.training = Training(self.torch, place, wanted["seed"], width=wanted["width"], batch=wanted["batch"])
+        self.training = Training(self.torch, place, settings["seed"], width=settings["width"], batch=settings["batch"])
         self.start = [parameter.detach().clone() for parameter in self.training.net.parameters()]
         self.fresh = copy.deepcopy(self.training.optimiser.state_dict())
 
@@ -76,13 +76,13 @@ class Worker:
 
     def compute(self, order: Record) -> None:
         check = {name: order[name] for name in ("dtype", "shape", "mode")}
-        measure(self.backend, {**check, "mode": "alone"}, self.wanted["seconds"], self.wanted["warmup_seconds"])
+        measure(self.backend, {**check, "mode": "alone"}, self.settings["seconds"], self.settings["warmup_seconds"])
 
     @property
     def flops(self) -> float:
         """Operations of a step: two for each weight and sample on the way there, four on the way back."""
         weights = sum(int(p.numel()) for p in self.training.net.parameters() if p.dim() == 2)
-        return 6.0 * float(self.wanted["batch"]) * weights
+        return 6.0 * float(self.settings["batch"]) * weights
 
     def lap(self, steps: int) -> t.Tuple[t.List[float], float]:
         """Train `steps` steps from the start on. Return their losses, and the time of a step in seconds.
@@ -186,17 +186,17 @@ def fault_of(error: BaseException) -> Record:
     return {"code": code, "reason": words}
 
 
-def worker(wanted: Record) -> int:
+def worker(settings: Record) -> int:
     # Nobody is left to end a process that hangs on a GPU where its head was killed.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     say(kind="pulse")
     try:
-        mine = Worker(wanted)
-        about = {"library": mine.backend.library, "torch": mine.torch.__version__, "device_kind": mine.backend.kind}
-        say(kind="ready", host_cpu=host_cpu(), **about)
+        gpu_worker = Worker(settings)
+        description = {"library": gpu_worker.backend.library, "torch": gpu_worker.torch.__version__, "device_kind": gpu_worker.backend.kind}
+        say(kind="ready", host_cpu=host_cpu(), **description)
         for line in sys.stdin.buffer:
             order = json.loads(line)
-            getattr(mine, order["do"])(order)
+            getattr(gpu_worker, order["do"])(order)
             say(kind="done")
     except Exception as error:
         say(kind="fault", **fault_of(error))
@@ -227,22 +227,22 @@ def relay(record: Record) -> None:
         write(" ".join(words.split()))
 
 
-class Device:
+class GpuProcess:
     """The process of one GPU, as the head sees it."""
 
-    def __init__(self, wanted: Record, number: int, name: str) -> None:
+    def __init__(self, settings: Record, number: int, name: str) -> None:
         env = dict(os.environ, LOCAL_RANK=str(number), CUBLAS_WORKSPACE_CONFIG=":4096:8")
-        if wanted["visible"]:
-            env[wanted["visible"]] = name
-        argv = [sys.executable, "-c", BOOT, json.dumps({**wanted, "worker": number})]
+        if settings["visible"]:
+            env[settings["visible"]] = name
+        argv = [sys.executable, "-c", BOOT, json.dumps({**settings, "worker": number})]
         pipe = subprocess.PIPE
         self.number = number
         self.process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
         self.check: int | None = None
         self.busy = True  # until it says that it is ready
         self.alive = True
-        self.seen = time.monotonic()
-        self.kept = b""
+        self.heard_at = time.monotonic()
+        self.partial_line = b""
         self.words = b""
         self.tell(b"%d\n%s" % (len(SOURCE.encode()), SOURCE.encode()))
 
@@ -255,13 +255,13 @@ class Device:
             pass  # it has died, which its output tells
 
     def ask(self, number: int, order: Record) -> None:
-        self.check, self.busy, self.seen = number, True, time.monotonic()
+        self.check, self.busy, self.heard_at = number, True, time.monotonic()
         self.tell(json.dumps(order).encode() + b"\n")
 
-    def hear(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         """Take output of a process and store its records, with the GPU and the check that each is about."""
-        self.seen = time.monotonic()
-        *lines, self.kept = (self.kept + data).split(b"\n")
+        self.heard_at = time.monotonic()
+        *lines, self.partial_line = (self.partial_line + data).split(b"\n")
         for line in lines:
             try:
                 record = json.loads(line)
@@ -276,7 +276,7 @@ class Device:
             if kind == "fault":
                 self.alive = self.busy = False
             if kind == "result":  # its clock began when its process did
-                record["after_s"] = max(0.0, self.seen - BEGAN - float(record["took_s"]))
+                record["after_s"] = max(0.0, self.heard_at - BEGAN - float(record["took_s"]))
             if kind not in ("pulse", "done"):
                 relay({**record, "check": self.check, "device": self.number})
 
@@ -295,17 +295,17 @@ class Device:
         self.process.kill()
 
 
-class Head:
-    def __init__(self, wanted: Record) -> None:
-        self.wanted = wanted
-        self.end = time.monotonic() + wanted["deadline"]
+class Coordinator:
+    def __init__(self, settings: Record) -> None:
+        self.settings = settings
+        self.end = time.monotonic() + settings["deadline"]
         self.selector = selectors.DefaultSelector()
-        self.devices = [Device(wanted, number, name) for number, name in enumerate(wanted["devices"])]
+        self.devices = [GpuProcess(settings, number, name) for number, name in enumerate(settings["devices"])]
         for device in self.devices:
             for stream in (device.process.stdout, device.process.stderr):
                 self.selector.register(t.cast(t.IO[bytes], stream), selectors.EVENT_READ, device)
 
-    def wait(self, devices: t.Sequence[Device]) -> None:
+    def wait(self, devices: t.Sequence[GpuProcess]) -> None:
         """Until all of them are done, or lost."""
         while any(device.busy for device in devices):
             for key, _events in self.selector.select(0.2):
@@ -316,20 +316,20 @@ class Head:
                     if key.fileobj is device.process.stdout:
                         device.ended()
                 elif key.fileobj is device.process.stdout:
-                    device.hear(data)
+                    device.receive(data)
                 else:
                     device.words = (device.words + data)[-WORDS:]
             now = time.monotonic()
             for device in devices:
-                patience = self.wanted["silence"] if device.check is not None else max(self.wanted["silence"], START_S)
-                if device.busy and now - device.seen > patience:
+                patience = self.settings["silence"] if device.check is not None else max(self.settings["silence"], START_S)
+                if device.busy and now - device.heard_at > patience:
                     device.lost("timeout", f"its process said nothing for {patience:.0f} s and was ended")
                 elif device.busy and now > self.end:
-                    device.lost("timeout", f"its process did not end within {self.wanted['deadline']:.0f} s and was ended")
+                    device.lost("timeout", f"its process did not end within {self.settings['deadline']:.0f} s and was ended")
 
     def run(self) -> None:
         self.wait(self.devices)
-        for number, order in enumerate(self.wanted["checks"]):
+        for number, order in enumerate(self.settings["checks"]):
             began = time.monotonic()
             devices = [device for device in self.devices if device.alive]
             for group in [devices] if order["mode"] == "together" else [[device] for device in devices]:
@@ -349,12 +349,12 @@ class Head:
 
 
 def main() -> int:
-    wanted = json.loads(sys.argv[1])
+    order = json.loads(sys.argv[1])
     # cuBLAS computes FP32 as TF32, or TF32 as FP32, where an image or a login says so: neither is what is measured here.
     os.environ.pop("NVIDIA_TF32_OVERRIDE", None)
-    if "worker" in wanted:
-        return worker(wanted)
-    head = Head(wanted)
+    if "worker" in order:
+        return worker(order)
+    head = Coordinator(order)
     try:
         head.run()
     finally:

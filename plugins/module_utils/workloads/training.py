@@ -54,8 +54,8 @@ class Training:
                 inputs = parameter.shape[1] if parameter.dim() > 1 else 4 * width
                 parameter.copy_(torch.randn(parameter.shape, generator=drawn) / math.sqrt(inputs))
         teacher = torch.randn(width, width, generator=drawn) / math.sqrt(width)
-        own = torch.Generator().manual_seed(seed * 100003 + rank + 1)
-        inputs_of = [torch.randn(batch, width, generator=own) for _unused in range(BATCHES)]
+        rank_generator = torch.Generator().manual_seed(seed * 100003 + rank + 1)
+        inputs_of = [torch.randn(batch, width, generator=rank_generator) for _unused in range(BATCHES)]
         self.batches = [(x.to(device), (x @ teacher).to(device)) for x in inputs_of]
         self.net = self.net.to(device)
         self.model = wrap(self.net) if wrap else self.net
@@ -122,9 +122,9 @@ class Clock:
         if self.device.type != "cpu":
             getattr(self.torch, self.device.type).synchronize()
 
-    def times(self, work: t.Callable[[int], t.Any], count: int, own: bool = False) -> t.List[float]:
-        now = time.thread_time if own and self.device.type == "cpu" else time.perf_counter
-        found = []
+    def times(self, work: t.Callable[[int], t.Any], count: int, cpu_time: bool = False) -> t.List[float]:
+        now = time.thread_time if cpu_time and self.device.type == "cpu" else time.perf_counter
+        durations = []
         for number in range(count):
             self.settle()
             if self.events:
@@ -133,13 +133,13 @@ class Clock:
                 work(number)
                 marks[1].record()
                 self.settle()
-                found.append(marks[0].elapsed_time(marks[1]))
+                durations.append(marks[0].elapsed_time(marks[1]))
             else:
                 began = now()
                 work(number)
                 self.settle()
-                found.append((now() - began) * 1e3)
-        return found
+                durations.append((now() - began) * 1e3)
+        return durations
 
     def typical(self, times: t.Sequence[float]) -> float:
         """The median on a device that is ours alone, the least disturbed time on a CPU."""

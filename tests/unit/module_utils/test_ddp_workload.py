@@ -38,10 +38,10 @@ def about(number: int, **more: t.Any) -> dict[str, t.Any]:
 
 def meet(
     *guests: dict[str, t.Any], wait: float = 3.0, port: int = 0, address: str = "127.0.0.1", late: t.Mapping[int, float] | None = None,
-) -> dict[str, agent.Refused | None]:  # fmt: skip
+) -> dict[str, agent.CannotTrain | None]:  # fmt: skip
     """What each of these nodes is told; some come late, by seconds."""
     port = port or free_port()
-    told: dict[str, agent.Refused | None] = {}
+    told: dict[str, agent.CannotTrain | None] = {}
 
     def attend(one: dict[str, t.Any]) -> None:
         time.sleep((late or {}).get(one["node_rank"], 0))
@@ -49,7 +49,7 @@ def meet(
         try:
             agent.Meeting(order, one, one["node_rank"], address, port).attend()
             told[one["node"]] = None
-        except agent.Refused as refused:
+        except agent.CannotTrain as refused:
             told[one["node"]] = refused
 
     threads = [threading.Thread(target=attend, args=(one,)) for one in guests]
@@ -95,7 +95,7 @@ def test_a_port_that_somebody_else_has_and_a_stranger_behind_it() -> None:
 
 
 def test_a_name_that_does_not_resolve() -> None:
-    with pytest.raises(agent.Refused, match=r"gpu-02: the name no\.such\.invalid of the first node does not resolve") as caught:
+    with pytest.raises(agent.CannotTrain, match=r"gpu-02: the name no\.such\.invalid of the first node does not resolve") as caught:
         agent.Meeting({"id": "one", "nodes": NAMES, "join_timeout": 0.5}, about(1), 1, "no.such.invalid", 29500).attend()
     assert caught.value.code == "name_resolution"
 
@@ -158,7 +158,7 @@ def test_a_name_without_anybody_behind_it() -> None:
     """A Service without endpoints: its name resolves, and nobody answers."""
     with socket.create_server(("", 0)) as gone:
         port = int(gone.getsockname()[1])
-    with pytest.raises(agent.Refused, match=rf"gpu-02: port {port} of the first node, localhost, cannot be reached") as caught:
+    with pytest.raises(agent.CannotTrain, match=rf"gpu-02: port {port} of the first node, localhost, cannot be reached") as caught:
         agent.Meeting({"id": "one", "nodes": NAMES, "join_timeout": 0.5}, about(1), 1, "localhost", port).attend()
     assert caught.value.code == "unreachable"
 
@@ -176,5 +176,5 @@ def test_agents_meet_over_ipv6() -> None:
 )
 def test_torchrun_is_told_an_ipv6_address_as_it_reads_it(rendezvous: str, words: list[str]) -> None:
     """An address with a port behind it stands in brackets."""
-    assert set(words) <= set(agent.meeting_of(rendezvous, "fd00::1", 29500, 0, "one", 60))
-    assert "--rdzv_endpoint=10.0.0.1:29500" in agent.meeting_of("c10d", "10.0.0.1", 29500, 1, "one", 60)
+    assert set(words) <= set(agent.rendezvous_options(rendezvous, "fd00::1", 29500, 0, "one", 60))
+    assert "--rdzv_endpoint=10.0.0.1:29500" in agent.rendezvous_options("c10d", "10.0.0.1", 29500, 1, "one", 60)

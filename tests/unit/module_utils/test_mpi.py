@@ -90,7 +90,7 @@ def test_scratch_is_named_to_open_mpi_only_where_there_is_some() -> None:
 
 def test_hydra_tells_nodes_an_address_and_not_a_name() -> None:
     def words(extra: list[str], own: str = "10.1.30.40") -> str:
-        return " ".join(mpi.command(mpi.HYDRA, "mpiexec", HOSTS, "f", ["x"], env={}, ssh=SSH, extra=extra, own=own)[0])
+        return " ".join(mpi.command(mpi.HYDRA, "mpiexec", HOSTS, "f", ["x"], env={}, ssh=SSH, extra=extra, head_address=own)[0])
 
     assert " -localhost 10.1.30.40 " in words([]) and "-localhost" not in words([], "")
     assert "10.1.30.40" not in words(["-iface", "eth0"]) and words(["-localhost", "h"]).count("-localhost") == 1

@@ -39,7 +39,7 @@ def test_every_row_has_a_code_that_a_verdict_knows() -> None:
     rows = [row for row in xids.ROWS for _number in range(row[0], row[1] + 1)]
     assert len(xids.TABLE) == len(rows), "a number stands twice"
     for of, _meaning in xids.TABLE.values():
-        assert {of.code, of.own} <= set(reasons.ALL)
+        assert {of.code, of.own_code} <= set(reasons.ALL)
         assert of.code in reasons.MILD or of.code in reasons.FATAL or of.code in reasons.DEFECTS
 
 

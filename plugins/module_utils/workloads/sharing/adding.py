@@ -101,8 +101,8 @@ def say(line: str) -> None:
 
 def place() -> str:
     """The GPU that this container was given; empty where its runtime does not say it by name."""
-    given = os.environ.get("NVIDIA_VISIBLE_DEVICES", "").partition(",")[0].strip()
-    return given if given.startswith(("GPU-", "MIG-")) else ""
+    visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "").partition(",")[0].strip()
+    return visible if visible.startswith(("GPU-", "MIG-")) else ""
 
 
 def end(adder: Adder) -> int:

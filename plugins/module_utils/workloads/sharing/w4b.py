@@ -23,13 +23,13 @@ if "Adder" not in globals():  # else it stands above: workloads/packing.py
 def main() -> int:
     adder = Adder(int(setting("N", 4000)))
     duration, limit = setting("DURATION_S", 60), int(setting("ITERATIONS", 400))
-    most = adder.n * adder.n * ELEMENT_BYTES
+    largest = adder.n * adder.n * ELEMENT_BYTES
     sizes = random.Random(int(setting("SEED", 1)))
     for _number in range(limit):
-        taken = [adder.allocate(sizes.randint(1, most)) for _piece in range(4)]
+        buffers = [adder.allocate(sizes.randint(1, largest)) for _piece in range(4)]
         adder.add()
         adder.synchronize()
-        del taken
+        del buffers
         adder.free()
         if adder.elapsed() > duration:
             break

@@ -32,20 +32,20 @@ if "Adder" not in globals():  # else it stands above: workloads/packing.py
 def main() -> int:
     adder = Adder(int(setting("N", 14000)))
     duration, every = setting("DURATION_S", 300), setting("PROBE_S", 10)
-    asked, tag = int(setting("ALLOCATE_BYTES", 0)), os.environ.get("GPUFLEET_W_TAG", "NVSHARE")
-    done, said, before = 0, 0.0, 0
+    request_bytes, tag = int(setting("ALLOCATE_BYTES", 0)), os.environ.get("GPUFLEET_W_TAG", "NVSHARE")
+    sums, reported_s, reported_sums = 0, 0.0, 0
     adder.z, spare = adder.matrix(0), adder.matrix(0)
     while True:
         for _number in range(AHEAD):
             adder.z, spare = adder.torch.add(adder.x, adder.y, out=spare), adder.z
         adder.synchronize()
-        done, now = done + AHEAD, adder.elapsed()
-        if now - said >= every:
-            rate = (done - before) / (now - said)
-            say(f"[{tag}][QUOTA_PROBE] elapsed={now:.3f}s it={done} it_per_sec={rate:.2f}")
-            if asked:
-                say(f"[{tag}][ALLOCATION_PROBE] elapsed={now:.1f}s bytes={asked} {outcome(adder, asked)}")
-            said, before = now, done
+        sums, now = sums + AHEAD, adder.elapsed()
+        if now - reported_s >= every:
+            rate = (sums - reported_sums) / (now - reported_s)
+            say(f"[{tag}][QUOTA_PROBE] elapsed={now:.3f}s it={sums} it_per_sec={rate:.2f}")
+            if request_bytes:
+                say(f"[{tag}][ALLOCATION_PROBE] elapsed={now:.1f}s bytes={request_bytes} {outcome(adder, request_bytes)}")
+            reported_s, reported_sums = now, sums
         if now >= duration:
             return end(adder)
 
