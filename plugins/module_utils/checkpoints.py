@@ -51,8 +51,8 @@ def name_of(check: t.Mapping[str, t.Any]) -> str:
     """Return the name of a check of a node, or of the pair or group that the node speaks for. `check` is an item of the plan or an
     observation."""
     subject = check.get("subject") or {}
-    about = subject["id"] if subject.get("kind", "node") != "node" else ""
-    return " ".join(filter(None, (check["check"], check.get("variant"), about)))
+    subject_id = subject["id"] if subject.get("kind", "node") != "node" else ""
+    return " ".join(filter(None, (check["check"], check.get("variant"), subject_id)))
 
 
 def checkpoint(name: str, key: t.Any, **content: t.Any) -> Record:
@@ -83,35 +83,35 @@ def has_finished(path: str) -> bool:
         return False
 
 
-def load(path: str, now: Record) -> list[Record]:
+def load(path: str, requested: Record) -> list[Record]:
     """Return the observations in an earlier file of a session that answer what is asked for now, by the header `now`; for a stage between
     nodes the checkpoints of these checks. Empty if the file cannot be used."""
     records = _read_whole(path)
-    if not records or not isinstance(records[0].get("began"), dict) or bool(records[0].get("memos")) != bool(now.get("memos")):
+    if not records or not isinstance(records[0].get("began"), dict) or bool(records[0].get("memos")) != bool(requested.get("memos")):
         return []
-    then, wanted = dict(records[0]["began"]), dict(now["began"])
-    before, attempts = then.pop("attempts", None) or {}, wanted.pop("attempts")
-    if then != wanted or not (wanted["boot_id"] and isinstance(before, dict)):
+    earlier, current = dict(records[0]["began"]), dict(requested["began"])
+    earlier_attempts, attempts = earlier.pop("attempts", None) or {}, current.pop("attempts")
+    if earlier != current or not (current["boot_id"] and isinstance(earlier_attempts, dict)):
         return []
-    if now.get("memos"):
-        same = {name for name, attempt in attempts.items() if attempt is not None and before.get(name) == attempt}
+    if requested.get("memos"):
+        same = {name for name, attempt in attempts.items() if attempt is not None and earlier_attempts.get(name) == attempt}
         return [record for record in records[1:-1] if isinstance(record.get("memo"), dict) and record["memo"].get("of") in same]
     observations = [record for record in records[1:-1] if "fault" not in record]
-    if any(not isinstance(o.get("check"), str) or o.get("subject") or name_of(o) not in before for o in observations):
+    if any(not isinstance(o.get("check"), str) or o.get("subject") or name_of(o) not in earlier_attempts for o in observations):
         return []  # the file has more than was asked for: no check in it is known to be complete
     usable = []
     for name, attempt in attempts.items():
-        mine = [o for o in observations if name_of(o) == name]
-        if attempt is not None and before.get(name) == attempt and _is_complete(mine):
-            usable += mine
+        of_check = [o for o in observations if name_of(o) == name]
+        if attempt is not None and earlier_attempts.get(name) == attempt and _is_complete(of_check):
+            usable += of_check
     return usable
 
 
 def _is_complete(observations: list[Record]) -> bool:
     """Return True if these are all observations of a check: the node's own, once, and each of the parts that it names."""
     parts = [o.get("part") or "" for o in observations]
-    own = [o for o in observations if not o.get("part")]
-    return len(own) == 1 and len(set(parts)) == len(parts) and set(own[0].get("members") or ()) <= set(parts)
+    of_node = [o for o in observations if not o.get("part")]
+    return len(of_node) == 1 and len(set(parts)) == len(parts) and set(of_node[0].get("members") or ()) <= set(parts)
 
 
 def _read_whole(path: str) -> list[Record]:
@@ -124,7 +124,7 @@ def _read_whole(path: str) -> list[Record]:
     lines = data.split(b"\n")
     if len(lines) < 3 or lines.pop():
         return []  # the last line is cut
-    before = data[: -len(lines[-1]) - 1]
+    content = data[: -len(lines[-1]) - 1]
     try:
         records = [json.loads(line) for line in lines]
     except ValueError:
@@ -132,4 +132,4 @@ def _read_whole(path: str) -> list[Record]:
     end = records[-1]
     if not all(isinstance(record, dict) for record in records) or "end" not in end:
         return []
-    return records if (end.get("bytes"), end.get("crc32")) == (len(before), zlib.crc32(before)) else []
+    return records if (end.get("bytes"), end.get("crc32")) == (len(content), zlib.crc32(content)) else []

@@ -30,7 +30,7 @@ ANSWER_S = 10.0
 CONFLICT = 409
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """The API server says no, or nothing."""
 
     def __init__(self, status: int, words: str) -> None:
@@ -45,12 +45,12 @@ class Api:
         self.host, self.port = os.environ["KUBERNETES_SERVICE_HOST"], int(os.environ["KUBERNETES_SERVICE_PORT"])
 
     def get(self, path: str) -> Record:
-        return self._asked("GET", path)
+        return self._request("GET", path)
 
     def patch(self, path: str, body: Record) -> Record:
-        return self._asked("PATCH", path, body)
+        return self._request("PATCH", path, body)
 
-    def _asked(self, method: str, path: str, body: Record | None = None) -> Record:
+    def _request(self, method: str, path: str, body: Record | None = None) -> Record:
         try:
             # A token is replaced before its time is over.
             with open(ACCOUNT + "/token", encoding="utf-8") as file:
@@ -63,53 +63,53 @@ class Api:
                 answer = connection.getresponse()
                 text = answer.read()
             if answer.status >= http.client.BAD_REQUEST:
-                raise Refused(answer.status, f"status {answer.status}: {text[:300].decode('utf-8', 'replace')}")
-            found: Record = json.loads(text)
-            return found
+                raise ApiError(answer.status, f"status {answer.status}: {text[:300].decode('utf-8', 'replace')}")
+            parsed: Record = json.loads(text)
+            return parsed
         except (OSError, ValueError, http.client.HTTPException) as error:
-            raise Refused(0, f"{type(error).__name__}: {error}") from None
+            raise ApiError(0, f"{type(error).__name__}: {error}") from None
 
 
-class Guardian:
+class CordonGuardian:
     """`told`: {"node", "run", "label" (that has the run of a cordon), "annotations" (that go with it), "deadline_s", "every_s"}."""
 
-    def __init__(self, told: Record, api: t.Any, began: float, end: t.Any, now: t.Callable[[], float] = time.time) -> None:
-        self.told, self.api, self.began, self.end, self.now = told, api, began, end, now
-        self.path = "/api/v1/nodes/" + told["node"]
+    def __init__(self, settings: Record, api: t.Any, began: float, end: t.Any, clock: t.Callable[[], float] = time.time) -> None:
+        self.settings, self.api, self.began, self.end, self.clock = settings, api, began, end, clock
+        self.path = "/api/v1/nodes/" + settings["node"]
 
     def may(self) -> None:
-        """Refused where it could not give back, which is said before there is anything to give back."""
+        """Raise ApiError if this pod may not read and patch its node: it could not uncordon the node later."""
         self.api.get(self.path)
         self.api.patch(self.path + "?dryRun=All", {"metadata": {}})
 
     def guard(self) -> str:
         """Until there is nothing to guard any more; what became of it."""
-        seen = False
+        was_ours = False
         while True:
-            over = self.end.is_set() or self.now() >= self.began + self.told["deadline_s"]
+            over = self.end.is_set() or self.clock() >= self.began + self.settings["deadline_s"]
             try:
                 node = self.api.get(self.path)
-                mine = (node["metadata"].get("labels") or {}).get(self.told["label"]) == self.told["run"]
-                if mine and over:
+                is_ours = (node["metadata"].get("labels") or {}).get(self.settings["label"]) == self.settings["run"]
+                if is_ours and over:
                     self._give_back(node)
-                    return f"gave node {self.told['node']} back"
-                if (seen and not mine) or over:
-                    return f"node {self.told['node']} was given back" if seen else "nothing was to be given back"
-                seen = mine
-            except Refused as error:
+                    return f"gave node {self.settings['node']} back"
+                if (was_ours and not is_ours) or over:
+                    return f"node {self.settings['node']} was given back" if was_ours else "nothing was to be given back"
+                was_ours = is_ours
+            except ApiError as error:
                 if error.status != CONFLICT:
                     _say(str(error))
             # Who is told to end has little time.
             if self.end.is_set():
                 time.sleep(0.2)
             else:
-                self.end.wait(self.told["every_s"])
+                self.end.wait(self.settings["every_s"])
 
     def _give_back(self, node: Record) -> None:
         """As it was read: somebody who has changed it since is not overwritten."""
         metadata = {
-            "resourceVersion": node["metadata"]["resourceVersion"], "labels": {self.told["label"]: None},
-            "annotations": dict.fromkeys(self.told["annotations"]),
+            "resourceVersion": node["metadata"]["resourceVersion"], "labels": {self.settings["label"]: None},
+            "annotations": dict.fromkeys(self.settings["annotations"]),
         }  # fmt: skip
         self.api.patch(self.path, {"metadata": metadata, "spec": {"unschedulable": None}})
 
@@ -132,17 +132,17 @@ def since(path: str) -> float:
 
 
 def main() -> int:
-    told = json.loads(os.environ["GPUFLEET_GUARDED"])
+    settings = json.loads(os.environ["GPUFLEET_GUARDED"])
     end = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_why: end.set())
-    guardian = Guardian(told, Api(), since(told["began"]), end)
+    guardian = CordonGuardian(settings, Api(), since(settings["began"]), end)
     try:
         guardian.may()
-    except Refused as error:
-        _say(f"{REFUSED} {told['node']}: {error}")
+    except ApiError as error:
+        _say(f"{REFUSED} {settings['node']}: {error}")
         return 1
-    _say(f"{GUARDING} {told['node']}")
+    _say(f"{GUARDING} {settings['node']}")
     _say(guardian.guard())
     return 0
 

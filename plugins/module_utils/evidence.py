@@ -50,11 +50,11 @@ class Window:
     would have in a health check.
     """
 
-    def __init__(self, node: Node, before: dict[str, t.Any]) -> None:
+    def __init__(self, node: Node, snapshot: dict[str, t.Any]) -> None:
         self.node = node
-        self.before = before
+        self.before = snapshot
         self.after: dict[str, t.Any] = {}
-        self.accelerator = gpu.accelerator(node, before)
+        self.accelerator = gpu.accelerator(node, snapshot)
         self.window: dict[str, dict[str, t.Any]] = {}
         self.changes: list[dict[str, t.Any]] = []
         self.unreadable: set[str] = set()
@@ -98,8 +98,8 @@ class Window:
         temperature and throttle reasons (also a change, if the sampler ended by itself), `pcie_link` for the speed of the PCIe link under
         load. "health": what a health check would have
         found as the test began, the kernel's log since boot included, [{"code", "part", "text"}], if anything."""
-        found = {"window": self.window, "changes": self.changes, "unreadable": sorted(self.unreadable)}
-        return {**found, "health": self.began} if self.began else found
+        record = {"window": self.window, "changes": self.changes, "unreadable": sorted(self.unreadable)}
+        return {**record, "health": self.began} if self.began else record
 
     def state(self) -> dict[str, t.Any] | None:
         """What evidence() would be told from, as the window begins: where a later window begins so too (`quiet`), nothing has happened in
@@ -114,14 +114,14 @@ class Window:
 
     def _health_before(self) -> list[dict[str, str]]:
         """Return the defects of the devices as the test begins, and the errors of devices that the kernel has logged since boot."""
-        found = self._logged_before()
+        problems = self._logged_before()
         siblings = self.accelerator.siblings(self.before)
         links = self.accelerator.links_unreadable(self.before) if self.links_down is None else self.links_down
         for g in self.before["gpus"]:
             down = links.get(g["uuid"])
             for code, words in [*self.accelerator.health(g), *siblings.get(g["uuid"], []), *([down] if down else [])]:
-                found.append({"code": code, "part": f"gpu/{g['uuid']}", "text": f"{gpu.word(g)} {g['index']}: {words}"})
-        return found
+                problems.append({"code": code, "part": f"gpu/{g['uuid']}", "text": f"{gpu.word(g)} {g['index']}: {words}"})
+        return problems
 
     def _logged_before(self) -> list[dict[str, str]]:
         """Return the last error of each kind and device in the kernel's log, as the test begins; none if the log may not be read."""
@@ -130,15 +130,15 @@ class Window:
             return []
         last: dict[tuple[t.Any, ...], base.Logged] = {}
         for line in log.lines():
-            found = self.accelerator.logged(line.text)
-            if found:
-                last[found.where, found.name] = found
+            event = self.accelerator.logged(line.text)
+            if event:
+                last[event.where, event.name] = event
         log.close()
         problems = []
-        for found in last.values():
-            g = self._at(found.where)
-            part, text = (f"gpu/{g['uuid']}", f"{gpu.word(g)} {g['index']}: {found.words}") if g else ("", found.words)
-            problems.append({"code": found.code, "part": part, "text": text})
+        for event in last.values():
+            g = self._at(event.where)
+            part, text = (f"gpu/{g['uuid']}", f"{gpu.word(g)} {g['index']}: {event.words}") if g else ("", event.words)
+            problems.append({"code": event.code, "part": part, "text": text})
         return problems
 
     def _at(self, where: str | None) -> dict[str, t.Any] | None:
@@ -201,10 +201,10 @@ class Window:
         for name, unit in SERIES:
             if name in read.values:
                 value = read.values[name]
-                seen = of.setdefault(name, {"unit": unit, "min": value, "max": value, "sum": 0, "count": 0})
-                seen.update(min=min(seen["min"], value), max=max(seen["max"], value))
-                seen["sum"] += value
-                seen["count"] += 1
+                stats = of.setdefault(name, {"unit": unit, "min": value, "max": value, "sum": 0, "count": 0})
+                stats.update(min=min(stats["min"], value), max=max(stats["max"], value))
+                stats["sum"] += value
+                stats["count"] += 1
 
     def _judge_sampled_throttle(self) -> None:
         for g in self.before["gpus"]:
@@ -215,83 +215,85 @@ class Window:
     def _judge_samples(self) -> None:
         """Record the defects that samples under load show on each GPU, except those that it had before the test."""
         for g in self.before["gpus"]:
-            known = {code for code, _words in self.accelerator.health(g)}
+            known_codes = {code for code, _words in self.accelerator.health(g)}
             for code, words in self.accelerator.sampled(g, self.loads, self.before):
-                if code not in known and not self._has(code, g):
+                if code not in known_codes and not self._has(code, g):
                     self._change(code, g, f"{gpu.word(g)} {g['index']}: {words}")
         if self.loads or self.lasted >= SAMPLED_S:
             self.unreadable.update(self.accelerator.unsampled(self.loads))
 
-    def _throttled(self, g: dict[str, t.Any], name: str, how: str, before: int | None, after: int | None) -> None:
+    def _throttled(self, g: dict[str, t.Any], name: str, how: str, value_before: int | None, value_after: int | None) -> None:
         code = "throttle_hw" if name.startswith("hw_") else "throttle_thermal"
         if not self._has(code, g):
-            self._change(code, g, f"{gpu.word(g)} {g['index']} was throttled: {name}, {how}", before, after)
+            self._change(code, g, f"{gpu.word(g)} {g['index']} was throttled: {name}, {how}", value_before, value_after)
 
     # Counters ----------------------------------------------------------------------------------------------------
 
     def _compare_counters(self) -> None:
-        now = {g["uuid"]: g for g in self.after["gpus"]}
+        gpus_after = {g["uuid"]: g for g in self.after["gpus"]}
         for g in self.before["gpus"]:
-            if g["uuid"] not in now:
+            if g["uuid"] not in gpus_after:
                 self._change("gpu_lost", g, f"{gpu.word(g)} {g['index']} is gone after the test")
                 continue
             for code, read in COUNTERS.items():
-                was, is_now = read(g), read(now[g["uuid"]])
-                if was is not None and is_now is None:
-                    self._change("gpu_state", g, f"{gpu.word(g)} {g['index']}: its counter of {code} cannot be read any more", was, None)
+                value_before, value_after = read(g), read(gpus_after[g["uuid"]])
+                if value_before is not None and value_after is None:
+                    text = f"{gpu.word(g)} {g['index']}: its counter of {code} cannot be read any more"
+                    self._change("gpu_state", g, text, value_before, None)
                     self.unreadable.add(code)
-                elif was is None or is_now is None:
+                elif value_before is None or value_after is None:
                     self.unreadable.add(code)
-                elif is_now > was:
-                    self._change(code, g, f"{gpu.word(g)} {g['index']}: {code} rose from {was} to {is_now}", was, is_now)
-            self._compare_lifetime(g, now[g["uuid"]])
+                elif value_after > value_before:
+                    text = f"{gpu.word(g)} {g['index']}: {code} rose from {value_before} to {value_after}"
+                    self._change(code, g, text, value_before, value_after)
+            self._compare_lifetime(g, gpus_after[g["uuid"]])
             for name, counter in self.accelerator.bad_throttle.items():
-                was, is_now = (of["throttle_us"].get(counter) or 0 for of in (g, now[g["uuid"]]))
-                if is_now - was > THROTTLE_US:
-                    self._throttled(g, name, f"for {(is_now - was) / 1e6:.3f} s", was, is_now)
+                value_before, value_after = (of["throttle_us"].get(counter) or 0 for of in (g, gpus_after[g["uuid"]]))
+                if value_after - value_before > THROTTLE_US:
+                    self._throttled(g, name, f"for {(value_after - value_before) / 1e6:.3f} s", value_before, value_after)
 
-    def _compare_lifetime(self, g: dict[str, t.Any], now: dict[str, t.Any]) -> None:
+    def _compare_lifetime(self, g: dict[str, t.Any], gpu_after: dict[str, t.Any]) -> None:
         """Record uncorrectable memory errors that only the counter of the device's life shows.
 
         Without persistence mode the driver is unloaded when a test ends, and its own counters begin anew.
         """
-        was, is_now = g["ecc"]["aggregate_uncorrected"], now["ecc"]["aggregate_uncorrected"]
-        if was is not None and is_now is not None and is_now > was and not self._has("ecc", g):
-            words = f"the uncorrectable memory errors of its life rose from {was} to {is_now}"
-            self._change("ecc", g, f"{gpu.word(g)} {g['index']}: {words}", was, is_now)
+        value_before, value_after = g["ecc"]["aggregate_uncorrected"], gpu_after["ecc"]["aggregate_uncorrected"]
+        if value_before is not None and value_after is not None and value_after > value_before and not self._has("ecc", g):
+            words = f"the uncorrectable memory errors of its life rose from {value_before} to {value_after}"
+            self._change("ecc", g, f"{gpu.word(g)} {g['index']}: {words}", value_before, value_after)
 
-    def _compare_links(self, now: dict[str, dict[str, int]] | None) -> None:
+    def _compare_links(self, errors_after: dict[str, dict[str, int]] | None) -> None:
         code, link = self.accelerator.link_code, self.accelerator.link
-        if now is None or self.links is None:
+        if errors_after is None or self.links is None:
             self.unreadable.add(code)
             return
         for g in self.before["gpus"]:
-            was, is_now = self.links.get(g["uuid"], {}), now.get(g["uuid"], {})
-            if set(was) != set(is_now):
+            counts_before, counts_after = self.links.get(g["uuid"], {}), errors_after.get(g["uuid"], {})
+            if set(counts_before) != set(counts_after):
                 self.unreadable.add(code)
-            for kind in sorted(set(was) & set(is_now)):
-                if is_now[kind] > was[kind]:
-                    text = f"{gpu.word(g)} {g['index']}: {link} {kind} errors rose from {was[kind]} to {is_now[kind]}"
-                    self._change(code, g, text, was[kind], is_now[kind])
+            for kind in sorted(set(counts_before) & set(counts_after)):
+                if counts_after[kind] > counts_before[kind]:
+                    text = f"{gpu.word(g)} {g['index']}: {link} {kind} errors rose from {counts_before[kind]} to {counts_after[kind]}"
+                    self._change(code, g, text, counts_before[kind], counts_after[kind])
 
     def _compare_health(self) -> None:
         """Record what a health check finds after the test and did not find before it."""
-        was, down = {g["uuid"]: g for g in self.before["gpus"]}, self.accelerator.links_beside(self.after)
+        gpus_before, down = {g["uuid"]: g for g in self.before["gpus"]}, self.accelerator.links_beside(self.after)
         if down is None or self.links_down is None:
             self.unreadable.add(self.accelerator.links_code)
         if down is None and self.links_down is not None:
             down = self.accelerator.links_unreadable(self.after)
-        beside, before = self.accelerator.siblings(self.after), self.accelerator.siblings(self.before)
+        siblings_after, siblings_before = self.accelerator.siblings(self.after), self.accelerator.siblings(self.before)
         for g in self.after["gpus"]:
-            if g["uuid"] not in was:
+            if g["uuid"] not in gpus_before:
                 self._change("gpu_state", g, f"{gpu.name(g)} was not there before the test")
                 continue
-            old = [*self.accelerator.health(was[g["uuid"]]), *before.get(g["uuid"], [])]
-            found = [problem for problem in [*self.accelerator.health(g), *beside.get(g["uuid"], [])] if problem not in old]
+            old = [*self.accelerator.health(gpus_before[g["uuid"]]), *siblings_before.get(g["uuid"], [])]
+            problems = [problem for problem in [*self.accelerator.health(g), *siblings_after.get(g["uuid"], [])] if problem not in old]
             problem = (down or {}).get(g["uuid"])
             if problem and self.links_down is not None and self.links_down.get(g["uuid"]) != problem:
-                found.append(problem)
-            for code, words in found:
+                problems.append(problem)
+            for code, words in problems:
                 if not self._counted(code, words, g):
                     self._change(code, g, f"{gpu.word(g)} {g['index']}: {words}")
 
@@ -310,38 +312,38 @@ class Window:
             if self.accelerator.log_code:
                 self.unreadable.add(self.accelerator.log_code)
             return
-        ours = _Pids(self.last_pid)
-        told: dict[tuple[t.Any, ...], dict[str, t.Any]] = {}
+        test_pids = _Pids(self.last_pid)
+        recorded: dict[tuple[t.Any, ...], dict[str, t.Any]] = {}
         for line in self.kernel_log.lines():
-            found = self.accelerator.logged(line.text)
-            if not found:
+            event = self.accelerator.logged(line.text)
+            if not event:
                 continue
-            g = self._at(found.where)
-            code = found.own_code if found.own_code != found.code and ours.may_be(found.pid) else found.code
-            key = (code, found.name, found.where)
-            if key in told:
-                told[key]["after"] += 1
+            g = self._at(event.where)
+            code = event.own_code if event.own_code != event.code and test_pids.may_be(event.pid) else event.code
+            key = (code, event.name, event.where)
+            if key in recorded:
+                recorded[key]["after"] += 1
             else:
-                self._change(code, g, found.words, 0, 1)
-                told[key] = self.changes[-1]
+                self._change(code, g, event.words, 0, 1)
+                recorded[key] = self.changes[-1]
         if self.kernel_log.lost:
             self.unreadable.add(self.accelerator.log_code)
         self.kernel_log.close()
 
     def _change(
-        self, code: str, g: dict[str, t.Any] | None, text: str, before: int | None = None, after: int | None = None
+        self, code: str, g: dict[str, t.Any] | None, text: str, value_before: int | None = None, value_after: int | None = None
     ) -> None:
         part = f"gpu/{g['uuid']}" if g else ""
-        self.changes.append({"code": code, "part": part, "text": text, "before": before, "after": after})
+        self.changes.append({"code": code, "part": part, "text": text, "before": value_before, "after": value_after})
 
 
-def quiet(then: t.Any, now: t.Any) -> bool:
+def quiet(earlier: t.Any, later: t.Any) -> bool:
     """Whether nothing has happened between two states of a node, each as state() has it (of "counters" anything that tells them apart)."""
-    if not isinstance(then, dict) or not isinstance(now, dict) or then["counters"] != now["counters"]:
+    if not isinstance(earlier, dict) or not isinstance(later, dict) or earlier["counters"] != later["counters"]:
         return False
-    if then["log"] is None or now["log"] is None:
-        return then["log"] is now["log"]  # nobody may read it, which the evidence says
-    (_first, last, xid), (first, _last, now_xid) = then["log"], now["log"]
+    if earlier["log"] is None or later["log"] is None:
+        return earlier["log"] is later["log"]  # nobody may read it, which the evidence says
+    (_first, last, xid), (first, _last, now_xid) = earlier["log"], later["log"]
     return bool(first <= last + 1 and xid == now_xid)  # no line between the two was overwritten, and none tells of an Xid
 
 
@@ -351,13 +353,13 @@ def _log(path: str, accelerator: base.Accelerator) -> list[int | None] | None:
     log = kernel_log.at_start(path)
     if log is None:
         return None
-    found: list[int | None] = [None, None, None]
+    positions: list[int | None] = [None, None, None]
     for line in log.lines():
         if line.sequence is not None:
-            first = line.sequence if found[0] is None else found[0]
-            found = [first, line.sequence, line.sequence if accelerator.logged(line.text) else found[2]]
+            first = line.sequence if positions[0] is None else positions[0]
+            positions = [first, line.sequence, line.sequence if accelerator.logged(line.text) else positions[2]]
     log.close()
-    return None if found[0] is None else found
+    return None if positions[0] is None else positions
 
 
 class LoggedErrors:
@@ -365,7 +367,7 @@ class LoggedErrors:
     kernel has logged meanwhile, in the form of Window.evidence(). Empty if the log may not be read."""
 
     def __init__(self, node: Node) -> None:
-        self.kinds = [registry.make(kind, node) for kind, known in registry.KINDS.items() if known.log_code]
+        self.kinds = [registry.make(kind, node) for kind, accelerator in registry.KINDS.items() if accelerator.log_code]
         self.path = node.path(kernel_log.PATH)
         self.changes: list[dict[str, t.Any]] = []
 
@@ -376,13 +378,13 @@ class LoggedErrors:
     def __exit__(self, *_error: object) -> None:
         if self.log is None:
             return
-        told: dict[tuple[str, str, str | None], dict[str, t.Any]] = {}
+        recorded: dict[tuple[str, str, str | None], dict[str, t.Any]] = {}
         for line in self.log.lines():
-            for found in filter(None, (kind.logged(line.text) for kind in self.kinds)):
-                about = f"the GPU at {found.where}: " if found.where else ""
-                change = {"code": found.code, "part": "", "text": f"{about}{found.words}", "before": 0, "after": 0}
-                told.setdefault((found.code, found.name, found.where), change)["after"] += 1
-        self.changes = list(told.values())
+            for event in filter(None, (kind.logged(line.text) for kind in self.kinds)):
+                prefix = f"the GPU at {event.where}: " if event.where else ""
+                change = {"code": event.code, "part": "", "text": f"{prefix}{event.words}", "before": 0, "after": 0}
+                recorded.setdefault((event.code, event.name, event.where), change)["after"] += 1
+        self.changes = list(recorded.values())
         self.log.close()
 
 
@@ -391,8 +393,8 @@ class _Pids:
     kernel gives in
     order and begins again at the end of their range. In a pod the kernel's numbers are others than those that we see."""
 
-    def __init__(self, before: int | None) -> None:
-        self.before = before
+    def __init__(self, pid_before: int | None) -> None:
+        self.before = pid_before
         self.last = None if os.environ.get("GPUFLEET_POD_UID") else _last_pid()
 
     def may_be(self, pid: int | None) -> bool:

@@ -63,7 +63,7 @@ RDMA_MODULES = (
 )
 
 
-def collect(params: dict[str, t.Any], node: Node, seen: dict[str, t.Any], links: base.Links | None) -> Facts:
+def collect(params: dict[str, t.Any], node: Node, snapshot: dict[str, t.Any], links: base.Links | None) -> Facts:
     """The facts of a node; `seen` is gpu.snapshot's dict and `links` its accelerator's."""
     login: dict[str, str] = {}
 
@@ -74,7 +74,7 @@ def collect(params: dict[str, t.Any], node: Node, seen: dict[str, t.Any], links:
     parts: dict[str, t.Callable[[], Facts]] = {
         "system": lambda: _system(node),
         "firmware": lambda: _firmware(node),
-        "gpu": lambda: _gpus(node, seen, links, params["gpu_count"]),
+        "gpu": lambda: _gpus(node, snapshot, links, params["gpu_count"]),
         "software": lambda: _software(node),
         "python": lambda: _python(node, params),
         "environment": environment,
@@ -149,24 +149,24 @@ def _firmware(node: Node) -> Facts:
     for path in sorted(glob.glob("/sys/class/infiniband/*")):
         board = installed.read(node, path + "/board_id") or installed.read(node, path + "/hca_type") or "unknown"
         versions.setdefault(board, []).append(installed.read(node, path + "/fw_ver"))
-    for board, found in versions.items():
-        facts[f"nic_count_{board}"] = len(found)
-        facts[f"nic_firmware_{board}"] = sorted(set(found))
+    for board, firmware in versions.items():
+        facts[f"nic_count_{board}"] = len(firmware)
+        facts[f"nic_firmware_{board}"] = sorted(set(firmware))
     return facts
 
 
-def _gpus(node: Node, seen: dict[str, t.Any], links: base.Links | None, expected: int | None) -> Facts:
-    gpus = seen["gpus"]
+def _gpus(node: Node, snapshot: dict[str, t.Any], links: base.Links | None, expected: int | None) -> Facts:
+    gpus = snapshot["gpus"]
     if not gpus:
-        none = seen["reason_code"] == "no_gpu" or expected == 0
-        return {"driver": seen["driver"], "gpu_count": 0 if none else f"unreadable: {seen['reason']}"}
+        none = snapshot["reason_code"] == "no_gpu" or expected == 0
+        return {"driver": snapshot["driver"], "gpu_count": 0 if none else f"unreadable: {snapshot['reason']}"}
 
     return {
-        **gpu.accelerator(node, seen).facts(seen, links),
-        "gpu": gpu.model(seen),
+        **gpu.accelerator(node, snapshot).facts(snapshot, links),
+        "gpu": gpu.model(snapshot),
         "gpu_count": len(gpus),
         "gpu_serials": [g["serial"] for g in gpus],
-        "gpu_processes": gpu.foreign_processes(seen),
+        "gpu_processes": gpu.foreign_processes(snapshot),
     }
 
 
@@ -190,8 +190,8 @@ def _python(node: Node, params: dict[str, t.Any]) -> Facts:
     result = node.run(argv, timeout=60, contained=True)
     lines = result.out.splitlines()
     try:
-        said = json.loads(next(line for line in lines if line.startswith("{")))
-        python, packages, urls = said["python"], said["packages"], said.get("urls") or {}
+        answer = json.loads(next(line for line in lines if line.startswith("{")))
+        python, packages, urls = answer["python"], answer["packages"], answer.get("urls") or {}
         have = dict(str(entry).split("==", 1) for entry in packages if "==" in str(entry))
     except (ValueError, StopIteration, KeyError, TypeError):
         why = f"no answer in {result.ended_after(60)}" if result.timed_out else result.missing or " ".join(result.err.split())[-100:]
@@ -218,7 +218,7 @@ def _python(node: Node, params: dict[str, t.Any]) -> Facts:
 def login_environment(node: Node) -> dict[str, str]:
     """Variables that a login of our user gets. Where the host's file system is only mounted nobody can log in there:
     then what its files say plainly."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     files = ["/etc/environment"]
     if node.root == "/":
         shell = pwd.getpwuid(os.geteuid()).pw_shell
@@ -226,15 +226,15 @@ def login_environment(node: Node) -> dict[str, str]:
         # What a profile prints stands before the mark.
         result = node.run([shell, "-l", "-c", r"printf '\000login\000'; exec env -0"], timeout=20)
         pairs = result.out.partition("\0login\0")[2].split("\0")
-        found = {name: value for name, equals, value in (pair.partition("=") for pair in pairs) if equals}
-        if not found:
+        variables = {name: value for name, equals, value in (pair.partition("=") for pair in pairs) if equals}
+        if not variables:
             raise OSError(f"{shell} -l gave no environment: {' '.join(result.err.split())[:100] or result.rc}")
     else:
         files += _host_files(node, "/etc/profile.d/*.sh")
     for path in files:
         for name, value in _assignments(node.read(path) or ""):
-            found.setdefault(name, value)
-    return found
+            variables.setdefault(name, value)
+    return variables
 
 
 def _host_files(node: Node, pattern: str) -> list[str]:
@@ -246,9 +246,9 @@ def _host_files(node: Node, pattern: str) -> list[str]:
 def _assignments(text: str) -> t.Iterator[tuple[str, str]]:
     """`NAME=value` and `export NAME="value"` lines."""
     for line in text.splitlines():
-        found = re.match(r"\s*(?:export\s+)?(\w+)=(.*)$", line)
-        if found:
-            yield found.group(1), found.group(2).strip().strip("\"'")
+        match = re.match(r"\s*(?:export\s+)?(\w+)=(.*)$", line)
+        if match:
+            yield match.group(1), match.group(2).strip().strip("\"'")
 
 
 def _environment(login: dict[str, str], patterns: list[str]) -> Facts:
@@ -259,7 +259,7 @@ def _environment(login: dict[str, str], patterns: list[str]) -> Facts:
 def _configuration(node: Node, login: dict[str, str]) -> Facts:
     """Return the settings in configuration files of collective libraries, each as a fact of its own like those of the environment."""
     settings = [kind.configuration(node, login) for kind in registry.KINDS.values()]
-    return {f"conf_{name}": mask(name, value) for found in settings for name, value in found.items()}
+    return {f"conf_{name}": mask(name, value) for pairs in settings for name, value in pairs.items()}
 
 
 def _proxies(node: Node, login: dict[str, str]) -> Facts:
@@ -267,10 +267,10 @@ def _proxies(node: Node, login: dict[str, str]) -> Facts:
     accelerators, which the same question to systemd answers."""
     facts: Facts = {f"proxy_login_{name}": mask(name, value) for name, value in login.items() if PROXY.match(name)}
     engines = ("docker.service", "containerd.service")
-    own = {fact: unit for kind in registry.KINDS.values() for fact, unit in kind.units.items()}
-    shown = _units(node, (*engines, *own.values()))
+    kind_units = {fact: unit for kind in registry.KINDS.values() for fact, unit in kind.units.items()}
+    states = _units(node, (*engines, *kind_units.values()))
     for unit in engines:
-        for name, value in shown[unit]["environment"].items():
+        for name, value in states[unit]["environment"].items():
             if PROXY.match(name):
                 facts[f"proxy_{unit.partition('.')[0]}_{name.upper()}"] = mask(name, value)
     try:
@@ -281,25 +281,25 @@ def _proxies(node: Node, login: dict[str, str]) -> Facts:
                 facts[f"proxy_docker_{name.upper()}"] = mask(name, str(value))
     except (ValueError, AttributeError) as error:
         facts["proxy_docker"] = f"unreadable: /etc/docker/daemon.json: {error}"
-    return {**facts, **{fact: shown[unit]["state"] for fact, unit in own.items()}}
+    return {**facts, **{fact: states[unit]["state"] for fact, unit in kind_units.items()}}
 
 
 def _units(node: Node, units: tuple[str, ...]) -> dict[str, dict[str, t.Any]]:
     """{unit: {"state", "environment"}} as systemd has it, else as the unit's files say."""
-    found: dict[str, dict[str, t.Any]] = {unit: {"state": None, "environment": {}} for unit in units}
+    states: dict[str, dict[str, t.Any]] = {unit: {"state": None, "environment": {}} for unit in units}
     if node.root == "/" and os.path.isdir("/run/systemd/system") and node.which("systemctl"):
         names = ["Id", "LoadState", "ActiveState", "Environment", "EnvironmentFiles"]
-        said = node.run(["systemctl", "show", "-p", ",".join(names), *units], timeout=15)
-        for block in said.out.split("\n\n") if said.ok else []:
-            shown = dict(line.partition("=")[::2] for line in block.splitlines())
-            if shown.get("Id") in found and shown.get("LoadState") == "loaded":
-                files = re.findall(r"(/\S+) \(ignore_errors", shown.get("EnvironmentFiles", ""))
-                found[shown["Id"]] = {
-                    "state": shown.get("ActiveState"),
-                    "environment": _unit_environment(node, [shown.get("Environment", "")], files),
+        result = node.run(["systemctl", "show", "-p", ",".join(names), *units], timeout=15)
+        for block in result.out.split("\n\n") if result.ok else []:
+            properties = dict(line.partition("=")[::2] for line in block.splitlines())
+            if properties.get("Id") in states and properties.get("LoadState") == "loaded":
+                files = re.findall(r"(/\S+) \(ignore_errors", properties.get("EnvironmentFiles", ""))
+                states[properties["Id"]] = {
+                    "state": properties.get("ActiveState"),
+                    "environment": _unit_environment(node, [properties.get("Environment", "")], files),
                 }
-        if said.ok:
-            return found
+        if result.ok:
+            return states
     for unit in units:
         texts = []
         for folder in ("/usr/lib/systemd/system", "/lib/systemd/system", "/etc/systemd/system"):
@@ -307,8 +307,8 @@ def _units(node: Node, units: tuple[str, ...]) -> dict[str, dict[str, t.Any]]:
                 texts.append(node.read(path) or "")
         words = re.findall(r"(?m)^\s*Environment=(.*)$", "\n".join(texts))
         files = re.findall(r"(?m)^\s*EnvironmentFile=-?(\S+)", "\n".join(texts))
-        found[unit]["environment"] = _unit_environment(node, words, files)
-    return found
+        states[unit]["environment"] = _unit_environment(node, words, files)
+    return states
 
 
 def _unit_environment(node: Node, settings: list[str], files: list[str]) -> dict[str, str]:

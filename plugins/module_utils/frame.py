@@ -88,10 +88,10 @@ def leave(record: dict[str, t.Any], nonce: str, path: str) -> bool:
 def left(message: str, nonce: str) -> dict[str, t.Any] | None:
     """The record in a termination message; None where it is not this frame and nothing else, for the log has it whole."""
     reader = Reader(nonce)
-    found = message.encode("utf-8", "replace").splitlines()
-    for line in found:
+    message_lines = message.encode("utf-8", "replace").splitlines()
+    for line in message_lines:
         reader.feed(line)
-    if reader.foreign or not all(line.startswith(TAG) for line in found):
+    if reader.foreign or not all(line.startswith(TAG) for line in message_lines):
         return None
     try:
         return reader.result()
@@ -178,13 +178,13 @@ class Reader:
             self._wrong = "the frame's checksum does not fit its content"
             return
         try:
-            found = json.loads(text)
+            record = json.loads(text)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            record = None
+        if not isinstance(record, dict):
             self._wrong = "the frame holds no JSON object"
             return
-        self._result = found
+        self._result = record
 
     def result(self) -> dict[str, t.Any]:
         """Return the record. Raise ReasonedError unless the log holds it whole, and once."""
@@ -193,8 +193,8 @@ class Reader:
         if self._result is not None:
             return self._result
         if self._header:
-            some = f"{len(self._pieces)} of the frame's {self._header[2]} lines"
-            raise ReasonedError("incomplete_output", f"the log is cut: it ends after {some}")
+            progress = f"{len(self._pieces)} of the frame's {self._header[2]} lines"
+            raise ReasonedError("incomplete_output", f"the log is cut: it ends after {progress}")
         if self.foreign:
             raise ReasonedError("forged_frame", "the log holds a result that is not this pod's: its nonce is another")
         raise ReasonedError("no_result", "the log holds no result")

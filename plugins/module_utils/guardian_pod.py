@@ -47,16 +47,16 @@ KEY_S, TICK_S = 2.0, 0.5
 CONNECT_S, ANSWER_S, END_S = 10.0, 15.0, 5.0
 
 
-def main(told: Record, key: str) -> None:
+def main(settings: Record, key: str) -> None:
     """Guard until SIGTERM or the deadline. `told`: {"governor", "state_dir" as it is found here, "machine": where the /etc of the node
     is found, "run_id", "stage", "timeout" in seconds, "port"}, and for a tree that stands for /sys its "root"."""
-    guardian = Guardian(told, key)
+    guardian = GovernorGuardian(settings, key)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, guardian.end)
     guardian.restore()
     dual = socket.has_dualstack_ipv6()
-    with socket.create_server(("", told["port"]), family=socket.AF_INET6 if dual else socket.AF_INET, dualstack_ipv6=dual) as listener:
-        guardian.serve(listener, told["timeout"])
+    with socket.create_server(("", settings["port"]), family=socket.AF_INET6 if dual else socket.AF_INET, dualstack_ipv6=dual) as listener:
+        guardian.serve(listener, settings["timeout"])
 
 
 class Link:
@@ -97,26 +97,26 @@ class Link:
             self._heard += piece
         line, _newline, self._heard = self._heard.partition(b"\n")
         try:
-            said = json.loads(line)
+            message = json.loads(line)
         except ValueError:
-            said = None
-        if not isinstance(said, dict):
+            message = None
+        if not isinstance(message, dict):
             raise EOFError("it speaks another language")
-        return said
+        return message
 
     def close(self) -> None:
         self.connection.close()
 
 
-class Guardian:
+class GovernorGuardian:
     """The pod's side: one peer at a time. `told` and `key` as main() has them."""
 
-    def __init__(self, told: Record, key: str) -> None:
+    def __init__(self, settings: Record, key: str) -> None:
         self.key = key
-        self.governor = told["governor"]
-        machine = Machine(told["machine"], pod=True)
-        self.session = Session(told["state_dir"], told["run_id"], told["stage"], told["timeout"], machine)
-        self.node = Node(told["timeout"], ledger=self.session.ledger, root=told.get("root") or "/")
+        self.governor = settings["governor"]
+        machine = Machine(settings["machine"], pod=True)
+        self.session = Session(settings["state_dir"], settings["run_id"], settings["stage"], settings["timeout"], machine)
+        self.node = Node(settings["timeout"], ledger=self.session.ledger, root=settings.get("root") or "/")
         self.peer: Link | None = None
         self.lease: governor.Lease | None = None
         self.told_to_end = False
@@ -153,10 +153,10 @@ class Guardian:
 
     def _admit(self, link: Link) -> None:
         try:
-            said = link.hear(KEY_S) or {}
+            message = link.hear(KEY_S) or {}
         except EOFError:
-            said = {}
-        if not hmac.compare_digest(str(said.get("key")).encode(), self.key.encode()):
+            message = {}
+        if not hmac.compare_digest(str(message.get("key")).encode(), self.key.encode()):
             _log("a connection without the key was refused")
             link.say(not_switched(self.governor, "no_permission", "this is not the key"))
         elif self.peer:
@@ -219,13 +219,13 @@ class Held:
     Lost while it is held, `summary()` says `lost` from then on.
     """
 
-    def __init__(self, told: Record) -> None:
-        self.told = told
+    def __init__(self, settings: Record) -> None:
+        self.settings = settings
         self._link: Link | None = None
-        self._summary = not_switched(told["governor"], told.get("reason_code"), told.get("reason"))
+        self._summary = not_switched(settings["governor"], settings.get("reason_code"), settings.get("reason"))
 
     def __enter__(self) -> Held:
-        if "address" in self.told:
+        if "address" in self.settings:
             self._summary = self._ask()
         return self
 
@@ -244,7 +244,7 @@ class Held:
         return self._summary
 
     def _ask(self) -> Record:
-        wanted, where = self.told["governor"], (self.told["address"], self.told["port"])
+        requested, where = self.settings["governor"], (self.settings["address"], self.settings["port"])
         end = time.monotonic() + CONNECT_S
         while True:
             try:
@@ -252,31 +252,31 @@ class Held:
                 break
             except OSError as error:
                 if time.monotonic() > end:
-                    return not_switched(wanted, "unreachable", f"its guardian at {where[0]}:{where[1]} cannot be reached: {error}")
+                    return not_switched(requested, "unreachable", f"its guardian at {where[0]}:{where[1]} cannot be reached: {error}")
                 time.sleep(0.1)  # it may be about to listen
-        self._link.say({"key": self.told["key"]})
+        self._link.say({"key": self.settings["key"]})
         try:
-            said = self._link.hear(ANSWER_S)
+            answer = self._link.hear(ANSWER_S)
             reason = f"its guardian did not answer within {ANSWER_S:.0f} s"
         except EOFError as error:
-            said, reason = None, f"its guardian went before it had answered: {error}"
-        if said is None:
+            answer, reason = None, f"its guardian went before it had answered: {error}"
+        if answer is None:
             self._link.close()
             self._link = None
-        return said or not_switched(wanted, "guardian_lost", reason)
+        return answer or not_switched(requested, "guardian_lost", reason)
 
     def _listen(self, seconds: float = 0.0) -> None:
         """Take what the guardian says besides, which is its last word."""
         if self._link:
             try:
-                said = self._link.hear(seconds)
+                message = self._link.hear(seconds)
             except EOFError as error:
                 self._lose(f"its guardian is gone: {error}")
                 return
-            if said is not None and seconds:
-                self._close({"given_back": said.get("given_back") or []})
-            elif said is not None:
-                self._lose(f"its guardian has given it back: {said.get('ended')}", said.get("given_back") or [])
+            if message is not None and seconds:
+                self._close({"given_back": message.get("given_back") or []})
+            elif message is not None:
+                self._lose(f"its guardian has given it back: {message.get('ended')}", message.get("given_back") or [])
 
     def _lose(self, reason: str, given_back: t.Sequence[str] = ()) -> None:
         lost = {"state": "lost", "reason_code": "guardian_lost", "reason": reason, "given_back": list(given_back)}
@@ -289,10 +289,10 @@ class Held:
             self._link = None
 
 
-def not_switched(wanted: str, code: str | None, reason: str | None) -> Record:
+def not_switched(requested: str, code: str | None, reason: str | None) -> Record:
     """As governor.Lease.summary() says that nothing was switched."""
     return {
-        "wanted": wanted, "state": "not_switched", "reason_code": code, "reason": reason, "driver": None, "before": {}, "given_back": [],
+        "wanted": requested, "state": "not_switched", "reason_code": code, "reason": reason, "driver": None, "before": {}, "given_back": [],
     }  # fmt: skip
 
 

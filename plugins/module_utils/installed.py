@@ -38,14 +38,14 @@ def output(node: Node, *argv: str) -> str | None:
     return f"unreadable: {why or f'status {result.rc}'}"
 
 
-def version(said: str | None) -> str | None:
+def version(text: str | None) -> str | None:
     """The version in what `TOOL --version` printed."""
-    found = re.search(r"\d+\.\d+[\w.+~-]*", said or "")
-    return said if said is None or said.startswith("unreadable") else found.group(0) if found else said[:80]
+    match = re.search(r"\d+\.\d+[\w.+~-]*", text or "")
+    return text if text is None or text.startswith("unreadable") else match.group(0) if match else text[:80]
 
 
-def libraries(node: Node, name: str, *more: str) -> list[str] | None:
+def libraries(node: Node, name: str, *extra_folders: str) -> list[str] | None:
     """Return the names of the files that match `name` in the host's folders of libraries and in those of `more`; None if there are none."""
-    folders = ("/usr/lib", "/usr/lib64", "/usr/lib/*-linux-gnu", "/usr/local/lib", *more)
-    found = {os.path.basename(p) for folder in folders for p in glob.glob(node.path(f"{folder}/{name}"))}
-    return sorted(found) or None
+    folders = ("/usr/lib", "/usr/lib64", "/usr/lib/*-linux-gnu", "/usr/local/lib", *extra_folders)
+    names = {os.path.basename(p) for folder in folders for p in glob.glob(node.path(f"{folder}/{name}"))}
+    return sorted(names) or None

@@ -42,20 +42,20 @@ _MODES: t.Dict[int, t.Tuple[t.Tuple[int, int], ...]] = {
 def most_gbps(netdev: str) -> int | None:
     """The rate of the fastest mode that a port supports; None where its driver does not say."""
     words = 0
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _unused in range(2):  # how many words there are, and then the words
             room = ctypes.create_string_buffer(_SETTINGS + 3 * 4 * words)
             struct.pack_into("=I", room, 0, _GLINKSETTINGS)
             struct.pack_into("=b", room, _WORDS_AT, words)
             try:
-                fcntl.ioctl(asked.fileno(), _SIOCETHTOOL, struct.pack("16sP", netdev.encode()[:15], ctypes.addressof(room)))
+                fcntl.ioctl(sock.fileno(), _SIOCETHTOOL, struct.pack("16sP", netdev.encode()[:15], ctypes.addressof(room)))
             except OSError:
                 return None
             words = words or -struct.unpack_from("=b", room, _WORDS_AT)[0]
             if words <= 0:
                 return None
-    found = struct.unpack_from(f"={words}I", room, _SETTINGS)
-    return fastest(sum(word << 32 * place for place, word in enumerate(found)))
+    masks = struct.unpack_from(f"={words}I", room, _SETTINGS)
+    return fastest(sum(word << 32 * place for place, word in enumerate(masks)))
 
 
 def fastest(modes: int) -> int | None:
@@ -67,26 +67,27 @@ def fastest(modes: int) -> int | None:
 def addresses() -> list[str]:
     """Every IPv4 and global IPv6 address of an interface, those that the default routes start from first; none of the machine's own
     inner networks."""
-    found = [*_default(), *_ipv4(), *_ipv6()]
-    return [one for one in dict.fromkeys(found) if not (ip := ipaddress.ip_address(one)).is_loopback and not ip.is_link_local]
+    candidates = [*_default(), *_ipv4(), *_ipv6()]
+    outer = ((text, ipaddress.ip_address(text)) for text in dict.fromkeys(candidates))
+    return [text for text, ip in outer if not ip.is_loopback and not ip.is_link_local]
 
 
 def _default() -> list[str]:
-    found = []
+    sources = []
     for family, somewhere in _ANYWHERE:
-        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asked:
-            asked.connect((somewhere, 9))
-            found.append(str(asked.getsockname()[0]).partition("%")[0])
-    return found
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.connect((somewhere, 9))
+            sources.append(str(sock.getsockname()[0]).partition("%")[0])
+    return sources
 
 
 def _ipv4() -> list[str]:
     """netdevice(7)."""
     room = array.array("B", bytes(_ROOM * _ENTRY))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         request = struct.pack("iL", len(room), room.buffer_info()[0])
         try:
-            used = struct.unpack("iL", fcntl.ioctl(asked.fileno(), _SIOCGIFCONF, request))[0]
+            used = struct.unpack("iL", fcntl.ioctl(sock.fileno(), _SIOCGIFCONF, request))[0]
         except OSError:
             return []
     entries = room.tobytes()[:used]

@@ -16,7 +16,7 @@ LARGEST = 1e100
 
 def read(text: str) -> tuple[list[dict[str, t.Any]], list[str]]:
     """The objects, and the other lines that say anything."""
-    records, rest = [], []
+    records, other_lines = [], []
     for line in text.splitlines():
         try:
             record = json.loads(line)
@@ -25,8 +25,8 @@ def read(text: str) -> tuple[list[dict[str, t.Any]], list[str]]:
         if isinstance(record, dict):
             records.append(record)
         elif line.strip():
-            rest.append(line.strip())
-    return records, rest
+            other_lines.append(line.strip())
+    return records, other_lines
 
 
 def numbers(*values: t.Any) -> bool:

@@ -73,7 +73,7 @@ GIVE_UP = 3  # unmeasurable with so many partners: set aside
 
 @dataclasses.dataclass(frozen=True)
 class GroupTest:
-    """One collective over `nodes` (in ring order), all slots or only `gpus`, launched anew until Result.so_far knows:
+    """One collective over `nodes` (in ring order), all slots or only `gpus`, launched anew until GroupTestResult.so_far knows:
     `repeats` times, or a few more."""
 
     id: int
@@ -85,7 +85,7 @@ class GroupTest:
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
+class GroupTestResult:
     """What a test gave.
 
     `hang`: the group started and never ended. `unknown`: everything else that is not a measurement of the group.
@@ -98,32 +98,32 @@ class Result:
     reason: str = ""
 
     @classmethod
-    def so_far(cls, values: Sequence[float], floor: float, repeats: int, unit: str = "GB/s") -> Result | None:
+    def so_far(cls, values: Sequence[float], floor: float, repeats: int, unit: str = "GB/s") -> GroupTestResult | None:
         """Judges one value a repetition, higher is better; None where more of them are needed."""
-        seen = tuple(values)
-        if not all(math.isfinite(value) for value in (*seen, floor)):
-            return cls("unknown", seen, floor, unit, f"found {list(seen)} and the floor {floor}, expected numbers")
-        bad = sum(value < floor for value in seen)
-        says = bad * BAD - (len(seen) - bad) * GOOD
+        measured = tuple(values)
+        if not all(math.isfinite(value) for value in (*measured, floor)):
+            return cls("unknown", measured, floor, unit, f"found {list(measured)} and the floor {floor}, expected numbers")
+        bad = sum(value < floor for value in measured)
+        says = bad * BAD - (len(measured) - bad) * GOOD
         if says >= -math.log(ACCUSED):
-            return cls("fail", seen, floor, unit)
-        if len(seen) >= repeats and says <= -repeats * GOOD:
-            return cls("pass", seen, floor, unit)
-        if len(seen) < 2 * repeats + 10:
+            return cls("fail", measured, floor, unit)
+        if len(measured) >= repeats and says <= -repeats * GOOD:
+            return cls("pass", measured, floor, unit)
+        if len(measured) < 2 * repeats + 10:
             return None
-        reason = f"{bad} of {len(seen)} repetitions missed the floor: too many for scatter, too few for a fault"
-        return cls("unknown", seen, floor, unit, reason)
+        reason = f"{bad} of {len(measured)} repetitions missed the floor: too many for scatter, too few for a fault"
+        return cls("unknown", measured, floor, unit, reason)
 
     @classmethod
-    def of(cls, values: Sequence[float], floor: float, repeats: int, unit: str = "GB/s") -> Result:
+    def of(cls, values: Sequence[float], floor: float, repeats: int, unit: str = "GB/s") -> GroupTestResult:
         """Judges all that will be measured: too few repetitions are unknown."""
-        seen = tuple(values)
-        short = f"{len(seen)} of {repeats} repetitions were measured, {sum(value < floor for value in seen)} below the floor"
-        return cls.so_far(seen, floor, repeats, unit) or cls("unknown", seen, floor, unit, short)
+        measured = tuple(values)
+        short = f"{len(measured)} of {repeats} repetitions were measured, {sum(value < floor for value in measured)} below the floor"
+        return cls.so_far(measured, floor, repeats, unit) or cls("unknown", measured, floor, unit, short)
 
 
 @dataclasses.dataclass(frozen=True)
-class Finding:
+class SearchFinding:
     """A convicted subject; a `suspected` one, for which more tests are asked; or an `unresolved` one.
 
     Unresolved: something of it is bad or was not measured, and the evidence does not say what. `not_looked_at`: what nobody can tell
@@ -156,12 +156,12 @@ def tail(bad: int, tests: int, share: float) -> float:
     return sum(math.comb(tests, k) * share**k * (1 - share) ** (tests - k) for k in range(bad, tests + 1))
 
 
-def chance(bad: int, tests: int, bad_others: int, others: int) -> float:
+def chance(bad: int, tests: int, bad_others: int, other_tests: int) -> float:
     """That of all bad tests at least so many are among these, were they no other than the others (Fisher's exact test)."""
-    every = tests + others
-    ways = math.comb(every, tests)
-    return sum(math.comb(bad + bad_others, k) * math.comb(others + tests - bad - bad_others, tests - k)
-               for k in range(bad, min(tests, bad + bad_others) + 1)) / ways  # fmt: skip
+    every = tests + other_tests
+    combinations = math.comb(every, tests)
+    return sum(math.comb(bad + bad_others, k) * math.comb(other_tests + tests - bad - bad_others, tests - k)
+               for k in range(bad, min(tests, bad + bad_others) + 1)) / combinations  # fmt: skip
 
 
 @dataclasses.dataclass
@@ -170,7 +170,7 @@ class _Record:
 
     test: GroupTest
     nodes: tuple[int, ...]
-    result: Result
+    result: GroupTestResult
     forgotten: int = 0  # how often its members were cleared and it failed all the same
     settled: str = ""  # why it is no open claim any more, apart from being explained
 
@@ -282,8 +282,8 @@ class _Evidence:
         """It passed elsewhere, and so did the leaf switches between the two."""
         if partner in self.guilty or not self.passes[partner]:
             return False
-        here, there = self.leaf[node], self.leaf[partner]
-        return here is None or there in (None, here) or there in self.crossed
+        leaf, partner_leaf = self.leaf[node], self.leaf[partner]
+        return leaf is None or partner_leaf in (None, leaf) or partner_leaf in self.crossed
 
     def accusers(self, node: int) -> list[int]:
         """Good partners with whom the node failed, and no path is to blame."""
@@ -366,12 +366,12 @@ class Localiser:
         self._done = False
         self._proven = False  # what remains of the pool met its floor as one group
         # Convictions: nodes and GPUs, paths, switches (True: inside the leaf too).
-        self._bad: dict[int, list[Finding]] = {}  # the node itself, or GPUs of it
-        self._bad_paths: dict[tuple[int, int], Finding] = {}
-        self._bad_leaves: dict[str, tuple[bool, Finding]] = {}
+        self._bad: dict[int, list[SearchFinding]] = {}  # the node itself, or GPUs of it
+        self._bad_paths: dict[tuple[int, int], SearchFinding] = {}
+        self._bad_leaves: dict[str, tuple[bool, SearchFinding]] = {}
         everything = tuple(range(len(nodes)))
         trigger = GroupTest(0, 0, self._names, None, 1, "trigger")
-        self._trigger = _Record(trigger, everything, Result("fail", reason="the group missed its floor"))
+        self._trigger = _Record(trigger, everything, GroupTestResult("fail", reason="the group missed its floor"))
         self._claims: list[_Record] = [self._trigger]
         self.rounds = 0
 
@@ -405,12 +405,12 @@ class Localiser:
             self.rounds -= 1
         return [record.test for record in self._round.values()]
 
-    def record(self, results: Mapping[int, Result]) -> None:
+    def record(self, results: Mapping[int, GroupTestResult]) -> None:
         """Takes the results of the round by test id; a test without one is unknown. ValueError for a stranger's id."""
         if strangers := set(results) - set(self._round):
             raise ValueError(f"no test of this round: {sorted(strangers)}")
         for key, record in self._round.items():
-            record.result = results.get(key, Result("unknown", reason="no result came back"))
+            record.result = results.get(key, GroupTestResult("unknown", reason="no result came back"))
             self._history.append(record)
             self._evidence.add(record)
             claim = self._again.pop(key, None)
@@ -447,7 +447,7 @@ class Localiser:
                     self._splits[node] += 1
                     slots.clear()
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[SearchFinding]:
         """Who is convicted, with the tests that speak for it, then what could not be resolved."""
         convicted = [
             *(finding for each in self._bad.values() for finding in each),
@@ -456,39 +456,38 @@ class Localiser:
         ]
         return [self._hedged(f) for f in convicted] + self._unresolved()
 
-    def _hedged(self, finding: Finding) -> Finding:
+    def _hedged(self, finding: SearchFinding) -> SearchFinding:
         """A finding with what lies behind it, and with the switch that it is not told from: several bad ones on one leaf, or bad paths
         across it, may as well be a switch that fails now and then; and a GPU that does may be its node."""
-        others = list(finding.indistinguishable)
+        alternatives = list(finding.indistinguishable)
         if finding.kind != "switch":
             bad = Counter(self._evidence.leaf[node] for node in {*self._bad, *(n for path in self._bad_paths for n in path)})
-            here = self._evidence.leaves(self._names.index(name) for name in finding.members)
-            others += [{**self._subject("switch", self._leaf_members[leaf]), "id": leaf} for leaf in sorted(here) if bad[leaf] > 1]
-        values = [value for told in finding.evidence for value in t.cast("list[float]", told["values"])]
-        floors = [t.cast("float", told["floor"]) for told in finding.evidence if told["floor"] is not None]
-        comes = any(told["outcome"] == "fail" for told in finding.evidence) and floors and max(values, default=0.0) >= min(floors)
+            leaves = self._evidence.leaves(self._names.index(name) for name in finding.members)
+            alternatives += [{**self._subject("switch", self._leaf_members[leaf]), "id": leaf} for leaf in sorted(leaves) if bad[leaf] > 1]
+        values = [value for test in finding.evidence for value in t.cast("list[float]", test["values"])]
+        floors = [t.cast("float", test["floor"]) for test in finding.evidence if test["floor"] is not None]
+        comes = any(test["outcome"] == "fail" for test in finding.evidence) and floors and max(values, default=0.0) >= min(floors)
         if finding.kind == "pair":
             path = tuple(self._names.index(name) for name in finding.members)
-            others += [self._subject("node", [end]) for end in path if not self._unlike(path, end)]
+            alternatives += [self._subject("node", [end]) for end in path if not self._unlike(path, end)]
         if finding.kind == "gpu" and comes:
-            others.append(self._subject("node", [self._names.index(finding.members[0])]))
-        return dataclasses.replace(finding, indistinguishable=tuple(others), not_looked_at=self._behind(finding))
+            alternatives.append(self._subject("node", [self._names.index(finding.members[0])]))
+        return dataclasses.replace(finding, indistinguishable=tuple(alternatives), not_looked_at=self._behind(finding))
 
-    def _behind(self, finding: Finding) -> tuple[str, ...]:
+    def _behind(self, finding: SearchFinding) -> tuple[str, ...]:
         """Return what nothing has passed over while the subject is bad: its nodes' paths to their neighbours, and the members of a switch.
 
         One end of a bad path stays out of the last group, so the other paths of both its ends belong to them.
         """
         size = len(self._names)
-        found: set[str] = set()
+        unmeasured: set[str] = set()
         for node in (self._names.index(name) for name in finding.members):
             if finding.kind == "switch" and not self._evidence.passes[node]:
-                found.add(self._names[node])
-            beside = range(size) if self._evidence.mesh else ((node + 1) % size, (node - 1) % size)
-            found |= {
-                "|".join(sorted((self._names[node], self._names[o]))) for o in beside if o != node and not self._evidence.path_good(node, o)
-            }
-        return tuple(sorted(found - {path.id for path in self._bad_paths.values()}))
+                unmeasured.add(self._names[node])
+            neighbours = range(size) if self._evidence.mesh else ((node + 1) % size, (node - 1) % size)
+            unproven = (neighbour for neighbour in neighbours if neighbour != node and not self._evidence.path_good(node, neighbour))
+            unmeasured |= {"|".join(sorted((self._names[node], self._names[neighbour]))) for neighbour in unproven}
+        return tuple(sorted(unmeasured - {path.id for path in self._bad_paths.values()}))
 
     # -- what is open --------------------------------------------------------------------------------------------------
 
@@ -525,13 +524,13 @@ class Localiser:
         if unproven := self._unproven(alive):
             names = tuple(self._names[n] for n in unproven)
             never = GroupTest(0, 0, names, None, 0, "unproven")
-            alive.append(_Record(never, tuple(unproven), Result("unknown", reason="never passed")))
+            alive.append(_Record(never, tuple(unproven), GroupTestResult("unknown", reason="never passed")))
         return sorted(alive, key=lambda c: (len(c.nodes), len(self._suspects(c))))
 
     def _unproven(self, claims: Iterable[_Record]) -> list[int]:
         """Nodes that never passed and stand in no open claim: what explained their claim does not clear them."""
-        asked = {n for c in claims for n in self._suspects(c)}
-        return [n for n in self._suspects(self._trigger) if n not in asked]
+        covered = {n for c in claims for n in self._suspects(c)}
+        return [n for n in self._suspects(self._trigger) if n not in covered]
 
     def _is_end(self, claims: list[_Record]) -> bool:
         return not any(self._suspects(c) for c in claims)
@@ -547,40 +546,40 @@ class Localiser:
         self._tests += 1
         names = tuple(self._names[n] for n in nodes)
         test = GroupTest(self._tests, self.rounds, names, gpus, self._repeats, purpose)
-        self._round[test.id] = _Record(test, tuple(nodes), Result("unknown"))
+        self._round[test.id] = _Record(test, tuple(nodes), GroupTestResult("unknown"))
         self._busy.update(nodes)
         return test
 
-    def _partners(self, node: int, count: int = 1, across: bool = False, again: bool = False) -> list[int]:
+    def _partners(self, node: int, count: int = 1, across: bool = False, retried: bool = False) -> list[int]:
         """Up to `count` free good nodes not yet tried with this one, the best first.
 
         Best is one on another leaf over which something passed, and not an earlier partner's; worst is the own leaf.
         `across`: only on other leaves. `again`: also those that were tried, last of all.
         """
         evidence = self._evidence
-        here = evidence.leaf[node]
+        own_leaf = evidence.leaf[node]
         tried = evidence.tried[node]
         earlier = {evidence.leaf[p] for p in tried}
-        found: list[tuple[int, int]] = []
+        ranked: list[tuple[int, int]] = []
         ideal = 0
         for candidate in self._free:
-            there = evidence.leaf[candidate]
+            candidate_leaf = evidence.leaf[candidate]
             if (
                 candidate in self._busy
                 or candidate == node
-                or (candidate in tried and not again)
-                or (across and there == here)
+                or (candidate in tried and not retried)
+                or (across and candidate_leaf == own_leaf)
             ):
                 continue
             cost = 8 * (candidate in tried)
-            if here is not None and there is not None:
-                cost += 4 if there == here else 2 * (there not in evidence.crossed) + (there in earlier)
-            found.append((cost, candidate))
+            if own_leaf is not None and candidate_leaf is not None:
+                cost += 4 if candidate_leaf == own_leaf else 2 * (candidate_leaf not in evidence.crossed) + (candidate_leaf in earlier)
+            ranked.append((cost, candidate))
             ideal += cost == 0
             if ideal == count:
                 break
-        found.sort(key=lambda each: each[0])
-        return [candidate for _unused, candidate in found[:count]]
+        ranked.sort(key=lambda each: each[0])
+        return [candidate for _unused, candidate in ranked[:count]]
 
     def _with_partner(self, node: int, purpose: str, across: bool = False) -> bool:
         if node in self._busy:
@@ -639,7 +638,7 @@ class Localiser:
             self._with_partner(node, "partner")
         elif missing := self._missing_slots(node):
             # Two partners where there are slots enough: a bad path to one of them then looks like no bad node.
-            partners = self._partners(node, 2 if len(missing) >= 4 else 1, again=True)
+            partners = self._partners(node, 2 if len(missing) >= 4 else 1, retried=True)
             for part, partner in zip(_even_parts(missing, len(partners)), partners):
                 for slot in part:
                     self._test((node, partner), "gpu", (slot,))
@@ -655,9 +654,9 @@ class Localiser:
         """
         if len(set(self._evidence.split(node).values())) > 1:
             return WITNESSES - 1
-        left = (p for p, usable in enumerate(map(self._usable, range(len(self._names)))) if usable and p != node)
-        more = any(p not in self._evidence.tried[node] and self._evidence.cleared(p) for p in left)
-        return WITNESSES if more else WITNESSES - 1
+        remaining = (p for p, usable in enumerate(map(self._usable, range(len(self._names)))) if usable and p != node)
+        has_candidates = any(p not in self._evidence.tried[node] and self._evidence.cleared(p) for p in remaining)
+        return WITNESSES if has_candidates else WITNESSES - 1
 
     def _missing_slots(self, node: int) -> list[int]:
         if self._slots < 2 or len(self._evidence.unknown[node]) >= GIVE_UP:
@@ -692,21 +691,21 @@ class Localiser:
         if leaf is None or leaf in self._evidence.crossed:
             return
         members = self._leaf_members[leaf]
-        seen = self._witnesses(leaf)
-        wanted = min(LEAF_WITNESSES, len(members)) - len(seen)
+        witnesses = self._witnesses(leaf)
+        needed = min(LEAF_WITNESSES, len(members)) - len(witnesses)
         for mate in members:
-            if wanted <= 0:
+            if needed <= 0:
                 break
-            if mate not in seen and self._usable(mate):
-                wanted -= mate in self._busy or self._with_partner(mate, "leaf", across=True)
+            if mate not in witnesses and self._usable(mate):
+                needed -= mate in self._busy or self._with_partner(mate, "leaf", across=True)
 
     def _search_paths(self, claim: _Record) -> None:
         """No node is left to blame: the paths between them, and what else a path crosses."""
         evidence = self._evidence
         if claim.is_pair and not evidence.path_good(*claim.nodes):
             a, b = claim.nodes
-            for end, other in ((a, b), (b, a)):
-                if not evidence.passed[end] - {other}:
+            for end, opposite in ((a, b), (b, a)):
+                if not evidence.passed[end] - {opposite}:
                     self._with_partner(end, "partner")
             if self._failed_over(a, b) < 2 and a not in self._busy and b not in self._busy:
                 self._test((a, b), "again")
@@ -728,14 +727,14 @@ class Localiser:
 
     def _unlike(self, path: tuple[int, ...], end: int) -> bool:
         """A path fails unlike the other tests of its end, which may itself fail now and then (Fisher's exact test)."""
-        over, beside = [0, 0], [0, 0]
+        over, elsewhere = [0, 0], [0, 0]
         for r in self._history:
             if end in r.nodes and r.test.gpus is None and r.result.floor is not None and not self._explained_but(r, path):
-                of = over if set(path) <= set(r.nodes) else beside
+                of = over if set(path) <= set(r.nodes) else elsewhere
                 hang = 3 if r.result.outcome == "hang" else 0  # which is no scatter: as much as three low values
                 of[0] += hang + sum(value < r.result.floor for value in r.result.values)
                 of[1] += hang + len(r.result.values)
-        return over[0] > 0 and chance(over[0], over[1], beside[0], beside[1]) <= END_ALPHA
+        return over[0] > 0 and chance(over[0], over[1], elsewhere[0], elsewhere[1]) <= END_ALPHA
 
     def _explained_but(self, record: _Record, path: tuple[int, ...]) -> bool:
         """Whether a test is bad for what is convicted already, this path apart."""
@@ -758,9 +757,9 @@ class Localiser:
                 member = next((n for n in free if n not in self._busy and self._evidence.leaf[n] == leaf), None)
                 if member is not None:
                     self._with_partner(member, "leaf", across=True)
-        rest = [n for n in free if n not in self._busy]
-        self._random.shuffle(rest)
-        for half in (rest[: len(rest) // 2], rest[len(rest) // 2 :]):
+        idle = [n for n in free if n not in self._busy]
+        self._random.shuffle(idle)
+        for half in (idle[: len(idle) // 2], idle[len(idle) // 2 :]):
             if len(half) > 1:
                 self._test(sorted(half), "across")
 
@@ -790,9 +789,9 @@ class Localiser:
         if evidence.mesh:
             fresh = evidence.open_paths(idle, limit=0) is None
         else:
-            here = set(idle)
+            members = set(idle)
             ring = evidence.edges(range(len(self._names)))
-            fresh = any(a in here and b in here and not evidence.path_good(a, b) for a, b in ring)
+            fresh = any(a in members and b in members and not evidence.path_good(a, b) for a, b in ring)
         if fresh:
             self._test(idle, "across")
 
@@ -802,10 +801,10 @@ class Localiser:
         for a, b in self._bad_paths:  # one end of a bad path stays out: a group with both would use it
             if a not in out and b not in out:
                 out.add(b)
-        rest = [n for n in range(len(self._names)) if self._evidence.cleared(n) and self._usable(n) and n not in out]
-        attempts = sum(1 for r in self._history if r.test.purpose == "rest" and list(r.nodes) == rest)
-        if len(rest) > 1 and attempts < GIVE_UP:
-            self._test(rest, "rest")
+        pool = [n for n in range(len(self._names)) if self._evidence.cleared(n) and self._usable(n) and n not in out]
+        attempts = sum(1 for r in self._history if r.test.purpose == "rest" and list(r.nodes) == pool)
+        if len(pool) > 1 and attempts < GIVE_UP:
+            self._test(pool, "rest")
 
     # -- convicting ----------------------------------------------------------------------------------------------------
 
@@ -864,9 +863,9 @@ class Localiser:
         evidence = [
             r for n in witnesses for p, records in self._evidence.failed[n].items() if p in partners for r in records
         ]
-        others = [self._subject("node", (n,)) for n in members] if few else []
+        alternatives = [self._subject("node", (n,)) for n in members] if few else []
         names = tuple(self._names[n] for n in members)
-        finding = Finding("switch", leaf, names, "convicted", reason, self._tell(evidence), tuple(others))
+        finding = SearchFinding("switch", leaf, names, "convicted", reason, self._tell(evidence), tuple(alternatives))
         self._bad_leaves[leaf] = (inside, finding)
         return True
 
@@ -876,8 +875,8 @@ class Localiser:
         leaf = evidence.leaf[node]
         if len(accusers) < self._needed(node) or self._missing_slots(node):
             return False
-        alone = leaf is not None and len(self._leaf_members[leaf]) == 1
-        if leaf is not None and not alone and leaf not in evidence.crossed:
+        only_node = leaf is not None and len(self._leaf_members[leaf]) == 1
+        if leaf is not None and not only_node and leaf not in evidence.crossed:
             mates = [p for p in accusers if evidence.leaf[p] == leaf]
             if leaf not in evidence.inside or len(mates) < 2:
                 return False
@@ -892,7 +891,7 @@ class Localiser:
                 return False
             passing = self._slots - len(bad)
             self._bad[node] = [
-                Finding(
+                SearchFinding(
                     "gpu",
                     f"{name}/gpu/{self._gpus[node][slot]}",
                     (name,),
@@ -904,21 +903,21 @@ class Localiser:
                 for slot in sorted(bad)
             ]
             return True
-        others: list[dict[str, object]] = []
+        alternatives: list[dict[str, object]] = []
         comes_and_goes = any(
             r.result.outcome == "fail" and max(r.result.values, default=-math.inf) >= (r.result.floor or 0)
             for r in records
         )
         if not told_apart or self._slots == 1 or (comes_and_goes and not bad):
-            others += [{"kind": "gpu", "id": f"{name}/gpu/{uuid}", "members": [name]} for uuid in self._gpus[node]]
-        if alone and leaf is not None:
-            others.append({"kind": "switch", "id": leaf, "members": [name]})
+            alternatives += [{"kind": "gpu", "id": f"{name}/gpu/{uuid}", "members": [name]} for uuid in self._gpus[node]]
+        if only_node and leaf is not None:
+            alternatives.append({"kind": "switch", "id": leaf, "members": [name]})
         if len(accusers) < WITNESSES:
-            others += [self._subject("pair", (node, p)) for p in accusers]
+            alternatives += [self._subject("pair", (node, p)) for p in accusers]
         how = "it fails with the good partners " + partners
         if told_apart and self._slots > 1:
             how += ", with every GPU alone too" if bad else "; each GPU alone passes, all together do not"
-        self._bad[node] = [Finding("node", name, (name,), "convicted", how, self._tell(records), tuple(others))]
+        self._bad[node] = [SearchFinding("node", name, (name,), "convicted", how, self._tell(records), tuple(alternatives))]
         return True
 
     def _convict_path(self, claim: _Record) -> bool:
@@ -926,8 +925,8 @@ class Localiser:
         a, b = sorted(claim.nodes)
         if (a, b) in self._bad_paths or evidence.path_good(a, b) or self._explained(claim):
             return False
-        for end, other in ((a, b), (b, a)):
-            if not evidence.cleared(end) or not evidence.passed[end] - {other}:
+        for end, opposite in ((a, b), (b, a)):
+            if not evidence.cleared(end) or not evidence.passed[end] - {opposite}:
                 return False
         leaves = evidence.leaves((a, b))
         if (len(leaves) > 1 and not leaves <= evidence.crossed) or self._failed_over(a, b) < 2:
@@ -941,7 +940,7 @@ class Localiser:
             f"{self._names[b]} with {self._names[with_b]}"
         )
         evidence.bad_paths.add((a, b))
-        self._bad_paths[a, b] = Finding("pair", "|".join(names), names, "convicted", reason, self._tell(records))
+        self._bad_paths[a, b] = SearchFinding("pair", "|".join(names), names, "convicted", reason, self._tell(records))
         return True
 
     # -- telling -------------------------------------------------------------------------------------------------------
@@ -951,9 +950,9 @@ class Localiser:
         return {"kind": kind, "id": "|".join(names), "members": names}
 
     def _tell(self, records: Iterable[_Record]) -> tuple[dict[str, object], ...]:
-        told: dict[int, dict[str, object]] = {}
+        tests: dict[int, dict[str, object]] = {}
         for r in records:
-            told[r.test.id] = {
+            tests[r.test.id] = {
                 "test": r.test.id,
                 "round": r.test.round,
                 "purpose": r.test.purpose,
@@ -965,11 +964,11 @@ class Localiser:
                 "unit": r.result.unit,
                 "reason": r.result.reason,
             }
-        return tuple(told[key] for key in sorted(told))
+        return tuple(tests[key] for key in sorted(tests))
 
-    def _unresolved(self) -> list[Finding]:
+    def _unresolved(self) -> list[SearchFinding]:
         """Claims that nothing explains, nodes that could not be measured, and a pool without its last proof."""
-        found: list[Finding] = []
+        findings: list[SearchFinding] = []
         claims = self._open_or_vanished()
         unproven = set(self._unproven(claims))
         for node, name in enumerate(self._names):
@@ -979,7 +978,7 @@ class Localiser:
                     (r.result.reason for r in reversed(records) if r.result.reason),
                     "no good partner was left to measure it with",
                 )
-                found.append(Finding("node", name, (name,), "unresolved", f"never passed: {why}", self._tell(records)))
+                findings.append(SearchFinding("node", name, (name,), "unresolved", f"never passed: {why}", self._tell(records)))
         covered: list[set[int]] = []
         for claim in claims:
             members = set(claim.nodes)
@@ -992,7 +991,7 @@ class Localiser:
             candidates += [self._subject("pair", path) for path in paths]
             names = tuple(self._names[n] for n in (suspects or claim.nodes))
             key = "|".join(sorted(names))
-            if any(key == each.id for each in found):
+            if any(key == each.id for each in findings):
                 continue
             if claim.settled:
                 reason = (
@@ -1003,12 +1002,12 @@ class Localiser:
             else:
                 reason = "could not be measured: " + (claim.result.reason or "no result")
             evidence = self._tell([] if claim is self._trigger else [claim])
-            found.append(Finding("group", key, names, "unresolved", reason, evidence, tuple(candidates)))
-        rest = tuple(name for node, name in enumerate(self._names) if self._usable(node))
-        if not self._proven and not found and rest:
+            findings.append(SearchFinding("group", key, names, "unresolved", reason, evidence, tuple(candidates)))
+        remaining = tuple(name for node, name in enumerate(self._names) if self._usable(node))
+        if not self._proven and not findings and remaining:
             reason = "what remains of the pool was not shown to meet its floor as one group"
-            found.append(Finding("group", "rest", rest, "unresolved", reason))
-        return found
+            findings.append(SearchFinding("group", "rest", remaining, "unresolved", reason))
+        return findings
 
     def _open_or_vanished(self) -> list[_Record]:
         everything = [self._trigger, *(r for r in self._history if r.accuses)]
@@ -1021,10 +1020,10 @@ class Localiser:
 
 def _even_parts(items: Sequence[int], count: int) -> list[list[int]]:
     """Cuts a sequence into `count` runs whose lengths differ by one at most."""
-    size, more = divmod(len(items), max(1, count))
+    size, remainder = divmod(len(items), max(1, count))
     parts, start = [], 0
     for i in range(count):
-        end = start + size + (i < more)
+        end = start + size + (i < remainder)
         parts.append(list(items[start:end]))
         start = end
     return parts

@@ -20,7 +20,7 @@ TEXT = 1000
 
 def line(event: str, level: str, message: str, **fields: t.Any) -> str:
     """One event. A field without a value is left out; nothing in a text ends the line or steers a terminal."""
-    said: dict[str, t.Any] = {
+    record: dict[str, t.Any] = {
         "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "level": level,
         "app": APP,
@@ -29,8 +29,8 @@ def line(event: str, level: str, message: str, **fields: t.Any) -> str:
     }
     for name, value in fields.items():
         if value is not None and value != "":
-            said[name] = value[:TEXT] if isinstance(value, str) else value
-    return json.dumps(said, default=str)
+            record[name] = value[:TEXT] if isinstance(value, str) else value
+    return json.dumps(record, default=str)
 
 
 def of_outcome(outcome: str) -> str:

@@ -36,19 +36,19 @@ class Machine:
         that asking again a little later tells. A machine without these files cannot be told from another and is held as it is."""
         try:
             handle = os.open(os.path.join(self.root, self.own), os.O_RDONLY)
-            other = os.open(os.path.join(self.root, self.other), os.O_RDONLY)
+            other_handle = os.open(os.path.join(self.root, self.other), os.O_RDONLY)
         except OSError:
             return True
         try:
-            held = _lock(handle, fcntl.LOCK_SH) and _lock(other, fcntl.LOCK_EX)
+            acquired = _lock(handle, fcntl.LOCK_SH) and _lock(other_handle, fcntl.LOCK_EX)
         except OSError:  # a file system without locks
-            held = True
-        os.close(other)  # with it goes its lock: it was a question
-        if held:
+            acquired = True
+        os.close(other_handle)  # with it goes its lock: it was a question
+        if acquired:
             self.handle = handle
         else:
             os.close(handle)
-        return held
+        return acquired
 
     def release(self) -> None:
         if self.handle >= 0:

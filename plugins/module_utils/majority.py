@@ -25,7 +25,7 @@ def ruling(bits: t.Mapping[str, t.Sequence[str]]) -> Ruling:
     Whoever gives the same each time is believed where more than half of all give just that; or where everybody who gives the same each
     time gives that, and those who contradict themselves are not more. Of two that differ, each by itself the same, none is convicted.
     """
-    steady = {name: set(found).pop() for name, found in bits.items() if len(set(found)) == 1}
+    steady = {name: set(fingerprints).pop() for name, fingerprints in bits.items() if len(set(fingerprints)) == 1}
     if len(steady) == len(bits) and len(set(steady.values())) <= 1:
         return Ruling({}, None)
     shares = collections.Counter(steady.values())
@@ -33,17 +33,17 @@ def ruling(bits: t.Mapping[str, t.Sequence[str]]) -> Ruling:
     if not (2 * count > len(bits) or (len(shares) == 1 and 2 * count >= len(bits))):
         return Ruling({}, _doubt(bits, steady, shares))
     odd = {}
-    for name, found in bits.items():
-        if set(found) != {right}:
-            own = "gave another result" if name in steady else f"gave {len(set(found))} different results of the same work"
-            odd[name] = f"{own}, where {count} of {len(bits)} gave the same result, bit for bit"
+    for name, fingerprints in bits.items():
+        if set(fingerprints) != {right}:
+            description = "gave another result" if name in steady else f"gave {len(set(fingerprints))} different results of the same work"
+            odd[name] = f"{description}, where {count} of {len(bits)} gave the same result, bit for bit"
     return Ruling(odd, None)
 
 
 def _doubt(bits: t.Mapping[str, t.Sequence[str]], steady: t.Mapping[str, str], shares: t.Mapping[str, int]) -> str:
     if not steady:
         return f"none of {len(bits)} gave the same result twice: what computes here does not promise the same bits"
-    groups = [", ".join(sorted(name for name in steady if steady[name] == one)) for one in shares]
+    groups = [", ".join(sorted(name for name in steady if steady[name] == value)) for value in shares]
     wavering = sorted(set(bits) - set(steady))
-    said = f"{' and '.join(groups)} differ" if len(groups) > 1 else f"{groups[0]} gave the same result each time"
-    return said + (f", {', '.join(wavering)} contradict themselves" if wavering else "") + ": no value has a majority"
+    text = f"{' and '.join(groups)} differ" if len(groups) > 1 else f"{groups[0]} gave the same result each time"
+    return text + (f", {', '.join(wavering)} contradict themselves" if wavering else "") + ": no value has a majority"

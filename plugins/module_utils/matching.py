@@ -34,18 +34,18 @@ class Rule(t.NamedTuple):
 R = t.TypeVar("R")
 
 
-def same(value: t.Any, wanted: t.Any) -> bool:
+def same(value: t.Any, expected: t.Any) -> bool:
     """True and 1 are two things; 4 and 4.0 are one."""
-    return isinstance(value, bool) == isinstance(wanted, bool) and bool(value == wanted)
+    return isinstance(value, bool) == isinstance(expected, bool) and bool(value == expected)
 
 
-def mismatch(match: t.Mapping[str, t.Any], found: t.Mapping[str, t.Any]) -> str | None:
+def mismatch(match: t.Mapping[str, t.Any], context: t.Mapping[str, t.Any]) -> str | None:
     """The first key of `match` (but `size`) that differs from what was found, None where all agree."""
-    for key, wanted in match.items():
+    for key, expected in match.items():
         if key == "size":
             continue
-        value = found.get(key)
-        if not any(same(value, one) for one in (wanted if isinstance(wanted, list) else [wanted])):
+        value = context.get(key)
+        if not any(same(value, option) for option in (expected if isinstance(expected, list) else [expected])):
             return key
     return None
 
@@ -62,25 +62,25 @@ def about_usable_nics(match: t.Mapping[str, t.Any]) -> bool:
     return "nics" in match and not {"gpu", "gpus"} & set(match)
 
 
-def seen_by(match: t.Mapping[str, t.Any], found: t.Mapping[str, t.Any], certain: bool = False) -> t.Mapping[str, t.Any]:
+def seen_by(match: t.Mapping[str, t.Any], context: t.Mapping[str, t.Any], certain: bool = False) -> t.Mapping[str, t.Any]:
     """What was found as a match is compared with it: `nics` are those that the GPUs can use (slots.py), at most, or for `certain` those
     that they can use whatever the PCIe tree of the node is."""
     if not about_usable_nics(match):
-        return found
-    usable = slots.usable(found)
-    return found if usable is None else {**found, "nics": usable.least if certain else usable.most}
+        return context
+    usable = slots.usable(context)
+    return context if usable is None else {**context, "nics": usable.least if certain else usable.most}
 
 
 def choose(
-    rules: t.Iterable[R], found: t.Mapping[str, t.Any], certain: bool = False
+    rules: t.Iterable[R], context: t.Mapping[str, t.Any], certain: bool = False
 ) -> t.Dict[t.Tuple[str, t.Any], R]:
     """Of those that hold for what was found, one for each metric and size: that of the strongest layer, in it the one with the most
     keys. `rules` are Rules, or have their attributes. For `certain` the number of NICs is that of seen_by()."""
     best: t.Dict[t.Tuple[str, t.Any], t.Tuple[t.Tuple[int, int, float], R]] = {}
-    usable = seen_by({"nics": 0}, found, certain)
-    for one in rules:
-        rule = t.cast(Rule, one)
-        if mismatch(rule.match, usable if about_usable_nics(rule.match) else found) is not None:
+    usable = seen_by({"nics": 0}, context, certain)
+    for candidate in rules:
+        rule = t.cast(Rule, candidate)
+        if mismatch(rule.match, usable if about_usable_nics(rule.match) else context) is not None:
             continue
         # The stricter of two that are otherwise equal; the lint calls such a pair an error.
         strict = rule.value if rule.better == "higher" else -rule.value
@@ -88,17 +88,17 @@ def choose(
         for size in sizes(rule.match):
             slot = (rule.metric, size)
             if slot not in best or order > best[slot][0]:
-                best[slot] = (order, one)
-    return {slot: one for slot, (_order, one) in best.items()}
+                best[slot] = (order, candidate)
+    return {slot: rule for slot, (_order, rule) in best.items()}
 
 
 def row_of(size: t.Any, measured: t.Iterable[float]) -> int | None:
     """The message size among those `measured` at which a rule for `size` (bytes, or `plateau`) holds; None where there is none."""
-    found = list(measured)
+    message_sizes = list(measured)
     if size == PLATEAU:
-        largest = max(found, default=0)
+        largest = max(message_sizes, default=0)
         return int(largest) if largest >= PLATEAU_FROM else None
-    return int(size) if size in found else None
+    return int(size) if size in message_sizes else None
 
 
 def slots_of(size: int) -> t.Iterator[t.Any]:

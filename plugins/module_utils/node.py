@@ -67,10 +67,10 @@ class Node:
         not know the first."""
         if self._machine_id is None:
             inside = self.root == "/" and bool(os.environ.get("GPUFLEET_POD_UID"))
-            found = "" if inside else (self.read("/etc/machine-id") or "")[:64]
-            self._machine_id = "" if found == "uninitialized" else found  # systemd's word on the first boot of an image
-        known = {"machine_id": self._machine_id, "gpu_uuids": None if self.gpus is None else sorted(self.gpus)}
-        return {name: value for name, value in known.items() if value}
+            machine_id = "" if inside else (self.read("/etc/machine-id") or "")[:64]
+            self._machine_id = "" if machine_id == "uninitialized" else machine_id  # systemd's word on the first boot of an image
+        fields = {"machine_id": self._machine_id, "gpu_uuids": None if self.gpus is None else sorted(self.gpus)}
+        return {name: value for name, value in fields.items() if value}
 
     def remaining(self) -> float:
         """Seconds until this probe's own deadline."""
@@ -104,7 +104,7 @@ class Node:
         merge: bool = False,
         stdin: str | None = None,
         contained: bool = False,
-    ) -> process.Result:
+    ) -> process.CommandResult:
         """Run a tool to its end, to `timeout` seconds or to the probe's deadline, whichever is first.
 
         `contained`: where acceptance_exec says so, the tool is looked for in the container and not on the host.
@@ -130,8 +130,8 @@ class Node:
     def container_argv(self, argv: list[str], env: dict[str, str], cidfile: str) -> list[str]:
         """How the engine is called. Apptainer gets variables from its own environment: a comma in its --env begins the next one."""
         kind = self.exec["kind"]
-        start, more = CONTAINERS[kind]
-        words = [*start, *self.devices.get(kind, ()), *more]
+        start, options = CONTAINERS[kind]
+        words = [*start, *self.devices.get(kind, ()), *options]
         if kind in WITH_DAEMON and cidfile:
             words += ["--cidfile", cidfile]
         if kind != "apptainer":
@@ -143,9 +143,9 @@ class Node:
         if self.ledger:
             self.ledger.process(pid)
 
-    def python(self, wanted: str = "") -> str:
+    def python(self, interpreter: str = "") -> str:
         """The interpreter that workloads run under: the named one, else the one we run under, which no container has."""
-        return wanted or (not self.contained and sys.executable) or "python3"
+        return interpreter or (not self.contained and sys.executable) or "python3"
 
 
 def end_container(entry: dict[str, t.Any]) -> str:

@@ -67,8 +67,8 @@ def _complete(check: str, outcome: str, fields: dict[str, t.Any]) -> dict[str, t
     unknown = set(fields) - set(FIELDS)
     if unknown:
         raise ValueError(f"an observation has no field {sorted(unknown)}")
-    whole = {name: (default.copy() if isinstance(default, (dict, list)) else default) for name, default in FIELDS.items()}
-    whole.update(fields, check=check, outcome=outcome)
-    whole["started_at"] = whole["started_at"] or utc()
-    whole["simulated"] = bool(whole["simulated"] or SIMULATED_MARK in (whole["raw"] or ""))
-    return whole
+    record = {name: (default.copy() if isinstance(default, (dict, list)) else default) for name, default in FIELDS.items()}
+    record.update(fields, check=check, outcome=outcome)
+    record["started_at"] = record["started_at"] or utc()
+    record["simulated"] = bool(record["simulated"] or SIMULATED_MARK in (record["raw"] or ""))
+    return record

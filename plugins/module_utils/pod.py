@@ -47,13 +47,13 @@ def main() -> None:
         return
     if request.get("sign"):
         threading.Thread(target=_end_in_silence, kwargs=request["sign"], daemon=True).start()
-    shown = telemetry.of_environment(request)
+    progress = telemetry.of_environment(request)
     answer = _answer(request)
-    if shown:
-        shown.end(answer)
+    if progress:
+        progress.end(answer)
     frame.write(answer, nonce, sys.stdout.fileno())
     copied = not os.environ.get("GPUFLEET_RESULTS") or _copy(answer, os.environ["GPUFLEET_RESULTS"])
-    if copied and not shown and request.get("message"):  # else there is more to read than the answer
+    if copied and not progress and request.get("message"):  # else there is more to read than the answer
         frame.leave(answer, nonce, request["message"])
     if request.get("hold"):
         open(request["hold"], "w").close()  # what the readiness probe looks for
@@ -73,16 +73,16 @@ def _first_start(path: str) -> bool:
 def _end_in_silence(path: str, within: float) -> None:
     """End this pod, and with it whatever device it holds, when the file has not changed for so many seconds: nobody will come for what
     it has to say. By our own clock, which need not agree with the controller's; a file that is not there is one that does not change."""
-    seen, changed = "", time.monotonic()
+    content, changed = "", time.monotonic()
     while time.monotonic() - changed < within:
         time.sleep(min(1.0, within / 10))
         try:
             with open(path, encoding="utf-8", errors="replace") as source:
-                said = source.read(4096)
+                text = source.read(4096)
         except OSError:
             continue  # not there yet, or on its way to be another
-        if said != seen:
-            seen, changed = said, time.monotonic()
+        if text != content:
+            content, changed = text, time.monotonic()
     sys.stdout.write(f"the controller has not shown itself for {within:.0f} s: this pod ends, and gives back what it holds\n")
     sys.stdout.flush()
     os.kill(os.getpid(), signal.SIGTERM)

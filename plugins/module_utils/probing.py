@@ -23,8 +23,8 @@ def of(request: dict[str, t.Any]) -> Probe:
     """What does the work of {"probe": file in probes/, or the name of a team's own whose text is "source"}."""
     if "source" in request:
         return _own(request["probe"], request["source"])
-    found: Probe = importlib.import_module(f"{__package__}.probes.{request['probe']}").probe
-    return found
+    probe: Probe = importlib.import_module(f"{__package__}.probes.{request['probe']}").probe
+    return probe
 
 
 def _own(name: str, source: str) -> Probe:

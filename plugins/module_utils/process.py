@@ -27,7 +27,7 @@ PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Result:
+class CommandResult:
     """How a child ended: `rc` (negative: the signal), `out`, `err` (text), `timed_out`, `missing` (could not be
     started: not found, or not executable), `timeout_s` (the seconds that it had),
     `dropped` (bytes of output beyond the limit), `duration_s`."""
@@ -112,13 +112,13 @@ def descendants(pid: int) -> list[int]:
             except (OSError, IndexError):
                 continue
             children.setdefault(parent, []).append(int(name))
-    found: list[int] = []
+    processes: list[int] = []
     queue = list(children.get(pid, []))
     while queue:
         child = queue.pop()
-        found.append(child)
+        processes.append(child)
         queue.extend(children.get(child, []))
-    return found[::-1]
+    return processes[::-1]
 
 
 def kill_group(pid: int, started: int | None, number: int) -> None:
@@ -137,19 +137,19 @@ def kill(pid: int, started: int | None, number: int) -> None:
 
 def with_environment(name: str, value: str) -> list[tuple[int, int]]:
     """Processes that were started with this variable in their environment, with their start times."""
-    wanted = f"{name}={value}".encode()
-    found = []
+    variable = f"{name}={value}".encode()
+    matches = []
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != os.getpid():
             started = start_time(int(entry))
             try:
                 with open(f"/proc/{entry}/environ", "rb") as source:
-                    carries = wanted in source.read().split(b"\0")
+                    carries = variable in source.read().split(b"\0")
             except OSError:
                 continue
             if carries and started is not None:
-                found.append((int(entry), started))
-    return found
+                matches.append((int(entry), started))
+    return matches
 
 
 def wait_gone(pid: int, started: int | None, seconds: float) -> bool:
@@ -180,13 +180,13 @@ def run(
     stdin: str | None = None,
     on_start: t.Callable[[int], None] | None = None,
     limit: int = OUTPUT_LIMIT,
-) -> Result:
+) -> CommandResult:
     """Run `argv` to its end or to `timeout` seconds, then end its whole process group.
 
     What it printed until then is in the result. `env` is added to ours. `merge` puts stderr where it was printed, into
     `out`. `on_start` gets the pid, to record it. Never raises for what the child does.
     """
-    result = Result(list(argv))
+    result = CommandResult(list(argv))
     result.timeout_s = timeout
     begin = time.monotonic()
     try:
@@ -218,9 +218,9 @@ def run(
     return result
 
 
-def _collect(child: subprocess.Popen[bytes], end: float, limit: int, result: Result) -> dict[str, list[bytes]]:
+def _collect(child: subprocess.Popen[bytes], end: float, limit: int, result: CommandResult) -> dict[str, list[bytes]]:
     pieces: dict[str, list[bytes]] = {"out": [], "err": []}
-    kept = 0
+    stored = 0
     with selectors.DefaultSelector() as selector:
         for stream, name in ((child.stdout, "out"), (child.stderr, "err")):
             if stream:
@@ -241,8 +241,8 @@ def _collect(child: subprocess.Popen[bytes], end: float, limit: int, result: Res
                 if not piece:
                     selector.unregister(key.fileobj)
                     continue
-                room = max(0, limit - kept)
-                kept += len(piece[:room])
+                room = max(0, limit - stored)
+                stored += len(piece[:room])
                 result.dropped += len(piece) - len(piece[:room])
                 pieces[key.data].append(piece[:room])
     while not result.timed_out and not has_exited(child.pid):

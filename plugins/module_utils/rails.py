@@ -29,36 +29,36 @@ _VIA = re.compile(_SAID + r"Channel [^\n]{1,200}? via NET/(\w{1,40})", re.MULTIL
 
 def environment(rail: str) -> dict[str, str]:
     """By which ranks use this rail alone, and say so. NVLink that leaves the node would carry everything."""
-    said = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "NCCL_DEBUG_FILE": ""}
-    return {"NCCL_IB_HCA": f"={rail}", "NCCL_MNNVL_ENABLE": "0", **said}
+    debug = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "NCCL_DEBUG_FILE": ""}
+    return {"NCCL_IB_HCA": f"={rail}", "NCCL_MNNVL_ENABLE": "0", **debug}
 
 
 def near(node: Node, devices: list[dict[str, t.Any]], gpus: t.Sequence[dict[str, t.Any]]) -> dict[str, list[int]]:
     """{device: places of the GPUs that no other device of the node is closer to}, as far as the PCI tree says it."""
     closest = rdma_ports.gpu_affinity(node, devices)
     # nvidia-smi writes the domain in 8 digits, the kernel in 4.
-    own = [closest.get(str(one.get("bdf") or "").lower()[-12:], []) for one in gpus]
-    return {device["device"]: [place for place, names in enumerate(own) if device["device"] in names] for device in devices}
+    closest_nics = [closest.get(str(gpu.get("bdf") or "").lower()[-12:], []) for gpu in gpus]
+    return {device["device"]: [place for place, names in enumerate(closest_nics) if device["device"] in names] for device in devices}
 
 
 def lacking(seats: t.Sequence[group.GroupMember], rail: str) -> tuple[str, str] | None:
     """(reason code, reason) that names each node on which the rail cannot be measured, or says that no one GPU is right for it on all."""
-    code, told = "port_down", []
+    code, problems = "port_down", []
     for seat in seats:
         if group.left_by(f"={rail}", seat.ports):
             continue
         if group.left_by(f"={rail}", seat.down):
-            told.append(f"{seat.name}: its port is not active")
+            problems.append(f"{seat.name}: its port is not active")
         else:
             code = "no_rdma"
-            there = ", ".join(dict.fromkeys(str(port["device"]) for port in [*seat.ports, *seat.down]))
-            told.append(f"{seat.name} has no such device" + (f", only {there}" if there else " and no other"))
-    if told:
-        return code, f"rail {rail}: {'; '.join(told)}"
+            present = ", ".join(dict.fromkeys(str(port["device"]) for port in [*seat.ports, *seat.down]))
+            problems.append(f"{seat.name} has no such device" + (f", only {present}" if present else " and no other"))
+    if problems:
+        return code, f"rail {rail}: {'; '.join(problems)}"
     near = {seat.name: set(port["near"]) for seat in seats for port in group.left_by(f"={rail}", seat.ports) if port.get("near")}
     if near and not set.intersection(*near.values()):  # ranks have one environment
-        shown = "; ".join(f"{name}: {', '.join(map(str, sorted(of)))}" for name, of in near.items())
-        return "unsupported", f"rail {rail}: no GPU is closest to it on every node ({shown}): make groups of nodes that are alike"
+        listed = "; ".join(f"{name}: {', '.join(map(str, sorted(of)))}" for name, of in near.items())
+        return "unsupported", f"rail {rail}: no GPU is closest to it on every node ({listed}): make groups of nodes that are alike"
     return None
 
 
@@ -79,20 +79,20 @@ def doubt(text: str, rail: str, hosts: t.Collection[str]) -> str:
     used: dict[str, list[list[tuple[str, str]]]] = {}
     for host, devices in _USING.findall(text):
         used.setdefault(host.split(".")[0], []).append(_DEVICE.findall(devices))
-    ways: dict[str, set[str]] = {}
-    for host, way in _VIA.findall(text):
-        ways.setdefault(host.split(".")[0], set()).add(way)
+    transports: dict[str, set[str]] = {}
+    for host, transport in _VIA.findall(text):
+        transports.setdefault(host.split(".")[0], set()).add(transport)
     for host in hosts:
         if host not in used:
             return f"NCCL on {host} does not say which RDMA devices it uses"
         if not all(used[host]):
             return f"NCCL on {host} used no RDMA device"
-        others = sorted({":".join(one) for of in used[host] for one in of if one[0] != name or port not in ("", one[1])})
-        if others:
-            return f"NCCL on {host} used {', '.join(others)}"
-        if host not in ways:
+        unexpected = sorted({":".join(device) for of in used[host] for device in of if device[0] != name or port not in ("", device[1])})
+        if unexpected:
+            return f"NCCL on {host} used {', '.join(unexpected)}"
+        if host not in transports:
             return f"NCCL on {host} does not say by which way it sent"
-        others = sorted(way for way in ways[host] if not way.startswith("IB"))
-        if others:
-            return f"NCCL on {host} sent by way of {', '.join(others)}"
+        unexpected = sorted(transport for transport in transports[host] if not transport.startswith("IB"))
+        if unexpected:
+            return f"NCCL on {host} sent by way of {', '.join(unexpected)}"
     return ""

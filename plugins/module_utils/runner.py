@@ -111,19 +111,19 @@ def perform(probe: Probe, params: dict[str, t.Any], default_stage: str) -> dict[
     try:
         if phase != "collect":
             node = _node(common, session)
-            asked = _asked(params, common, node)
-            session.start(lambda: signed(_left(probe, params, node, session.taken, asked), node), common["lock_wait"], asked)
-        found = _await(session, phase, common["timeout"], run.get("grace") or 0.0)
+            header = _header(params, common, node)
+            session.start(lambda: signed(_remaining(probe, params, node, session.finished, header), node), common["lock_wait"], header)
+        result = _await(session, phase, common["timeout"], run.get("grace") or 0.0)
     except ReasonedError as error:
         return _refused(error)
-    for observation in found["observations"]:
+    for observation in result["observations"]:
         _pack(observation)
     return {
         "changed": False,
-        "observations": found["observations"],
-        "state": "running" if found["running"] else "done",
-        "end": found["end"],
-        "fault": found["fault"],
+        "observations": result["observations"],
+        "state": "running" if result["running"] else "done",
+        "end": result["end"],
+        "fault": result["fault"],
         "undone": session.undone,
     }
 
@@ -131,12 +131,12 @@ def perform(probe: Probe, params: dict[str, t.Any], default_stage: str) -> dict[
 def look(common: dict[str, t.Any]) -> dict[str, t.Any]:
     """Return, as "finished", the keys of the checkpoints that a perform() of the same attempt would find. Nothing is measured."""
     session = _session(common, "")
-    asked = _asked({}, common, _node(common, session))
+    header = _header({}, common, _node(common, session))
     try:
-        found = session.look(asked, common["lock_wait"]) if asked else []
+        finished = session.look(header, common["lock_wait"]) if header else []
     except ReasonedError as error:
         return _refused(error)
-    return {"changed": False, "observations": [], "state": "done", "finished": [one["memo"]["key"] for one in found]}
+    return {"changed": False, "observations": [], "state": "done", "finished": [record["memo"]["key"] for record in finished]}
 
 
 def _session(common: dict[str, t.Any], default_stage: str) -> Session:
@@ -161,24 +161,24 @@ def _refused(error: ReasonedError) -> dict[str, t.Any]:
     return {"changed": False, "observations": [], "state": "refused", "reason_code": error.reason_code, "reason": error.reason}
 
 
-def _asked(params: dict[str, t.Any], common: dict[str, t.Any], node: Node) -> dict[str, t.Any] | None:
+def _header(params: dict[str, t.Any], common: dict[str, t.Any], node: Node) -> dict[str, t.Any] | None:
     """Return the header of the session's file, None outside a run."""
     checks = params.get("checks") or []
     settings = {**params, "checks": [], "root": common["root"], "exec": common["exec"], "tools": node.tools}
     return checkpoints.header(common["run"] or {}, checks, str(node.identity().get("machine_id") or ""), boot_id(), settings)
 
 
-def _left(
-    probe: Probe, params: dict[str, t.Any], node: Node, taken: list[dict[str, t.Any]], asked: dict[str, t.Any] | None
+def _remaining(
+    probe: Probe, params: dict[str, t.Any], node: Node, finished: list[dict[str, t.Any]], header: dict[str, t.Any] | None
 ) -> t.Iterable[dict[str, t.Any]]:
     """Run the probe for the checks that the node has not finished before. A probe between nodes gets the checkpoints that it left."""
-    if asked and asked.get("memos"):
-        node.checkpoints = [one["memo"] for one in taken]
+    if header and header.get("memos"):
+        node.checkpoints = [record["memo"] for record in finished]
         return probe(params, node)
-    if not taken:
+    if not finished:
         return probe(params, node)
-    done = {checkpoints.name_of(observation) for observation in taken}
-    checks = [check for check in params["checks"] if checkpoints.name_of(check) not in done]
+    names = {checkpoints.name_of(observation) for observation in finished}
+    checks = [check for check in params["checks"] if checkpoints.name_of(check) not in names]
     return probe({**params, "checks": checks}, node) if checks else ()
 
 
@@ -202,9 +202,9 @@ def _await(session: Session, phase: str, timeout: float, grace: float) -> dict[s
         return {"observations": [], "end": None, "fault": None, "running": True}
     end = time.monotonic() + timeout + 2 * GUARDIAN_GRACE_S
     while True:
-        found = session.collect()
-        if not found["running"] or time.monotonic() > end:
-            return found
+        result = session.collect()
+        if not result["running"] or time.monotonic() > end:
+            return result
         time.sleep(0.1)
 
 

@@ -77,8 +77,8 @@ class Ledger:
     def __init__(self, state_dir: str) -> None:
         self.path = os.path.join(state_dir, "ledger.jsonl")
 
-    def record(self, kind: str, **what: t.Any) -> None:
-        line = json.dumps(dict(what, kind=kind, boot_id=boot_id())) + "\n"
+    def record(self, kind: str, **fields: t.Any) -> None:
+        line = json.dumps(dict(fields, kind=kind, boot_id=boot_id())) + "\n"
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             _write_all(handle, line.encode())
@@ -95,42 +95,42 @@ class Ledger:
                 lines = source.read().splitlines()
         except FileNotFoundError:
             return []
-        found = []
+        entries = []
         for line in lines:
             with contextlib.suppress(ValueError):  # a half-written last line: the thing itself never happened
                 entry = json.loads(line)
                 if isinstance(entry, dict):
-                    found.append(entry)
-        return found
+                    entries.append(entry)
+        return entries
 
     def undo(self, processes: bool = True, only: str = "") -> list[str]:
         """End recorded processes and give leases back, last first; returns what was done. Safe to repeat. Whoever has ended
         all processes already says so: looking for them reads all of /proc. `only` one kind of lease, for who does not see the
         rest of what stands there and leaves it to others."""
-        done, left = [], []
-        here = boot_id()
+        actions, remaining = [], []
+        current_boot = boot_id()
         for entry in reversed(self.entries()):
             if only and entry["kind"] != only:
-                left.append(entry)
+                remaining.append(entry)
             elif entry["kind"] in ("process", "session"):
-                if processes and entry.get("boot_id") == here:
+                if processes and entry.get("boot_id") == current_boot:
                     for pid, started in _survivors(entry):
                         process.kill_group(pid, started, signal.SIGKILL)
                         process.kill(pid, started, signal.SIGKILL)
                         process.wait_gone(pid, started, 5)
-                        done.append(f"ended process {pid}")
+                        actions.append(f"ended process {pid}")
             elif entry["kind"] in LEASES:
-                done.append(LEASES[entry["kind"]](entry))
+                actions.append(LEASES[entry["kind"]](entry))
             else:
                 # Of another version of the collection: whoever knows this lease gives it back.
-                left.append(entry)
-                done.append(f"left a lease of unknown kind {entry['kind']!r} in {self.path}")
-        if left:
-            self._rewrite(left[::-1])
+                remaining.append(entry)
+                actions.append(f"left a lease of unknown kind {entry['kind']!r} in {self.path}")
+        if remaining:
+            self._rewrite(remaining[::-1])
         else:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.path)
-        return done
+        return actions
 
     def _rewrite(self, entries: list[dict[str, t.Any]]) -> None:
         with open(self.path + ".new", "w", encoding="utf-8") as target:
@@ -191,10 +191,10 @@ class Lock:
     def tell_to_end(self, run_id: str) -> None:
         """Ask the guardian of this run that holds the node to end. It stands in the lock itself, so that it never reaches one that has
         given the node back and only keeps what is finished: a signal would."""
-        with contextlib.suppress(OSError, ValueError), open(self.path, "r+", encoding="utf-8") as held:
-            if _signature(held.readline()).get("run_id") == run_id:
-                held.seek(0, os.SEEK_END)
-                held.write("end\n")
+        with contextlib.suppress(OSError, ValueError), open(self.path, "r+", encoding="utf-8") as lock_file:
+            if _signature(lock_file.readline()).get("run_id") == run_id:
+                lock_file.seek(0, os.SEEK_END)
+                lock_file.write("end\n")
 
     def told_to_end(self) -> bool:
         """Of who holds it: whether somebody has asked."""
@@ -205,8 +205,8 @@ class Lock:
 
 
 def _signature(line: str) -> dict[str, t.Any]:
-    found = json.loads(line)
-    return found if isinstance(found, dict) else {}
+    signature = json.loads(line)
+    return signature if isinstance(signature, dict) else {}
 
 
 class Session:
@@ -223,7 +223,7 @@ class Session:
         self.machine = machine or Machine()
         self.undone: list[str] = []
         # What the node had finished before, as the same attempt of the same run: part of the result, or checkpoints.
-        self.taken: list[dict[str, t.Any]] = []
+        self.finished: list[dict[str, t.Any]] = []
         # Whether somebody who resumes the run may take what is finished.
         self.keeps = False
         self._done_pipe = -1
@@ -235,7 +235,7 @@ class Session:
         self,
         probe: t.Callable[[], t.Iterable[dict[str, t.Any]]],
         wait_for_lock_s: float = 0.0,
-        asked: dict[str, t.Any] | None = None,
+        header: dict[str, t.Any] | None = None,
     ) -> None:
         """Take the node, undo what a dead session left, start guardian and probe. `asked` is a header of checkpoints.py: what the node had
         finished of it is in `taken` when `probe` is called."""
@@ -243,7 +243,7 @@ class Session:
             self.acquire(wait_for_lock_s)
             self.undone = self.ledger.undo()
             self._remove_abandoned()
-            self._begin(asked)
+            self._begin(header)
         except OSError as error:
             code = {errno.ENOSPC: "disk_full", errno.EDQUOT: "disk_full"}.get(error.errno or 0, "state_dir")
             raise ReasonedError(code, f"state directory {self.state_dir}: {os.strerror(error.errno or 0)}") from error
@@ -256,7 +256,7 @@ class Session:
                 if os.fork() == 0:
                     os.close(done_read)
                     os.close(alive_write)
-                    Guardian(self, alive_read, done_write).guard(probe)
+                    ProbeGuardian(self, alive_read, done_write).guard(probe)
             finally:
                 os._exit(0)
         os.waitpid(pid, 0)
@@ -267,25 +267,25 @@ class Session:
         self._done_pipe, self._alive_pipe = done_read, alive_write
         self._await_signature()
 
-    def _begin(self, asked: dict[str, t.Any] | None) -> None:
+    def _begin(self, header: dict[str, t.Any] | None) -> None:
         """A new file for the result, with what is taken from the one that is there: whoever is killed again has lost nothing."""
-        self.keeps = asked is not None
+        self.keeps = header is not None
         begun = False
         while not begun:  # its last user may remove the folder between our two calls
             os.makedirs(os.path.dirname(self.result_path), mode=0o700, exist_ok=True)
             with _alone_in(os.path.dirname(self.result_path)) as begun:
                 if begun:
-                    self._renew(asked)
+                    self._renew(header)
 
-    def _renew(self, asked: dict[str, t.Any] | None) -> None:
-        self.taken = checkpoints.load(self.result_path, asked) if asked else []
+    def _renew(self, header: dict[str, t.Any] | None) -> None:
+        self.finished = checkpoints.load(self.result_path, header) if header else []
         new = self.result_path + ".new"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new)
         try:
             with open(new, "xb"):
                 pass
-            for record in [asked, *self.taken] if asked else []:
+            for record in [header, *self.finished] if header else []:
                 append(new, record)
             os.replace(new, self.result_path)
         except OSError:
@@ -323,7 +323,7 @@ class Session:
         """Let the probe go on without us, to its deadline at the latest."""
         os.write(self._alive_pipe, b"d")
 
-    def look(self, asked: dict[str, t.Any], wait_for_lock_s: float = 0.0) -> list[dict[str, t.Any]]:
+    def look(self, header: dict[str, t.Any], wait_for_lock_s: float = 0.0) -> list[dict[str, t.Any]]:
         """What a `start` that is asked this would find, which stays where it is. A probe of ours that still works is ended: its other
         side, on another node, is or will be."""
         if not os.path.exists(self.result_path):
@@ -331,7 +331,7 @@ class Session:
         self.acquire(wait_for_lock_s)
         try:
             self.lock.sign(run_id=self.run_id, stage=self.stage, pid=os.getpid(), started=process.start_time(os.getpid()))
-            return checkpoints.load(self.result_path, asked)
+            return checkpoints.load(self.result_path, header)
         finally:
             self.release()
 
@@ -399,12 +399,12 @@ class Session:
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
 
-    def _remove_result(self, ours: int) -> None:
+    def _remove_result(self, handle: int) -> None:
         """Remove the result, where it is the file of this handle: a resume may have begun another in its place."""
         folder = os.path.dirname(self.result_path)
         with contextlib.suppress(OSError):
-            with _alone_in(folder) as there:
-                if there and _stands_at(self.result_path, ours):
+            with _alone_in(folder) as is_locked:
+                if is_locked and _stands_at(self.result_path, handle):
                     os.unlink(self.result_path)
                     os.rmdir(folder)
             os.rmdir(self.state_dir)
@@ -449,13 +449,13 @@ class Session:
             os.rmdir(self.state_dir)
 
 
-class Guardian:
+class ProbeGuardian:
     """Lives beside the probe and ends everything, whoever dies first."""
 
-    def __init__(self, session: Session, alive: int, done: int) -> None:
+    def __init__(self, session: Session, alive: int, done_pipe: int) -> None:
         self.session = session
         self.alive = alive
-        self.done = done
+        self.done = done_pipe
         self.probe = 0
         self.attached = True
         self.told_to_end = False
@@ -529,17 +529,17 @@ class Guardian:
             os.kill(self.probe, signal.SIGKILL)
         # As their subreaper we see every process the tools left, whatever session it moved to.
         for _round in range(20):
-            left = process.descendants(os.getpid())
-            for pid in left:
+            survivors = process.descendants(os.getpid())
+            for pid in survivors:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
-            if not left:
+            if not survivors:
                 break
             time.sleep(0.02)
-        undone = self.session.ledger.undo(processes=not self.subreaper or bool(left))
+        undone = self.session.ledger.undo(processes=not self.subreaper or bool(survivors))
         if how == "connection lost":
             _remove_payload()
         path = self.session.result_path

@@ -114,11 +114,11 @@ def usable(context: t.Mapping[str, t.Any]) -> Usable | None:
     if fit == 0:
         return Usable(0, 0)
     # With as many NICs as GPUs or more each GPU has NICs of its own, as many as the others; storage NICs stand beside.
-    most = int(min(nics, gpus * min(fit, nics // gpus))) if nics >= gpus else int(nics)
-    known = slot.proven and most * each <= LINKS_SPARE * slot.links
-    known = known and context.get("link_layer") in (None, "InfiniBand", "Ethernet")
-    least = min(most, -(-int(gpus) * min(int(nics), BOARD) // BOARD)) if known else 0
-    return Usable(least, most)
+    upper = int(min(nics, gpus * min(fit, nics // gpus))) if nics >= gpus else int(nics)
+    is_certain = slot.proven and upper * each <= LINKS_SPARE * slot.links
+    is_certain = is_certain and context.get("link_layer") in (None, "InfiniBand", "Ethernet")
+    lower = min(upper, -(-int(gpus) * min(int(nics), BOARD) // BOARD)) if is_certain else 0
+    return Usable(lower, upper)
 
 
 def _positive(value: t.Any) -> float | None:

@@ -73,8 +73,8 @@ class Telemetry:
         self._over.set()
         self._thread.join()
         with self._lock, contextlib.suppress(Exception):  # the answer is on its way to its frame, whatever becomes of us
-            for one in answer.get("observations") or ():
-                self._take(one)
+            for observation in answer.get("observations") or ():
+                self._take(observation)
         self._done = True
         level = logline.WARN if answer.get("fault") or answer.get("state") == "refused" else logline.INFO
         self._say(
@@ -85,30 +85,30 @@ class Telemetry:
     def metrics(self) -> str:
         """How far it is, and the numbers so far."""
         with self._lock:
-            outcomes, values, done = dict(self._outcomes), dict(self._values), self._done
-        found = exposition.Exposition(run_id=self.run, stage=self.stage, node=self.node)
-        found.metric("probe_planned_checks", "Checks that this pod was asked for.")
-        found.sample("probe_planned_checks", self.planned)
-        found.metric("probe_checks", "Observations so far, of checks and of parts of them, by outcome.")
+            outcomes, values, is_done = dict(self._outcomes), dict(self._values), self._done
+        page = exposition.Exposition(run_id=self.run, stage=self.stage, node=self.node)
+        page.metric("probe_planned_checks", "Checks that this pod was asked for.")
+        page.sample("probe_planned_checks", self.planned)
+        page.metric("probe_checks", "Observations so far, of checks and of parts of them, by outcome.")
         for outcome in sorted({"measured", *outcomes}):
-            found.sample("probe_checks", outcomes.get(outcome, 0), outcome=outcome)
-        found.metric("probe_begun_seconds", "When the probe began, as seconds of the epoch.")
-        found.sample("probe_begun_seconds", round(self._began, 3))
-        found.metric("probe_done", "Whether the probe has ended.")
-        found.sample("probe_done", int(done))
-        found.metric("probe_value", "What was measured so far, not yet judged, in its unit.")
+            page.sample("probe_checks", outcomes.get(outcome, 0), outcome=outcome)
+        page.metric("probe_begun_seconds", "When the probe began, as seconds of the epoch.")
+        page.sample("probe_begun_seconds", round(self._began, 3))
+        page.metric("probe_done", "Whether the probe has ended.")
+        page.sample("probe_done", int(is_done))
+        page.metric("probe_value", "What was measured so far, not yet judged, in its unit.")
         for (check, variant, part, metric, unit), (value, simulated) in values.items():
-            found.sample(
+            page.sample(
                 "probe_value", value, check=check, variant=variant, part=part, metric=metric, unit=unit, simulated=str(simulated).lower()
             )
-        return found.text()
+        return page.text()
 
     def _watch(self) -> None:
         while not self._over.wait(POLL_S):
             try:
-                for one in self._new():
+                for observation in self._new():
                     with self._lock:
-                        self._take(one)
+                        self._take(observation)
             except Exception as error:  # it is shown or it is not; the frame holds it all
                 self._say("no_progress", logline.WARN, f"{type(error).__name__}", checks=len(self._seen))
                 return
@@ -120,40 +120,40 @@ class Telemetry:
         except OSError:
             return
         with source:
-            which, at = os.fstat(source.fileno()).st_ino, self._file[1]
-            source.seek(at if which == self._file[0] else 0)
+            inode, at = os.fstat(source.fileno()).st_ino, self._file[1]
+            source.seek(at if inode == self._file[0] else 0)
             while True:
                 line = source.readline()
                 if not line.endswith(b"\n"):
                     return
-                self._file = (which, source.tell())
+                self._file = (inode, source.tell())
                 try:
-                    found = json.loads(line)
+                    record = json.loads(line)
                 except ValueError:
                     continue
-                if isinstance(found, dict):
-                    yield found
+                if isinstance(record, dict):
+                    yield record
 
-    def _take(self, one: t.Any) -> None:
-        if not isinstance(one, dict) or "outcome" not in one or "check" not in one:
+    def _take(self, observation: t.Any) -> None:
+        if not isinstance(observation, dict) or "outcome" not in observation or "check" not in observation:
             return
-        subject, metrics = (found if isinstance(found, dict) else {} for found in (one.get("subject"), one.get("metrics")))
-        check, variant = str(one["check"]), str(one.get("variant") or "")
-        part = str(one.get("part") or subject.get("id") or "")
+        subject, metrics = (field if isinstance(field, dict) else {} for field in (observation.get("subject"), observation.get("metrics")))
+        check, variant = str(observation["check"]), str(observation.get("variant") or "")
+        part = str(observation.get("part") or subject.get("id") or "")
         if (check, variant, part) in self._seen:
             return
         self._seen.add((check, variant, part))
-        outcome = str(one["outcome"])
+        outcome = str(observation["outcome"])
         self._outcomes[outcome] += 1
         for name, metric in metrics.items():
             value = metric.get("value") if isinstance(metric, dict) else None
             if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and len(self._values) < VALUES:
                 key = (check, variant, part, str(name), str(metric.get("unit") or ""))
-                self._values[key] = (value, bool(one.get("simulated")))
+                self._values[key] = (value, bool(observation.get("simulated")))
         words = " ".join(word for word in (self.stage, check, variant, part) if word)
         self._say(
             "check_done", logline.of_outcome(outcome), f"{words}: {outcome}", check=check, variant=variant, part=part, outcome=outcome,
-            reason_code=one.get("reason_code"), simulated=bool(one.get("simulated")),
+            reason_code=observation.get("reason_code"), simulated=bool(observation.get("simulated")),
         )  # fmt: skip
 
     def _say(self, event: str, level: str, message: str, **fields: t.Any) -> None:

@@ -84,7 +84,7 @@ _FAILURES = (
 )
 
 
-class _Bad(ReasonedError):
+class _BadOutput(ReasonedError):
     """The text is not a whole and consistent output of the tool."""
 
 
@@ -110,46 +110,46 @@ def parse(
     }  # fmt: skip
     try:
         if isinstance(rc, bool) or not isinstance(rc, int):
-            raise _Bad("bad_output", f"exit status {rc!r} is not a number")
+            raise _BadOutput("bad_output", f"exit status {rc!r} is not a number")
         if not isinstance(text, str) or len(text) > LIMIT:
-            raise _Bad("bad_output", "hccl_test printed no text of a sane size")
+            raise _BadOutput("bad_output", "hccl_test printed no text of a sane size")
         text = plain(text, re.compile(r"the minbytes is \d|data_size\(Bytes\)"))
-        sweeps = [tuple(int(n) for n in found) for found in _SWEEP.findall(text)]
+        sweeps = [tuple(int(n) for n in sweep) for sweep in _SWEEP.findall(text)]
         checks = _table(text, result)
-        asked = _asked(text, op, ranks, {"f": factor, "i": step})
-        _judge(text, rc, result, sweeps, checks, asked)
-        for wanted, found in zip(asked_sizes or (), sweeps[0]):
-            if abs(found - wanted) > 0.01 * wanted + 16 * (ranks or 1):  # some versions round to multiples of the ranks
-                raise _Bad("reduced_size", f"a sweep of {sweeps[0][0]} to {sweeps[0][1]} bytes, where {wanted} were asked for")
-        _bandwidths(result, asked["ranks"])
+        options = _options(text, op, ranks, {"f": factor, "i": step})
+        _judge(text, rc, result, sweeps, checks, options)
+        for requested, actual in zip(asked_sizes or (), sweeps[0]):
+            if abs(actual - requested) > 0.01 * requested + 16 * (ranks or 1):  # some versions round to multiples of the ranks
+                raise _BadOutput("reduced_size", f"a sweep of {sweeps[0][0]} to {sweeps[0][1]} bytes, where {requested} were asked for")
+        _bandwidths(result, options["ranks"])
         result["complete"] = True
-        if "NULL" in checks or asked["c"] == 0 or "No verification is performed" in text:
-            raise _Bad("unchecked", "the results were not checked (-c 0, or values that overflow)")
+        if "NULL" in checks or options["c"] == 0 or "No verification is performed" in text:
+            raise _BadOutput("unchecked", "the results were not checked (-c 0, or values that overflow)")
         result["outcome"] = "measured"
-    except _Bad as bad:
+    except _BadOutput as bad:
         result["reason_code"], result["reason"] = bad.reason_code, bad.reason
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, ZeroDivisionError) as error:
         result["reason_code"], result["reason"] = "bad_output", f"not readable: {type(error).__name__}: {error}"[:300]
     return result
 
 
-def _asked(text: str, op: str | None, ranks: int | None, options: dict[str, float | None]) -> dict[str, t.Any]:
-    """Return the options of the run, from the caller and the text: {"ranks", "f", "i", "c"}. Raises _Bad where they say different
+def _options(text: str, op: str | None, ranks: int | None, options: dict[str, float | None]) -> dict[str, t.Any]:
+    """Return the options of the run, from the caller and the text: {"ranks", "f", "i", "c"}. Raises _BadOutput where they say different
     things."""
-    asked: dict[str, t.Any] = {**options, "ranks": ranks, "c": None}
-    for operation, rest in _COMMAND.findall(text):
+    merged: dict[str, t.Any] = {**options, "ranks": ranks, "c": None}
+    for operation, arguments in _COMMAND.findall(text):
         if op is not None and operation != op:
-            raise _Bad("bad_output", f"the text is that of {operation}, expected {op}")
-        for short, long, value in _OPTION.findall(rest):
+            raise _BadOutput("bad_output", f"the text is that of {operation}, expected {op}")
+        for short, long, value in _OPTION.findall(arguments):
             name = short or {"stepfactor": "f", "stepbytes": "i", "check": "c"}[long]
-            if asked[name] is not None and asked[name] != float(value):
-                raise _Bad("bad_output", f"the command line says -{name} {value}, expected {asked[name]:g}")
-            asked[name] = float(value)
-    for found in set(_RANKS.findall(text)):
-        if asked["ranks"] not in (None, int(found)):
-            raise _Bad("rank_mismatch", f"{found} ranks took part, expected {asked['ranks']}")
-        asked["ranks"] = int(found)
-    return asked
+            if merged[name] is not None and merged[name] != float(value):
+                raise _BadOutput("bad_output", f"the command line says -{name} {value}, expected {merged[name]:g}")
+            merged[name] = float(value)
+    for count in set(_RANKS.findall(text)):
+        if merged["ranks"] not in (None, int(count)):
+            raise _BadOutput("rank_mismatch", f"{count} ranks took part, expected {merged['ranks']}")
+        merged["ranks"] = int(count)
+    return merged
 
 
 def _table(text: str, result: Parsed) -> list[str]:
@@ -162,18 +162,18 @@ def _table(text: str, result: Parsed) -> list[str]:
         words = [word.strip() for word in line.split("|")]
         if "data_size" in line:
             if names:
-                raise _Bad("not_mpi", "several tables: the ranks did not run as one job, or outputs are mixed")
+                raise _BadOutput("not_mpi", "several tables: the ranks did not run as one job, or outputs are mixed")
             names = [COLUMNS.get(word.rstrip(":"), word) for word in words]
             if sorted(names) != sorted(set(COLUMNS.values())):
-                raise _Bad("bad_output", f"the table's header is not known: {line.strip()[:150]}")
+                raise _BadOutput("bad_output", f"the table's header is not known: {line.strip()[:150]}")
         elif names and words[0][:1].isdigit():
             if len(words) != len(names):
-                raise _Bad("incomplete_output", f"a row has {len(words)} cells, its header {len(names)}: {line.strip()[:150]}")
+                raise _BadOutput("incomplete_output", f"a row has {len(words)} cells, its header {len(names)}: {line.strip()[:150]}")
             row = dict(zip(names, words))
             if row["check"] not in ("success", "failed", "NULL"):
-                raise _Bad("incomplete_output", f"a row is cut: {line.strip()[:150]}")
+                raise _BadOutput("incomplete_output", f"a row is cut: {line.strip()[:150]}")
             if not row["size"].isdigit() or not _TIME.fullmatch(row["time"]) or not _BANDWIDTH.fullmatch(row["algbw"]):
-                raise _Bad("bad_output", f"a row holds a cell that is no number of its column: {line.strip()[:150]}")
+                raise _BadOutput("bad_output", f"a row holds a cell that is no number of its column: {line.strip()[:150]}")
             checks.append(row["check"])
             result["rows"].append(
                 {
@@ -188,66 +188,66 @@ def _table(text: str, result: Parsed) -> list[str]:
     return checks
 
 
-def _judge(text: str, rc: int, result: Parsed, sweeps: list[tuple[int, ...]], checks: list[str], asked: dict[str, t.Any]) -> None:
-    """Raises _Bad for anything that is not a whole and consistent measurement."""
+def _judge(text: str, rc: int, result: Parsed, sweeps: list[tuple[int, ...]], checks: list[str], options: dict[str, t.Any]) -> None:
+    """Raises _BadOutput for anything that is not a whole and consistent measurement."""
     rows = result["rows"]
     if "failed" in checks:
-        raise _Bad("wrong_results", f"wrong values at {rows[checks.index('failed')]['size']} bytes")
-    wrong = next((found.group(0) for pattern in _WRONG if (found := pattern.search(text))), None)
+        raise _BadOutput("wrong_results", f"wrong values at {rows[checks.index('failed')]['size']} bytes")
+    wrong = next((match.group(0) for pattern in _WRONG if (match := pattern.search(text))), None)
     if wrong:
-        raise _Bad("wrong_results", f"wrong values: {wrong.strip()}")
-    failure = next((found.group(0).strip() for pattern in _FAILURES if (found := pattern.search(text))), None)
+        raise _BadOutput("wrong_results", f"wrong values: {wrong.strip()}")
+    failure = next((match.group(0).strip() for pattern in _FAILURES if (match := pattern.search(text))), None)
     if rc in (124, 137, 143, -9, -15):
-        raise _Bad("timeout", f"hccl_test was ended from outside (status {rc})" + (f": {failure}" if failure else ""))
+        raise _BadOutput("timeout", f"hccl_test was ended from outside (status {rc})" + (f": {failure}" if failure else ""))
     if failure:
-        raise _Bad("tool_failed", failure)
+        raise _BadOutput("tool_failed", failure)
     if "USAGE: ./test" in text and not rows:
-        raise _Bad("usage", "hccl_test printed its usage text: it refused an option")
+        raise _BadOutput("usage", "hccl_test printed its usage text: it refused an option")
     if rc != 0:
-        raise _Bad("tool_failed", f"hccl_test ended with status {rc}")
+        raise _BadOutput("tool_failed", f"hccl_test ended with status {rc}")
     if not sweeps and not rows:
-        raise _Bad("bad_output", "this is no output of hccl_test")
+        raise _BadOutput("bad_output", "this is no output of hccl_test")
     if not sweeps:
-        raise _Bad("incomplete_output", "the line with the message sizes is missing")
+        raise _BadOutput("incomplete_output", "the line with the message sizes is missing")
     if len(sweeps) > 1:
-        raise _Bad("not_mpi", f"{len(sweeps)} tests ran alone or are mixed in one output")
+        raise _BadOutput("not_mpi", f"{len(sweeps)} tests ran alone or are mixed in one output")
     if not rows:
-        raise _Bad("incomplete_output", "the table has no rows")
+        raise _BadOutput("incomplete_output", "the table has no rows")
     smallest, largest, result["iterations"], _warmup = sweeps[0]
-    _sweep([row["size"] for row in rows], smallest, largest, asked)
+    _sweep([row["size"] for row in rows], smallest, largest, options)
 
 
-def _sweep(sizes: list[int], smallest: int, largest: int, asked: dict[str, t.Any]) -> None:
-    """Raises _Bad unless there is a row of every size from the smallest to the largest."""
+def _sweep(sizes: list[int], smallest: int, largest: int, options: dict[str, t.Any]) -> None:
+    """Raises _BadOutput unless there is a row of every size from the smallest to the largest."""
     if sizes[0] != smallest:
-        raise _Bad("incomplete_output", f"the row of {smallest} bytes is missing: the table begins with {sizes[0]}")
+        raise _BadOutput("incomplete_output", f"the row of {smallest} bytes is missing: the table begins with {sizes[0]}")
     if sizes[-1] > largest:
-        raise _Bad("bad_output", f"a row has {sizes[-1]} bytes, the largest size is {largest}")
+        raise _BadOutput("bad_output", f"a row has {sizes[-1]} bytes, the largest size is {largest}")
     pairs = list(zip(sizes, sizes[1:]))
     if any(b <= a for a, b in pairs):
-        raise _Bad("bad_output", "the sizes do not grow")
-    if len(sizes) == 1 and smallest != largest and not asked["f"] and not asked["i"]:
-        raise _Bad("incomplete_output", f"one row where the sizes go from {smallest} to {largest} bytes")
-    factor: float = asked["f"] or (0.0 if asked["i"] else 2.0)
+        raise _BadOutput("bad_output", "the sizes do not grow")
+    if len(sizes) == 1 and smallest != largest and not options["f"] and not options["i"]:
+        raise _BadOutput("incomplete_output", f"one row where the sizes go from {smallest} to {largest} bytes")
+    factor: float = options["f"] or (0.0 if options["i"] else 2.0)
     # Sizes are cut to whole bytes, and rounded up to a multiple of the ranks by some versions.
-    rounding = (1 + factor) * max(_ELEMENTS) * (asked["ranks"] or _MOST_RANKS)
+    rounding = (1 + factor) * max(_ELEMENTS) * (options["ranks"] or _MOST_RANKS)
     multiplied = bool(factor) and all(abs(b - a * factor) <= max(1 + a / sizes[0], min(0.02 * b, rounding)) for a, b in pairs)
-    step: float = 0.0 if asked["f"] else asked["i"] or _default_step(sizes, largest, asked["ranks"] or 0)
+    step: float = 0.0 if options["f"] else options["i"] or _default_step(sizes, largest, options["ranks"] or 0)
     added = bool(step) and all(abs(b - a - step) <= max(1, 0.1 * step) for a, b in pairs)
     if not multiplied and not added:
-        wanted = f"by the factor {factor:g}" if factor else f"by {step:g} bytes"
-        more = "" if asked["f"] or asked["i"] else " or the program's own step: say with which factor or step it ran"
-        raise _Bad("incomplete_output", f"rows are missing: the sizes {', '.join(map(str, sizes[:4]))} .. do not grow {wanted}{more}")
+        growth = f"by the factor {factor:g}" if factor else f"by {step:g} bytes"
+        hint = "" if options["f"] or options["i"] else " or the program's own step: say with which factor or step it ran"
+        raise _BadOutput("incomplete_output", f"rows are missing: the sizes {', '.join(map(str, sizes[:4]))} .. do not grow {growth}{hint}")
     if (not multiplied or int(sizes[-1] * factor) <= largest) and (not added or sizes[-1] + step <= largest):
-        raise _Bad("incomplete_output", f"the rows end at {sizes[-1]} bytes, the largest size is {largest}: the output is cut")
+        raise _BadOutput("incomplete_output", f"the rows end at {sizes[-1]} bytes, the largest size is {largest}: the output is cut")
 
 
 def _default_step(sizes: list[int], largest: int, ranks: int) -> float:
     """The step of the rows where it is what the program takes by itself: a tenth of the range, of ends and step that some versions
     round to multiples of the ranks. 0 where it is not."""
     step = sizes[1] - sizes[0] if len(sizes) > 1 else 0
-    own = (largest - sizes[0]) / 10
-    return step if abs(step - own) <= 0.1 * own + ranks else 0
+    default_step = (largest - sizes[0]) / 10
+    return step if abs(step - default_step) <= 0.1 * default_step + ranks else 0
 
 
 def _bandwidths(result: Parsed, ranks: int | None) -> None:
@@ -255,14 +255,14 @@ def _bandwidths(result: Parsed, ranks: int | None) -> None:
     op: str | None = result["op"]
     fitting = [unit for unit in UNITS if _follow(result["rows"], UNITS[unit], ranks)]
     if not fitting:
-        raise _Bad("bad_output", "the bandwidths do not follow from sizes and times")
+        raise _BadOutput("bad_output", "the bandwidths do not follow from sizes and times")
     _one_run(rows)
     unit = result["bandwidth_unit"] = fitting[0]
     if unit == "GiB/s":
         result["warnings"].append("this version prints 2^30 bytes a second under GB/s")
     factor = FACTORS.get(SAME.get(op, op)) if op is not None else None
     if op is not None and factor is None:
-        raise _Bad("bad_output", f"unknown test {op}")
+        raise _BadOutput("bad_output", f"unknown test {op}")
     largest = max(row["size"] for row in rows)
     plateau = [row for row in rows if row["size"] * 4 >= largest]
     if factor and ranks:
@@ -275,7 +275,7 @@ def _bandwidths(result: Parsed, ranks: int | None) -> None:
 
 
 def _one_run(rows: list[Row]) -> None:
-    """Raise _Bad if the times of two neighbouring sizes cannot be those of one undisturbed run.
+    """Raise _BadOutput if the times of two neighbouring sizes cannot be those of one undisturbed run.
 
     A larger message takes no less time than a smaller one, and no more than its size says. The smallest size is left out, as it pays
     for the first use of a connection, and times under STALL_US, which one stall of the system multiplies. What scatter, a change of the
@@ -283,13 +283,13 @@ def _one_run(rows: list[Row]) -> None:
     """
     largest = rows[-1]["size"]
     for small, large in zip(rows[1:], rows[2:]):
-        before, after = small["out_of_place"]["time_us"], large["out_of_place"]["time_us"]
-        least, most = JUDGED_JUMPS if small["size"] * 4 >= largest else JUMPS
-        linear = before * large["size"] / small["size"]
-        if max(before, after) >= STALL_US and not before / least <= after <= linear * most:
-            raise _Bad(
+        small_us, large_us = small["out_of_place"]["time_us"], large["out_of_place"]["time_us"]
+        drop_limit, rise_limit = JUDGED_JUMPS if small["size"] * 4 >= largest else JUMPS
+        linear = small_us * large["size"] / small["size"]
+        if max(small_us, large_us) >= STALL_US and not small_us / drop_limit <= large_us <= linear * rise_limit:
+            raise _BadOutput(
                 "bad_output",
-                f"{large['size']} bytes took {after:g} us and {small['size']} bytes {before:g} us: the rows are of several runs, "
+                f"{large['size']} bytes took {large_us:g} us and {small['size']} bytes {small_us:g} us: the rows are of several runs, "
                 f"or the run was disturbed; run it again",
             )
 
@@ -299,7 +299,7 @@ def _follow(rows: list[Row], per_us: float, ranks: int | None) -> bool:
     bandwidth). The bytes are those of whole elements of every rank, one and the same part in all rows."""
     for row in rows:
         if row["out_of_place"]["time_us"] <= 0.005:
-            raise _Bad("bad_output", f"the time at {row['size']} bytes is 0: nothing was measured")
+            raise _BadOutput("bad_output", f"the time at {row['size']} bytes is 0: nothing was measured")
     parts = {e * r for r in (range(1, _MOST_RANKS + 1) if ranks is None else (1, ranks)) for e in _ELEMENTS}
     cut = set(_ELEMENTS)
     for size, low, high in (_moved(row, per_us) for row in rows):

@@ -30,8 +30,8 @@ def plain(text: str, landmark: re.Pattern[str]) -> str:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if "\x1b" in text:
         text = _ANSI.sub("", text)
-    found = landmark.search(text)
-    if not found or not text[text.rfind("\n", 0, found.start()) + 1 : found.start()].strip("# \t"):
+    match = landmark.search(text)
+    if not match or not text[text.rfind("\n", 0, match.start()) + 1 : match.start()].strip("# \t"):
         return text
     lines = []
     for line in text.split("\n"):

@@ -128,7 +128,7 @@ class _Columns(t.NamedTuple):
     wrong_in_place: list[int]
 
 
-class _Bad(ReasonedError):
+class _BadTable(ReasonedError):
     """The text is not a whole and consistent output of the tool."""
 
 
@@ -145,19 +145,19 @@ def parse(text: t.Any, rc: int = 0, expect_ranks: int | None = None, expect_max_
     }  # fmt: skip
     try:
         if isinstance(rc, bool) or not isinstance(rc, int):
-            raise _Bad("bad_output", f"exit status {rc!r} is not a number")
+            raise _BadTable("bad_output", f"exit status {rc!r} is not a number")
         if not isinstance(text, str):
-            raise _Bad("bad_output", f"expected the text that nccl-tests printed, found {type(text).__name__}")
+            raise _BadTable("bad_output", f"expected the text that nccl-tests printed, found {type(text).__name__}")
         if len(text) > LIMIT:
-            found = f"{len(text) >> 20} MiB, more than the {LIMIT >> 20} that are read"
-            raise _Bad("bad_output", f"it has {found}: switch off debug output (NCCL_DEBUG)")
+            size = f"{len(text) >> 20} MiB, more than the {LIMIT >> 20} that are read"
+            raise _BadTable("bad_output", f"it has {size}: switch off debug output (NCCL_DEBUG)")
         if text.lstrip()[:1] == "{":
             _read_json(text, result)
         else:
             _read_text(text, result)
         _judge(result, rc, expect_ranks, expect_max_bytes)
         result["outcome"] = "measured"
-    except _Bad as bad:
+    except _BadTable as bad:
         result["reason_code"], result["reason"] = bad.reason_code, bad.reason
         if result.get("_warned"):
             result["reason"] += f"; the last that NCCL said: {result['_warned']}"
@@ -176,7 +176,7 @@ def _read_text(text: str, result: Parsed) -> None:
     unknown = None
     try:
         _table(text, result)
-    except _Bad as bad:
+    except _BadTable as bad:
         unknown = bad
     text = result["_text"]  # without the rows
     headers = _HEADER.findall(text)
@@ -185,14 +185,14 @@ def _read_text(text: str, result: Parsed) -> None:
         for threads, gpus, ranks, smallest, largest, step, unit, _checks in headers
     ]
     result["_validation"] = [int(checks) for *_rest, checks in headers if checks]
-    found = _TOOL.search(text)
-    result["tool_version"] = found.group(1) if found else None
+    tool = _TOOL.search(text)
+    result["tool_version"] = tool.group(1) if tool else None
     result["nccl_version"] = result.pop("_nccl", None) or _nccl_version(text)
     started = {name for _when, name in _STARTING.findall(text)}
     result["_ops"] = started
     result["op"] = _op(next(iter(started))) if len(started) == 1 else None
     ranks = _RANK.findall(text)
-    result["_grouped"] = bool(ranks) and all(found[1] for found in ranks)  # since 2.13.4
+    result["_grouped"] = bool(ranks) and all(rank[1] for rank in ranks)  # since 2.13.4
     result["ranks"] = [
         {
             "rank": int(rank), "group": int(group or 0), "pid": int(pid) if pid else None, "host": host,
@@ -215,8 +215,8 @@ def _clean(text: str) -> str:
     if "NCCL" in text:
         hosts = sorted({m[3] for m in _RANK.findall(text)}, key=len, reverse=True)
         if hosts:  # known names separate a log line even from a cell that it touches
-            known = "|".join(re.escape(h) for h in hosts[:2000])
-            text = re.sub(rf"{_STAMP}(?:{known}):\d{{1,10}}:\d{{1,10}} (?:\[\S{{1,8}}\] )?[^\n]{{0,160}}?NCCL [^\n]*\n?", "", text)
+            host_names = "|".join(re.escape(h) for h in hosts[:2000])
+            text = re.sub(rf"{_STAMP}(?:{host_names}):\d{{1,10}}:\d{{1,10}} (?:\[\S{{1,8}}\] )?[^\n]{{0,160}}?NCCL [^\n]*\n?", "", text)
         text = _DEBUG.sub("", text)
         versions = _VERSION_LINE.findall(text)
         if versions:
@@ -225,11 +225,11 @@ def _clean(text: str) -> str:
 
 
 def _nccl_version(text: str) -> str | None:
-    found = _LIBRARY.search(text)
-    if found:
-        return _version_of(int(found.group(1)))
-    found = re.search(r"# ncclversion (\S{1,20})", text) or _COMPILED.search(text)
-    return found.group(1) if found else None
+    match = _LIBRARY.search(text)
+    if match:
+        return _version_of(int(match.group(1)))
+    match = re.search(r"# ncclversion (\S{1,20})", text) or _COMPILED.search(text)
+    return match.group(1) if match else None
 
 
 def _version_of(code: int) -> str:
@@ -306,8 +306,8 @@ def _table(text: str, result: Parsed) -> None:
     row_of: t.Callable[[list[str]], Row] | None = None
     cells: list[t.Any] = []
     caption = ""
-    rest: list[str] = []
-    bad_rows: list[_Bad] = []
+    other_lines: list[str] = []
+    bad_rows: list[_BadTable] = []
     torn: list[str] = []  # cells of the last bad row; a warning of NCCL, which begins with a new line, may have torn it
     closed: int | None = None  # rows that stand before the last lines
     lines = iter(text.split("\n"))
@@ -321,7 +321,7 @@ def _table(text: str, result: Parsed) -> None:
                 if torn:
                     torn = []
                 continue
-            except _Bad as bad:
+            except _BadTable as bad:
                 if words[0].isdigit() and len(words) > 1 and words[1].isdigit():  # else a line of others, or the end of a row
                     bad_rows.append(bad)
                     torn = words
@@ -332,9 +332,9 @@ def _table(text: str, result: Parsed) -> None:
                         bad_rows.pop()
                         torn = []
                         continue
-                    except _Bad:
+                    except _BadTable:
                         pass
-        rest.append(line)
+        other_lines.append(line)
         if closed is None and (_BOUNDS.search(line) or _AVERAGE.search(line)):
             closed = len(rows)
         head = line[:48].lstrip()
@@ -342,7 +342,7 @@ def _table(text: str, result: Parsed) -> None:
             if "algbw" in line:
                 layout = _layout(line)
                 if layout is None:
-                    raise _Bad("bad_output", f"the table's header is not known: {line.strip()[:150]}")
+                    raise _BadTable("bad_output", f"the table's header is not known: {line.strip()[:150]}")
                 if len(layout["halves"]) == 1 and "in-place" in caption and "out-of-place" not in caption:
                     layout["one_is"] = "in_place"
                 row_of = _reader(layout)
@@ -358,7 +358,7 @@ def _table(text: str, result: Parsed) -> None:
     result["_layout"] = layout
     width = len(_Columns._fields)
     result["_columns"] = _Columns(*(cells[n::width] for n in range(width))) if rows and len(cells) == width * len(rows) else None
-    result["_text"] = "\n".join(rest)  # no message of a tool stands in a row that could be read
+    result["_text"] = "\n".join(other_lines)  # no message of a tool stands in a row that could be read
 
 
 def _reader(layout: dict[str, t.Any]) -> t.Callable[[list[str]], Row]:
@@ -369,7 +369,7 @@ def _reader(layout: dict[str, t.Any]) -> t.Callable[[list[str]], Row]:
     trailing = layout["trailing"]
     scale = 1000.0 if layout["milliseconds"] else 1.0
     wrong_counts = not layout["delta"]
-    whole = len(prefix) + width
+    row_width = len(prefix) + width
     columns = []
     at = len(prefix)
     for names in halves:
@@ -383,7 +383,7 @@ def _reader(layout: dict[str, t.Any]) -> t.Callable[[list[str]], Row]:
 
     def half(words: list[str], column: tuple[int, int, int, int | None, dict[str, int]]) -> Row:
         time_at, alg_at, bus_at, wrong_at, extra = column
-        found: Row = {
+        values: Row = {
             "time_us": float(words[time_at]) * scale,
             "algbw": float(words[alg_at]),
             "busbw": float(words[bus_at]),
@@ -394,20 +394,21 @@ def _reader(layout: dict[str, t.Any]) -> t.Callable[[list[str]], Row]:
             if word != "N/A":
                 value = float(word)
                 if wrong_counts:
-                    found["wrong"] = _whole(value)
+                    values["wrong"] = _whole(value)
                 else:
-                    found["delta"] = value
+                    values["delta"] = value
         for name, index in extra.items():
-            found[name] = float(words[index]) if words[index] != "N/A" else None
-        return found
+            values[name] = float(words[index]) if words[index] != "N/A" else None
+        return values
 
     def read(words: list[str]) -> Row:
-        named = not ("redop" in middle and len(words) > 3 and _number(words[3]) is not None)
-        if not named:  # hypercube, and alltoall up to 2.13.0, print no operation
+        has_redop = not ("redop" in middle and len(words) > 3 and _number(words[3]) is not None)
+        if not has_redop:  # hypercube, and alltoall up to 2.13.0, print no operation
             words = [*words[:3], "", *words[3:]]
         # After the halves come date and time under one heading (-S), or what rccl-tests chose (-A), or neither in spite of it.
-        if not whole <= len(words) <= whole + (trailing + 1 if trailing else 0):
-            raise _Bad("incomplete_output", f"a row has {len(words)} cells, its header {whole + trailing}: {' '.join(words)[:150]}")
+        if not row_width <= len(words) <= row_width + (trailing + 1 if trailing else 0):
+            cells = f"a row has {len(words)} cells, its header {row_width + trailing}"
+            raise _BadTable("incomplete_output", f"{cells}: {' '.join(words)[:150]}")
         try:
             row: Row = {"size": int(words[0]), "count": int(words[1]), "type": words[2], "redop": None, "root": None}
             for offset, name in enumerate(middle):
@@ -420,15 +421,15 @@ def _reader(layout: dict[str, t.Any]) -> t.Callable[[list[str]], Row]:
             for name, column in zip(names_of_halves, columns):
                 row[name] = half(words, column)
         except (ValueError, OverflowError):
-            raise _Bad("bad_output", f"a row holds a cell that is no number: {' '.join(words)[:150]}") from None
-        if not named:
+            raise _BadTable("bad_output", f"a row holds a cell that is no number: {' '.join(words)[:150]}") from None
+        if not has_redop:
             row["redop"] = None
         return row
 
     def read_standard(words: list[str]) -> Row:
-        alone: list[Row] = []
-        _standard(iter([" ".join(words)]), alone, [])
-        return alone[0] if alone else read(words)
+        single: list[Row] = []
+        _standard(iter([" ".join(words)]), single, [])
+        return single[0] if single else read(words)
 
     return read_standard if layout["standard"] else read
 
@@ -467,12 +468,12 @@ def _standard(lines: t.Iterator[str], rows: list[Row], cells: list[t.Any]) -> st
 
 def _read_json(text: str, result: Parsed) -> None:
     try:
-        whole = json.loads(text)
+        document = json.loads(text)
     except ValueError as error:
-        raise _Bad("incomplete_output", f"the JSON is cut or broken: {error}"[:300]) from None
-    if not isinstance(whole, dict) or not isinstance(whole.get("results"), list) or not isinstance(whole.get("config"), dict):
-        raise _Bad("bad_output", "the JSON is none that nccl-tests writes: no config and results")
-    config = whole["config"]
+        raise _BadTable("incomplete_output", f"the JSON is cut or broken: {error}"[:300]) from None
+    if not isinstance(document, dict) or not isinstance(document.get("results"), list) or not isinstance(document.get("config"), dict):
+        raise _BadTable("bad_output", "the JSON is none that nccl-tests writes: no config and results")
+    config = document["config"]
     factor = int(config.get("step_factor") or 0)
     step = factor or int(config.get("step_bytes") or 0)
     result["_headers"] = [
@@ -481,9 +482,9 @@ def _read_json(text: str, result: Parsed) -> None:
             step, "factor" if factor else "bytes",
         )
     ]  # fmt: skip
-    code = whole.get("nccl_version", whole.get("rccl_version"))
+    code = document.get("nccl_version", document.get("rccl_version"))
     result["nccl_version"] = _version_of(code) if isinstance(code, int) else None
-    args = whole.get("args") or []
+    args = document.get("args") or []
     name = str(args[0]).rsplit("/", 1)[-1] if args else ""
     result["op"] = _op(name) if "_perf" in name else None
     result["_ops"] = {name} if name else set()
@@ -497,22 +498,22 @@ def _read_json(text: str, result: Parsed) -> None:
                 "bdf": str(device.get("device_hex", "")).strip("[]").lower(), "name": str(device.get("device_info", "")).strip(),
             }
         )  # fmt: skip
-    result["rows"] = [_json_row(row) for row in whole["results"]]
+    result["rows"] = [_json_row(row) for row in document["results"]]
     halves = {(row["out_of_place"] is None, row["in_place"] is None) for row in result["rows"]}
     if len(halves) > 1 or (True, True) in halves:
-        raise _Bad("incomplete_output", "results of the JSON lack out_of_place or in_place")
-    bounds = whole.get("out_of_bounds") or {}
+        raise _BadTable("incomplete_output", "results of the JSON lack out_of_place or in_place")
+    bounds = document.get("out_of_bounds") or {}
     if "count" in bounds:
         okay = str(bounds.get("okay")).lower()
         count = int(bounds["count"])
         result["out_of_bounds"] = {"count": count, "ok": count == 0 and okay in ("true", "unchecked")}
-    average = whole.get("average_bus_bandwidth") or whole.get("average_bus_bandwidith") or {}
+    average = document.get("average_bus_bandwidth") or document.get("average_bus_bandwidith") or {}
     value = average.get("bandwidth", average.get("bandwidith"))
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
         result["avg_busbw"] = {"value": float(value), "unit": "GB/s"}
     result["_min_bw_missed"] = str(average.get("okay")).lower() == "false"
-    result["_footers"] = [int(bool(result["out_of_bounds"]) and result["avg_busbw"] is not None and "end_time" in whole)]
-    result["_warned"] = "; ".join(str(e) for e in whole.get("errors") or [] if e)[:300]
+    result["_footers"] = [int(bool(result["out_of_bounds"]) and result["avg_busbw"] is not None and "end_time" in document)]
+    result["_warned"] = "; ".join(str(e) for e in document.get("errors") or [] if e)[:300]
     result["_validation"] = [int(config["validation"])] if "validation" in config else []
     result["_layout"] = {"delta": False, "exact": True, "cputime": '"cpu_time"' in text}
     result["_text"] = ""
@@ -520,14 +521,14 @@ def _read_json(text: str, result: Parsed) -> None:
 
 def _json_row(row: dict[str, t.Any]) -> Row:
     def half(name: str) -> Row | None:
-        found = row.get(name)
-        if not isinstance(found, dict):
+        values = row.get(name)
+        if not isinstance(values, dict):
             return None
-        wrong = found.get("nwrong")
+        wrong = values.get("nwrong")
         return {
-            "time_us": float(found.get("time", found.get("cpu_time"))),  # type: ignore[arg-type]
-            "algbw": float(found["alg_bw"]),
-            "busbw": float(found["bus_bw"]),
+            "time_us": float(values.get("time", values.get("cpu_time"))),  # type: ignore[arg-type]
+            "algbw": float(values["alg_bw"]),
+            "busbw": float(values["bus_bw"]),
             "wrong": _whole(float(wrong)) if wrong is not None else None,
         }
 
@@ -542,48 +543,48 @@ def _json_row(row: dict[str, t.Any]) -> Row:
 
 
 def _judge(result: Parsed, rc: int, expect_ranks: int | None, expect_max_bytes: int | None) -> None:
-    """Raises _Bad for anything that is not a whole and consistent measurement."""
+    """Raises _BadTable for anything that is not a whole and consistent measurement."""
     text = result["_text"]
     rows, headers = result["rows"], result["_headers"]
     wrong = _wrong_results(result)
     if wrong:
-        raise _Bad("wrong_results", wrong)
+        raise _BadTable("wrong_results", wrong)
     if result.get("_min_bw_missed"):
-        raise _Bad("min_bw", "the average bus bandwidth is below 0.9 of NCCL_TESTS_MIN_BW")
+        raise _BadTable("min_bw", "the average bus bandwidth is below 0.9 of NCCL_TESTS_MIN_BW")
     patterns = _FAILURES if rows and rc == 0 else _FAILURES + _LAUNCHES
     failure = next((m.group(0).strip() for p in patterns if (m := p.search(text))), None)
     if rc != 0:
         if rc in (124, 137, -9, -15, 143):
-            raise _Bad("timeout", f"nccl-tests was ended from outside (status {rc})" + (f": {failure}" if failure else ""))
-        raise _Bad("tool_failed", f"nccl-tests ended with status {rc}" + (f": {failure}" if failure else ""))
+            raise _BadTable("timeout", f"nccl-tests was ended from outside (status {rc})" + (f": {failure}" if failure else ""))
+        raise _BadTable("tool_failed", f"nccl-tests ended with status {rc}" + (f": {failure}" if failure else ""))
     if "USAGE:" in text and not rows:
-        raise _Bad("usage", "nccl-tests printed its usage text: it refused an option")
+        raise _BadTable("usage", "nccl-tests printed its usage text: it refused an option")
     if not headers and not rows:
         if failure:
-            raise _Bad("tool_failed", failure)
-        raise _Bad("bad_output", "this is no output of nccl-tests")
+            raise _BadTable("tool_failed", failure)
+        raise _BadTable("bad_output", "this is no output of nccl-tests")
     if failure:
-        raise _Bad("tool_failed", failure)
+        raise _BadTable("tool_failed", failure)
     if result.get("_bad_row"):  # what cut it stands in the same line or after it, and says more
         raise result["_bad_row"]
-    other = re.search(r"invalid (?:type|op) [^\n]{1,80}, defaulting to \S{1,40}", text)
-    if other:
-        raise _Bad("usage", f"another test ran than was asked for: {other.group(0)}")
+    replaced = re.search(r"invalid (?:type|op) [^\n]{1,80}, defaulting to \S{1,40}", text)
+    if replaced:
+        raise _BadTable("usage", f"another test ran than was asked for: {replaced.group(0)}")
     if "is not a power of 2, skipping" in text:
-        raise _Bad("tool_failed", "hypercube needs a number of ranks that is a power of two")
+        raise _BadTable("tool_failed", "hypercube needs a number of ranks that is a power of two")
     if not headers:
-        raise _Bad("incomplete_output", "the header line with the message sizes is missing")
+        raise _BadTable("incomplete_output", "the header line with the message sizes is missing")
     zeros = sum(1 for r in result["ranks"] if r["rank"] == 0)
     if len(headers) > 1 or (zeros > 1 and zeros * headers[0][0] * headers[0][1] == len(result["ranks"])):
-        raise _Bad("not_mpi", f"{max(len(headers), zeros)} tests ran alone and printed a table each: the binary is built without MPI")
+        raise _BadTable("not_mpi", f"{max(len(headers), zeros)} tests ran alone and printed a table each: the binary is built without MPI")
     if len(result["_ops"]) > 1:
-        raise _Bad("bad_output", f"outputs of several tests are mixed: {', '.join(sorted(result['_ops']))}")
+        raise _BadTable("bad_output", f"outputs of several tests are mixed: {', '.join(sorted(result['_ops']))}")
     if not rows:
-        raise _Bad("incomplete_output", "the table has no rows")
+        raise _BadTable("incomplete_output", "the table has no rows")
     if 0 in result["_footers"]:
-        raise _Bad("incomplete_output", "the lines after the table (out of bounds, average) are missing: the output is cut")
+        raise _BadTable("incomplete_output", "the lines after the table (out of bounds, average) are missing: the output is cut")
     if max(result["_footers"]) > 1 or result.get("_early"):
-        raise _Bad("bad_output", "the lines after the table (out of bounds, average) stand twice or before its end: outputs are mixed")
+        raise _BadTable("bad_output", "the lines after the table (out of bounds, average) stand twice or before its end: outputs are mixed")
     ranks = _ranks(result, headers[0], expect_ranks)
     result["world_size"] = sum(ranks.values())
     _sweep(result, headers[0], ranks, expect_max_bytes)
@@ -604,7 +605,7 @@ def _wrong_results(result: Parsed) -> str | None:
         out, within = row["out_of_place"], row["in_place"]
         wrong = (out and out["wrong"]) or (within and within["wrong"])
         if wrong and wrong < 0:
-            raise _Bad("bad_output", f"{wrong} wrong values at {row['size']} bytes is no number of them")
+            raise _BadTable("bad_output", f"{wrong} wrong values at {row['size']} bytes is no number of them")
         if wrong:
             return f"{wrong} wrong values at {row['size']} bytes"
         for name in unknown:
@@ -616,16 +617,17 @@ def _wrong_results(result: Parsed) -> str | None:
 
 
 def _checked(result: Parsed) -> None:
-    """Raise _Bad unless the tool verified its results in every row in which this test verifies at all."""
+    """Raise _BadTable unless the tool verified its results in every row in which this test verifies at all."""
     if 0 in result["_validation"]:
-        raise _Bad("unchecked", "the results were not checked: -c 0 is among the options of nccl-tests; remove it")
+        raise _BadTable("unchecked", "the results were not checked: -c 0 is among the options of nccl-tests; remove it")
     for name, unknown in result["_unknown"].items():
         if unknown:
             count = sum(1 for row in result["rows"] if row[name])
             if unknown == count and name == "in_place" and _unchecked_in_place(result):
                 continue
             where = f"{unknown} of {count} rows say N/A where the number of wrong values {name.replace('_', ' ')} belongs"
-            raise _Bad("unchecked", f"the results were not checked: {where}; remove -c 0 from the options of nccl-tests if it is there")
+            advice = "remove -c 0 from the options of nccl-tests if it is there"
+            raise _BadTable("unchecked", f"the results were not checked: {where}; {advice}")
 
 
 def _unchecked_in_place(result: Parsed) -> bool:
@@ -636,39 +638,39 @@ def _unchecked_in_place(result: Parsed) -> bool:
 
 def _ranks(result: Parsed, header: tuple[int, int, int, int, int, str], expected: int | None) -> dict[int, int]:
     """Number of ranks by group, after checking that each is there once."""
-    found = result["ranks"]
-    numbers = [r["rank"] for r in found]
+    listed = result["ranks"]
+    numbers = [r["rank"] for r in listed]
     of_one = header[0] * header[1]
     if not of_one:
-        raise _Bad("rank_mismatch", f"the header says {header[0]} threads of {header[1]} GPUs: nothing can have run")
+        raise _BadTable("rank_mismatch", f"the header says {header[0]} threads of {header[1]} GPUs: nothing can have run")
     if result.get("_ranks_partial"):
-        count = len(found) * of_one
+        count = len(listed) * of_one
         if expected is not None and expected != count:
-            raise _Bad("rank_mismatch", f"{count} ranks took part, {expected} were asked for")
+            raise _BadTable("rank_mismatch", f"{count} ranks took part, {expected} were asked for")
         return {0: count}
     if not numbers:
-        raise _Bad("rank_mismatch", "the list of ranks is missing")
+        raise _BadTable("rank_mismatch", "the list of ranks is missing")
     if len(set(numbers)) != len(numbers):
-        raise _Bad("rank_mismatch", "a rank is twice in the list: the ranks did not run as one job")
+        raise _BadTable("rank_mismatch", "a rank is twice in the list: the ranks did not run as one job")
     if sorted(numbers) != list(range(len(numbers))) or len(numbers) % of_one:
-        raise _Bad("rank_mismatch", f"the list of ranks is not whole: {len(numbers)} ranks, the last is {max(numbers)}")
+        raise _BadTable("rank_mismatch", f"the list of ranks is not whole: {len(numbers)} ranks, the last is {max(numbers)}")
     if expected is not None and expected != len(numbers):
-        raise _Bad("rank_mismatch", f"{len(numbers)} ranks took part, {expected} were asked for")
+        raise _BadTable("rank_mismatch", f"{len(numbers)} ranks took part, {expected} were asked for")
     processes: dict[tuple[str, int | None], int] = {}
-    for rank in found:
+    for rank in listed:
         processes[rank["host"], rank["pid"]] = processes.get((rank["host"], rank["pid"]), 0) + 1
     odd = next((process for process, count in processes.items() if process[1] is not None and count % of_one), None)
     if odd:
-        told = f"process {odd[1]} on {odd[0]} has {processes[odd]} ranks, the header says {of_one}"
-        raise _Bad("rank_mismatch", f"the list of ranks is not that of this test: {told}")
+        sentence = f"process {odd[1]} on {odd[0]} has {processes[odd]} ranks, the header says {of_one}"
+        raise _BadTable("rank_mismatch", f"the list of ranks is not that of this test: {sentence}")
     groups: dict[int, int] = {}
-    for rank in found:
+    for rank in listed:
         groups[rank["group"]] = groups.get(rank["group"], 0) + 1
     if len(set(groups.values())) != 1:
-        raise _Bad("rank_mismatch", f"the groups have {sorted(set(groups.values()))} ranks: no one number to judge by")
+        raise _BadTable("rank_mismatch", f"the groups have {sorted(set(groups.values()))} ranks: no one number to judge by")
     if expected is not None and len(groups) > 1:
         # NCCL_TESTS_SPLIT in somebody's environment: ranks that never spoke to those of other groups, or nodes.
-        raise _Bad("rank_mismatch", f"{expected} ranks were asked for, they ran as {len(groups)} groups of {groups[min(groups)]} each")
+        raise _BadTable("rank_mismatch", f"{expected} ranks were asked for, they ran as {len(groups)} groups of {groups[min(groups)]} each")
     return groups
 
 
@@ -684,20 +686,21 @@ def _sizes(smallest: int, largest: int, step: int, unit: str) -> list[int]:
     return sizes
 
 
-def _sweep(result: Parsed, header: tuple[int, int, int, int, int, str], groups: dict[int, int], asked: int | None) -> None:
+def _sweep(result: Parsed, header: tuple[int, int, int, int, int, str], groups: dict[int, int], requested_bytes: int | None) -> None:
     """Every size of the header's sweep must have its row, once per type, operation and root."""
     _threads, _gpus, smallest, largest, step, unit = header
     reduced = result.get("_reduced")
     if reduced is not None and reduced < largest:
         result["warnings"].append(f"the largest size was reduced from {largest} to {reduced} bytes: too little memory")
-        if asked is not None and reduced < asked:
-            raise _Bad("reduced_size", f"{asked} bytes were asked for, the tool reduced the size to {reduced}: too little memory")
+        if requested_bytes is not None and reduced < requested_bytes:
+            sizes = f"{requested_bytes} bytes were asked for, the tool reduced the size to {reduced}"
+            raise _BadTable("reduced_size", f"{sizes}: too little memory")
         if reduced < smallest:
-            raise _Bad("reduced_size", f"not even the smallest size, {smallest} bytes, fitted into memory: {reduced} bytes ran")
+            raise _BadTable("reduced_size", f"not even the smallest size, {smallest} bytes, fitted into memory: {reduced} bytes ran")
         largest = reduced
-    if asked is not None and largest < asked:
-        raise _Bad("reduced_size", f"{asked} bytes were asked for, the largest size of the sweep is {largest}")
-    wanted = _sizes(smallest, largest, step, unit)
+    if requested_bytes is not None and largest < requested_bytes:
+        raise _BadTable("reduced_size", f"{requested_bytes} bytes were asked for, the largest size of the sweep is {largest}")
+    expected = _sizes(smallest, largest, step, unit)
     ranks = next(iter(groups.values()))
     series: dict[tuple[t.Any, ...], list[Row]] = {}
     columns = result.get("_columns")
@@ -707,35 +710,35 @@ def _sweep(result: Parsed, header: tuple[int, int, int, int, int, str], groups: 
         columns = None
         for key, of_key in itertools.groupby(result["rows"], operator.itemgetter("type", "redop", "root")):
             if key in series:
-                raise _Bad("bad_output", f"rows of {key[0]} stand in two places: rows were moved or outputs are mixed")
+                raise _BadTable("bad_output", f"rows of {key[0]} stand in two places: rows were moved or outputs are mixed")
             series[key] = list(of_key)
     ops = [result["op"]] if result["op"] else _candidates(result)
     cycles: dict[int, list[Row]] = {}
     for key, rows in series.items():
-        if not wanted or len(rows) % len(wanted):
+        if not expected or len(rows) % len(expected):
             label = " ".join(str(k) for k in key if k not in (None, -1, "none"))
-            raise _Bad("incomplete_output", f"{len(rows)} rows for {label}, the header's sweep has {len(wanted)} sizes")
+            raise _BadTable("incomplete_output", f"{len(rows)} rows for {label}, the header's sweep has {len(expected)} sizes")
         _columns(result, key, ranks)
         width = WIDTHS.get(key[0], 8)
         if key[0] in WIDTHS:
             ops = [op for op in ops if _counts(rows[-1], op, width, ranks)] or ops
         element = width * ranks if ops[0] in ROUNDED else width
-        all_wanted = wanted * (len(rows) // len(wanted))
+        all_wanted = expected * (len(rows) // len(expected))
         fits = columns and columns.size == all_wanted == [count * element for count in columns.counts]
         for row, size in zip(rows, all_wanted) if not fits else ():
             if row["size"] == size == row["count"] * element:
                 continue
             if key[0] in WIDTHS and not any(_counts(row, op, width, ranks) for op in ops):
-                raise _Bad("bad_output", f"{row['count']} elements of {key[0]} are not {row['size']} bytes over {ranks} ranks")
+                raise _BadTable("bad_output", f"{row['count']} elements of {key[0]} are not {row['size']} bytes over {ranks} ranks")
             if row["size"] != size and not any(_rounded(size, row["size"], op, width, ranks) for op in ops):
-                raise _Bad("incomplete_output", f"the row of {size} bytes is missing: {row['size']} stands in its place")
-        if len(rows) > len(wanted):
-            for number, at in enumerate(range(0, len(rows), len(wanted)), start=1):
-                cycles.setdefault(number, []).extend(rows[at : at + len(wanted)])
+                raise _BadTable("incomplete_output", f"the row of {size} bytes is missing: {row['size']} stands in its place")
+        if len(rows) > len(expected):
+            for number, at in enumerate(range(0, len(rows), len(expected)), start=1):
+                cycles.setdefault(number, []).extend(rows[at : at + len(expected)])
     result["_possible"] = ops
     if len({len(rows) for rows in series.values()}) > 1:
-        least, most = (of(len(rows) // len(wanted) for rows in series.values()) for of in (min, max))
-        raise _Bad("incomplete_output", f"{most} cycles of the sweep for one type, operation or root, {least} for another")
+        fewest, greatest = (of(len(rows) // len(expected) for rows in series.values()) for of in (min, max))
+        raise _BadTable("incomplete_output", f"{greatest} cycles of the sweep for one type, operation or root, {fewest} for another")
     if cycles:
         _different(cycles, result["_layout"])
 
@@ -762,18 +765,18 @@ def _columns(result: Parsed, key: tuple[t.Any, ...], ranks: int) -> None:
         return
     reduces = redop not in (None, "", "none")
     if (reduces != (op in REDUCING) and op != "sendrecv") or (root not in (None, -1)) != (op in ROOTED) or (root or 0) >= ranks:
-        raise _Bad("bad_output", f"rows of operation {redop} and root {root} are not of {op} over {ranks} ranks: outputs are mixed")
+        raise _BadTable("bad_output", f"rows of operation {redop} and root {root} are not of {op} over {ranks} ranks: outputs are mixed")
 
 
 def _different(cycles: dict[int, list[Row]], layout: dict[str, t.Any]) -> None:
     """Two cycles of a sweep never measure the same, if they are long enough to tell."""
-    seen: dict[tuple[t.Any, ...], int] = {}
+    first_cycles: dict[tuple[t.Any, ...], int] = {}
     for number, rows in cycles.items():
         halves = [half for row in rows for half in (row["out_of_place"], row["in_place"]) if half]
         cells = tuple((half["time_us"], half["algbw"], half["busbw"]) for half in halves)
-        first = seen.setdefault(cells, number)
+        first = first_cycles.setdefault(cells, number)
         if first != number and sum(_digits(half["time_us"], layout) for half in halves) >= TELLING:
-            raise _Bad("bad_output", f"cycle {number} of the sweep repeats cycle {first} to the last digit: rows stand twice")
+            raise _BadTable("bad_output", f"cycle {number} of the sweep repeats cycle {first} to the last digit: rows stand twice")
 
 
 def _digits(time_us: float, layout: dict[str, t.Any]) -> float:
@@ -802,18 +805,19 @@ def _bandwidths(result: Parsed, groups: dict[int, int]) -> None:
     """Each row's bandwidths must follow from its size, its time and the number of ranks, and the average from all rows."""
     n, op, layout = next(iter(groups.values())), result["op"], result["_layout"]
     if op is not None and op not in FACTORS:
-        raise _Bad("bad_output", f"unknown test {op}")
+        raise _BadTable("bad_output", f"unknown test {op}")
     exact, timed = bool(layout.get("exact")), not layout["cputime"]  # -C prints the CPU's time beside bandwidths of the whole time
     # Half of the last printed digit. Times have fewer decimals where they are wide.
     digit = 1e-6 if exact else 0.0051
     digit_of_time, of_wide = (1e-6, 1e-6) if exact else (0.51, 1e-6) if layout.get("milliseconds") else (0.0051, 6e-4)
-    left = [law for name in result["_possible"] for law in _laws(name, n, layout["delta"])]
+    possible = [law for name in result["_possible"] for law in _laws(name, n, layout["delta"])]
     columns: _Columns | None = result.get("_columns")
-    told = columns if columns and len(left) == 1 and timed and _follow(columns, left[0], digit, digit_of_time, of_wide) else None
+    certain = columns and len(possible) == 1 and timed
+    verified = columns if certain and columns and _follow(columns, possible[0], digit, digit_of_time, of_wide) else None
     total, count = 0.0, 0
-    if told:
-        total, count = sum(itertools.chain.from_iterable(zip(told.busbw, told.busbw_in_place))), 2 * len(told.size)
-    for row in result["rows"] if not told else ():
+    if verified:
+        total, count = sum(itertools.chain.from_iterable(zip(verified.busbw, verified.busbw_in_place))), 2 * len(verified.size)
+    for row in result["rows"] if not verified else ():
         size = row["size"] / 1e3  # GB/s times us
         for half in (row["out_of_place"], row["in_place"]):
             if half is None:
@@ -822,19 +826,19 @@ def _bandwidths(result: Parsed, groups: dict[int, int]) -> None:
             total += bus
             count += 1
             if not (math.isfinite(time_us) and math.isfinite(alg) and math.isfinite(bus)):
-                raise _Bad("bad_output", f"the row of {row['size']} bytes holds a value that is not finite")
+                raise _BadTable("bad_output", f"the row of {row['size']} bytes holds a value that is not finite")
             if time_us < 0 or alg < 0 or bus < 0:
-                raise _Bad("bad_output", f"the row of {row['size']} bytes holds a negative value")
+                raise _BadTable("bad_output", f"the row of {row['size']} bytes holds a negative value")
             slack = 1e-6 * bus if exact else _coarse(bus)
-            follow = [law for law in left if abs(bus - alg * law.factor) <= slack + digit + (digit + _coarse(alg)) * law.factor]
+            follow = [law for law in possible if abs(bus - alg * law.factor) <= slack + digit + (digit + _coarse(alg)) * law.factor]
             if not follow:
-                raise _Bad(
+                raise _BadTable(
                     "rank_mismatch" if op else "bad_output",
                     f"at {row['size']} bytes the bus bandwidth {bus} GB/s does not follow from {alg} GB/s and {n} ranks",
                 )
             wide = of_wide + 0.06 * (time_us >= 1e7)  # 1.2e+07
             times = [time_us, half["hipevt"]] if half.get("hipevt") else [time_us]
-            left = [
+            possible = [
                 law
                 for law in follow
                 if not timed
@@ -844,13 +848,14 @@ def _bandwidths(result: Parsed, groups: dict[int, int]) -> None:
                     for took in times
                 )
             ]
-            if not left:
-                raise _Bad("bad_output", f"at {row['size']} bytes {alg} GB/s do not follow from {time_us} us: rows were changed or mixed")
+            if not possible:
+                numbers = f"at {row['size']} bytes {alg} GB/s do not follow from {time_us} us"
+                raise _BadTable("bad_output", f"{numbers}: rows were changed or mixed")
     _average(result, total / count, exact)
-    result["_laws"] = {law.op for law in left}
+    result["_laws"] = {law.op for law in possible}
     if op is None:
         # The column `op` of version 1 says nothing: tests that do not reduce print an operation there too.
-        result["op"] = None if layout.get("milliseconds") else _guess(result, {law.factor for law in left}, n)
+        result["op"] = None if layout.get("milliseconds") else _guess(result, {law.factor for law in possible}, n)
 
 
 def _follow(columns: _Columns, law: _Law, digit: float, digit_of_time: float, of_wide: float) -> bool:
@@ -860,9 +865,9 @@ def _follow(columns: _Columns, law: _Law, digit: float, digit_of_time: float, of
         return False
     factor, close = law.factor, digit * (1 + law.factor)
     # (alg +- digit) * (time +- digit_of_time) must enclose what was moved: size * share, GB/s times us.
-    least = 2 * digit * digit_of_time
+    slack = 2 * digit * digit_of_time
     lowest = [(law.share - of_wide) * size / 1e3 for size in columns.size]
-    highest = [(law.share + of_wide) * size / 1e3 + least for size in columns.size]
+    highest = [(law.share + of_wide) * size / 1e3 + slack for size in columns.size]
     for half in halves:
         for low, high, time_us, alg, bus in zip(lowest, highest, *half):
             if not (
@@ -881,7 +886,7 @@ def _average(result: Parsed, mean: float, exact: bool) -> None:
     """
     printed = result["avg_busbw"]
     if printed is None:
-        raise _Bad("bad_output", "the average bus bandwidth is not a number")
+        raise _BadTable("bad_output", "the average bus bandwidth is not a number")
     off = abs(mean - printed["value"]) - 5.1e-6 * mean
     if result["_layout"]["delta"] and result["_headers"][0][0] > 1:
         off -= 0.5 * mean
@@ -889,8 +894,8 @@ def _average(result: Parsed, mean: float, exact: bool) -> None:
         return
     cells = [half["busbw"] for row in result["rows"] for half in (row["out_of_place"], row["in_place"]) if half]
     if exact or off > 0.0051 + sum(map(_coarse, cells)) / len(cells):
-        told = f"the rows have an average of {mean:.6g} GB/s, the last line says {printed['value']:g}"
-        raise _Bad("bad_output", f"{told}: rows or last lines of another output are mixed in")
+        sentence = f"the rows have an average of {mean:.6g} GB/s, the last line says {printed['value']:g}"
+        raise _BadTable("bad_output", f"{sentence}: rows or last lines of another output are mixed in")
 
 
 def _candidates(result: Parsed) -> list[str]:
@@ -951,14 +956,14 @@ def _peak(result: Parsed) -> dict[str, t.Any]:
     columns, rows, both = result.get("_columns"), result["rows"], ("out_of_place", "in_place")
     sizes = columns.size if columns else [row["size"] for row in rows]
     best, size = -1.0, max(sizes)
-    least = size / 4
+    smallest = size / 4
     if columns:
         top = max(max(bus) for bus in (columns.busbw, columns.busbw_in_place))
         at = min(bus.index(top) for bus in (columns.busbw, columns.busbw_in_place) if top in bus)
-        if sizes[at] >= least:
+        if sizes[at] >= smallest:
             return {"value": top, "unit": "GB/s", "size": sizes[at]}
     for row in rows:
-        if row["size"] >= least:
+        if row["size"] >= smallest:
             for bus in [row[name]["busbw"] for name in both if row[name]]:
                 if bus > best:
                     best, size = bus, row["size"]

@@ -39,7 +39,7 @@ _PAIR = re.compile(r"(?m)^[ \t]*([A-Za-z][^:\n]{0,60}?)[ \t]*:[ \t]*([^\n]*?)[ \
 _USED = re.compile(r"(\d{1,9})\s*/\s*(\d{1,9})")
 
 
-class _Bad(Exception):
+class _BadRow(Exception):
     pass
 
 
@@ -74,12 +74,12 @@ def parse_info(text: t.Any) -> dict[str, t.Any]:
     result["driver"] = version.group(1)
     try:
         _table(text, result)
-    except (_Bad, ValueError, IndexError) as error:
+    except (_BadRow, ValueError, IndexError) as error:
         result.update(reason_code="bad_output", reason=f"the table of npu-smi is not readable: {error}"[:300])
         return result
-    said = failure(text)
-    if said and not result["chips"]:
-        result.update(reason_code=said[0], reason=said[1])
+    complaint = failure(text)
+    if complaint and not result["chips"]:
+        result.update(reason_code=complaint[0], reason=complaint[1])
     elif "Process id" not in text:
         result.update(reason_code="incomplete_output", reason="the table of npu-smi is cut: its processes are missing")
     elif not result["chips"]:
@@ -118,7 +118,7 @@ def _table(text: str, result: dict[str, t.Any]) -> None:
             result["chips"].append(_chip(upper, cells))
             upper = None
     if upper is not None:
-        raise _Bad("an NPU has one row of two")
+        raise _BadRow("an NPU has one row of two")
 
 
 def _chip(upper: list[str], lower: list[str]) -> dict[str, t.Any]:
@@ -128,7 +128,7 @@ def _chip(upper: list[str], lower: list[str]) -> dict[str, t.Any]:
     numbers, bdf, use = ([] if len(lower) == 4 else lower[0].split()), lower[-2], lower[-1]
     memories = _USED.findall(use)
     if len(words) != 2 or len(load) < 2 or not memories or (len(lower) == 3 and not numbers):
-        raise _Bad(f"{' | '.join(upper)} / {' | '.join(lower)}"[:200])
+        raise _BadRow(f"{' | '.join(upper)} / {' | '.join(lower)}"[:200])
     used, total = memories[-1]  # of the HBM, which the older parts without it do not have
     return {
         "npu": int(words[0]), "chip": int(numbers[0]) if numbers else 0, "phy": int(numbers[1]) if len(numbers) > 1 else None,
@@ -139,17 +139,17 @@ def _chip(upper: list[str], lower: list[str]) -> dict[str, t.Any]:
 
 
 def _number(word: str | None) -> float | None:
-    found = re.match(r"^-?\d{1,12}(?:\.\d{1,6})?$", (word or "").strip())
-    return float(found.group(0)) if found else None
+    match = re.match(r"^-?\d{1,12}(?:\.\d{1,6})?$", (word or "").strip())
+    return float(match.group(0)) if match else None
 
 
 def parse_pairs(text: t.Any) -> dict[str, str]:
     """The `Name : value` lines of `npu-smi info -t ...` and of hccn_tool; what is not available is left out, the first of a name counts."""
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for name, value in _PAIR.findall(text if isinstance(text, str) and len(text) <= LIMIT else ""):
         if value.lower() not in ABSENT:
-            found.setdefault(" ".join(name.split()), value)
-    return found
+            pairs.setdefault(" ".join(name.split()), value)
+    return pairs
 
 
 def parse_ecc(text: t.Any) -> dict[str, int | None]:
@@ -158,9 +158,9 @@ def parse_ecc(text: t.Any) -> dict[str, int | None]:
     pairs = parse_pairs(text)
     sums: dict[str, int | None] = dict.fromkeys(("single", "double", "total_single", "total_double", "isolated_single", "isolated_double"))
     for name, value in pairs.items():
-        found = re.match(r"^(?:(?:HBM|DDR) )?(Single|Double)[ -][Bb]it (Error Count|Aggregate Total Err Cnt|Isolated Pages Count)$", name)
-        if found and value.isdigit():
-            kind = {"E": "", "A": "total_", "I": "isolated_"}[found.group(2)[0]] + found.group(1).lower()
+        match = re.match(r"^(?:(?:HBM|DDR) )?(Single|Double)[ -][Bb]it (Error Count|Aggregate Total Err Cnt|Isolated Pages Count)$", name)
+        if match and value.isdigit():
+            kind = {"E": "", "A": "total_", "I": "isolated_"}[match.group(2)[0]] + match.group(1).lower()
             sums[kind] = (sums[kind] or 0) + int(value)
     return sums
 
@@ -175,8 +175,8 @@ def parse_list(text: t.Any) -> int | None:
 def parse_identity(text: t.Any) -> str | None:
     """The die's own number of `info -t board`, which no other die has."""
     pairs = parse_pairs(text)
-    found = next((pairs[name] for name in ("VDie ID", "DDie ID", "Die ID") if name in pairs), "")
-    words = found.upper().split()
+    number = next((pairs[name] for name in ("VDie ID", "DDie ID", "Die ID") if name in pairs), "")
+    words = number.upper().split()
     return "-".join(words) if len(words) == 5 and any(word.strip("0") for word in words) else None
 
 
@@ -198,20 +198,20 @@ def parse_watch(line: t.Any) -> tuple[int, int, float | None, float | None] | No
 
 def parse_link(text: t.Any) -> str | None:
     """`hccn_tool -i N -link -g`: UP or DOWN."""
-    found = re.search(r"link status:?\s*(UP|DOWN)\b", text if isinstance(text, str) else "", re.IGNORECASE)
-    return found.group(1).upper() if found else None
+    match = re.search(r"link status:?\s*(UP|DOWN)\b", text if isinstance(text, str) else "", re.IGNORECASE)
+    return match.group(1).upper() if match else None
 
 
 def parse_speed(text: t.Any) -> float | None:
     """`hccn_tool -i N -speed -g`: Gb/s."""
-    found = re.search(r"[Ss]peed:?\s*(\d{1,9}) *Mb/s", text if isinstance(text, str) else "")
-    return int(found.group(1)) / 1000 if found else None
+    match = re.search(r"[Ss]peed:?\s*(\d{1,9}) *Mb/s", text if isinstance(text, str) else "")
+    return int(match.group(1)) / 1000 if match else None
 
 
 def parse_net_health(text: t.Any) -> str | None:
     """`hccn_tool -i N -net_health -g`: its word."""
-    found = re.search(r"net health status:?\s*(\w[\w ]{0,40})", text if isinstance(text, str) else "")
-    return found.group(1).strip() if found else None
+    match = re.search(r"net health status:?\s*(\w[\w ]{0,40})", text if isinstance(text, str) else "")
+    return match.group(1).strip() if match else None
 
 
 # Counters of packets that were bad; pauses, retries and congestion belong to many that talk at once.
@@ -224,5 +224,5 @@ BAD_PACKETS = (
 def parse_stat(text: t.Any) -> dict[str, int]:
     """`hccn_tool -i N -stat -g` and `-link_stat -g`: what must not rise."""
     pairs = parse_pairs(re.sub(r"(?m)^\s*\[dev\w* \d+\]\s*", "", text) if isinstance(text, str) and len(text) <= LIMIT else "")
-    wanted = (*BAD_PACKETS, "link down count")
-    return {name.replace(" ", "_"): int(pairs[name]) for name in wanted if pairs.get(name, "").isdigit()}
+    counters = (*BAD_PACKETS, "link down count")
+    return {name.replace(" ", "_"): int(pairs[name]) for name in counters if pairs.get(name, "").isdigit()}

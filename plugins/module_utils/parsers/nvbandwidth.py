@@ -47,24 +47,24 @@ def parse(text: t.Any, rc: int = 0, err: str = "", tests: t.Sequence[str] = ()) 
     "tests": {name: {"unit": "GB/s" or "ns", "matrix": rows of numbers, None where there is none, "sum", "title"}}}. A test with several
     matrices has one entry for each, by the name of its sum.
     """
-    found: Parsed = {"outcome": "error", "reason_code": None, "reason": None, "version": None, "devices": [], "waived": 0, "tests": {}}
+    result: Parsed = {"outcome": "error", "reason_code": None, "reason": None, "version": None, "devices": [], "waived": 0, "tests": {}}
     try:
         if not isinstance(text, str):
             raise ReasonedError("bad_output", f"found {type(text).__name__}, expected the text that nvbandwidth printed")
         if len(text) > LIMIT:
             raise ReasonedError("bad_output", f"{len(text)} characters are no output of nvbandwidth")
         if text.lstrip().startswith("{"):
-            _read_json(text, found)
+            _read_json(text, result)
         else:
-            _read_text(plain(text, re.compile("nvbandwidth Version:")), found)
-        _ended(rc, err, found, tests)
+            _read_text(plain(text, re.compile("nvbandwidth Version:")), result)
+        _ended(rc, err, result, tests)
     except ReasonedError as error:
         if rc and error.reason_code in ("bad_output", "incomplete_output"):  # which follows from the end that it came to
             error = _failed(rc, err)
-        found.update(reason_code=error.reason_code, reason=error.reason)
-        return found
-    found["outcome"] = "measured"
-    return found
+        result.update(reason_code=error.reason_code, reason=error.reason)
+        return result
+    result["outcome"] = "measured"
+    return result
 
 
 def _failed(rc: int, err: str) -> ReasonedError:
@@ -72,25 +72,25 @@ def _failed(rc: int, err: str) -> ReasonedError:
     return ReasonedError("tool_failed", f"nvbandwidth ended with status {rc}{f': {words}' if words else ' and said nothing'}")
 
 
-def _ended(rc: int, err: str, found: Parsed, tests: t.Sequence[str]) -> None:
+def _ended(rc: int, err: str, result: Parsed, tests: t.Sequence[str]) -> None:
     """Raise ReasonedError if the program did not end well, or if a test that is needed did not pass."""
     if rc:
         raise _failed(rc, err)
-    if not found["tests"] and not found["waived"]:
+    if not result["tests"] and not result["waived"]:
         raise ReasonedError("bad_output", "nvbandwidth ran no test")
     for name in tests:
-        if name not in found["tests"]:
+        if name not in result["tests"]:
             raise ReasonedError("unsupported", f"nvbandwidth has no result of {name}: it was waived, or did not run")
 
 
-def _read_text(text: str, found: Parsed) -> None:
+def _read_text(text: str, result: Parsed) -> None:
     version = _VERSION.search(text)
     if not version:
         raise ReasonedError("bad_output", "the text does not begin as nvbandwidth does, with its version")
     if len(_VERSION.findall(text)) > 1:
         raise ReasonedError("bad_output", "the text has the outputs of several runs")
-    found["version"] = version[1]
-    found["devices"] = [{"index": int(index), "name": name, "bdf": bdf.lower()} for index, name, bdf in _DEVICE.findall(text)]
+    result["version"] = version[1]
+    result["devices"] = [{"index": int(index), "name": name, "bdf": bdf.lower()} for index, name, bdf in _DEVICE.findall(text)]
     _refuse(text)
     lines = [line.rstrip() for line in text.split("\n")]
     at, running = 0, ""
@@ -103,10 +103,10 @@ def _read_text(text: str, found: Parsed) -> None:
             running, at = begun[1], at + 1
         elif line.startswith("Waived:"):
             # In some versions the name stands before it, as of a test that runs.
-            found["waived"] += 1
+            result["waived"] += 1
             running, at = "", at + 1
-        elif _TITLE.fullmatch(line) and (running or found["tests"]) and not line.startswith(("\t", " ")):
-            at = _read_matrix(lines, at, found)
+        elif _TITLE.fullmatch(line) and (running or result["tests"]) and not line.startswith(("\t", " ")):
+            at = _read_matrix(lines, at, result)
             running = ""
         else:
             at += 1
@@ -127,20 +127,20 @@ def _refuse(text: str) -> None:
         raise ReasonedError("usage" if "not found" in words or "Invalid Arguments" in words else "tool_failed", words)
 
 
-def _read_matrix(lines: list[str], at: int, found: Parsed) -> int:
+def _read_matrix(lines: list[str], at: int, result: Parsed) -> int:
     """Take in the matrix whose title is line `at`; return the line behind its sum."""
     title = lines[at]
     unit = t.cast("re.Match[str]", _TITLE.fullmatch(title))[1]
-    rest = iter(range(at + 1, len(lines)))
-    columns = next((lines[n].split() for n in rest if lines[n].strip()), [])
+    line_numbers = iter(range(at + 1, len(lines)))
+    columns = next((lines[n].split() for n in line_numbers if lines[n].strip()), [])
     if not columns or len(columns) > MOST:
         raise ReasonedError("incomplete_output", f"the matrix of {title[:80]!r} has no columns")
     matrix: Matrix = []
-    for n in rest:
+    for n in line_numbers:
         line = lines[n]
         total = _SUM.fullmatch(line)
         if total:
-            _add(found, total[1], title, unit, matrix, float(total[2]), STEP * len(columns) * max(len(matrix), 1) + STEP)
+            _add(result, total[1], title, unit, matrix, float(total[2]), STEP * len(columns) * max(len(matrix), 1) + STEP)
             return n + 1
         if line.strip():
             matrix.append(_row(line, len(columns), title))
@@ -157,40 +157,40 @@ def _row(line: str, columns: int, title: str) -> list[float | None]:
     return [None if cell == "N/A" else float(cell) for cell in cells]
 
 
-def _add(found: Parsed, name: str, title: str, unit: str, matrix: Matrix, total: float, slack: float) -> None:
+def _add(result: Parsed, name: str, title: str, unit: str, matrix: Matrix, total: float, slack: float) -> None:
     """Keep a matrix if its sum follows from it."""
     numbers = [cell for row in matrix for cell in row if cell is not None]
-    if name in found["tests"]:
+    if name in result["tests"]:
         raise ReasonedError("bad_output", f"{name} stands twice")
     if not numbers or min(numbers) <= 0:
         raise ReasonedError("bad_output", f"{name} has no number above 0" if not numbers else f"{name} has the number {min(numbers):g}")
     if abs(sum(numbers) - total) > slack:
         raise ReasonedError("bad_output", f"the sum of {name} is {total:g}, its numbers give {sum(numbers):.2f}")
-    found["tests"][name] = {"unit": unit, "matrix": matrix, "sum": total, "title": title}
+    result["tests"][name] = {"unit": unit, "matrix": matrix, "sum": total, "title": title}
 
 
-def _read_json(text: str, found: Parsed) -> None:
+def _read_json(text: str, result: Parsed) -> None:
     try:
         root = json.loads(text)
     except ValueError as error:
         raise ReasonedError("incomplete_output", f"the text is no whole JSON: {error}") from None
-    one = root.get("nvbandwidth") if isinstance(root, dict) else None
-    if not isinstance(one, dict) or not isinstance(one.get("version"), str):
+    output = root.get("nvbandwidth") if isinstance(root, dict) else None
+    if not isinstance(output, dict) or not isinstance(output.get("version"), str):
         raise ReasonedError("bad_output", "the JSON has no nvbandwidth with a version")
-    found["version"] = one["version"]
-    devices = one.get("GPU Device list")
+    result["version"] = output["version"]
+    devices = output.get("GPU Device list")
     for words in devices if isinstance(devices, list) else []:
-        told = re.match(r"(\d{1,4}): (.{1,100}?) \(([0-9a-fA-F:]{5,20})\)", str(words))
-        if told:
-            found["devices"].append({"index": int(told[1]), "name": told[2], "bdf": told[3].lower()})
-    if one.get("error"):
-        _refuse(f"ERROR: {one['error']}")
-    tests = one.get("testcases")
+        match = re.match(r"(\d{1,4}): (.{1,100}?) \(([0-9a-fA-F:]{5,20})\)", str(words))
+        if match:
+            result["devices"].append({"index": int(match[1]), "name": match[2], "bdf": match[3].lower()})
+    if output.get("error"):
+        _refuse(f"ERROR: {output['error']}")
+    tests = output.get("testcases")
     for test in tests if isinstance(tests, list) else []:
-        _read_test(test, found)
+        _read_test(test, result)
 
 
-def _read_test(test: t.Any, found: Parsed) -> None:
+def _read_test(test: t.Any, result: Parsed) -> None:
     """Take in one test of the JSON."""
     name, status = (test.get(key) for key in ("name", "status")) if isinstance(test, dict) else (None, None)
     if not isinstance(name, str) or not isinstance(status, str):
@@ -198,7 +198,7 @@ def _read_test(test: t.Any, found: Parsed) -> None:
     if test.get("error"):
         _refuse(f"ERROR: {test['error']}")
     if status == "Waived":
-        found["waived"] += 1
+        result["waived"] += 1
         return
     if status != "Passed":
         code = {"Not Found": "usage", "Running": "incomplete_output"}.get(status, "tool_failed")
@@ -216,4 +216,4 @@ def _read_test(test: t.Any, found: Parsed) -> None:
     if not isinstance(total, (int, float)) or isinstance(total, bool):
         raise ReasonedError("bad_output", f"{name} has no sum")
     # Six digits of each number are printed.
-    _add(found, name, title, unit[1], matrix, float(total), 1e-5 * abs(float(total)) + STEP)
+    _add(result, name, title, unit[1], matrix, float(total), 1e-5 * abs(float(total)) + STEP)

@@ -104,12 +104,12 @@ def parse_xml(text: t.Any) -> dict[str, t.Any]:
     result["gpus"] = [_gpu(index, node) for index, node in enumerate(root.findall("gpu"))]
     attached = _int(_text(root, "attached_gpus"))
     lost = [g for g in result["gpus"] if g["lost"]]
-    said = failure(text[:start] + text[end:])
+    complaint = failure(text[:start] + text[end:])
     if lost:
         reason = "; ".join(f"GPU {g['index']} ({g['bdf']}): {g['lost']}" for g in lost)
         result.update(reason_code="gpu_lost", reason=reason)
-    elif said:
-        result.update(reason_code=said[0], reason=said[1])
+    elif complaint:
+        result.update(reason_code=complaint[0], reason=complaint[1])
     elif not result["gpus"]:
         result.update(reason_code="no_gpu", reason="nvidia-smi finds no GPU")
     elif attached is not None and attached != len(result["gpus"]):
@@ -130,8 +130,8 @@ def _tree(xml: str) -> ElementTree.Element | str:
     head, *pieces = xml.split("<process_name>")
     escaped = [head]
     for piece in pieces:
-        name, end, rest = piece.partition("</process_name>")
-        escaped += ["<process_name>", re.sub(r"[^\w ./:@%+=,-]", "?", name) if end else name, end, rest]
+        name, end, tail = piece.partition("</process_name>")
+        escaped += ["<process_name>", re.sub(r"[^\w ./:@%+=,-]", "?", name) if end else name, end, tail]
     try:
         return ElementTree.fromstring("".join(escaped))
     except (ElementTree.ParseError, ValueError, RecursionError):
@@ -139,8 +139,8 @@ def _tree(xml: str) -> ElementTree.Element | str:
 
 
 def _raw(node: ElementTree.Element, path: str) -> str:
-    found = node.find(path)
-    return (found.text or "").strip() if found is not None else ""
+    element = node.find(path)
+    return (element.text or "").strip() if element is not None else ""
 
 
 def _text(node: ElementTree.Element, *paths: str) -> str | None:
@@ -154,8 +154,8 @@ def _text(node: ElementTree.Element, *paths: str) -> str | None:
 
 
 def _number(value: str | None) -> float | None:
-    found = re.match(r"-?\d{1,18}(?:\.\d{1,9})?(?![\d.])", value or "")
-    return float(found.group(0)) if found else None
+    match = re.match(r"-?\d{1,18}(?:\.\d{1,9})?(?![\d.])", value or "")
+    return float(match.group(0)) if match else None
 
 
 def _int(value: str | None) -> int | None:
@@ -164,14 +164,14 @@ def _int(value: str | None) -> int | None:
 
 
 def _sum(node: ElementTree.Element, *paths: str) -> int | None:
-    found = [n for n in (_int(_text(node, path)) for path in paths) if n is not None]
-    return sum(found) if found else None
+    numbers = [n for n in (_int(_text(node, path)) for path in paths) if n is not None]
+    return sum(numbers) if numbers else None
 
 
 def _yes(node: ElementTree.Element, *paths: str) -> str | None:
     """`Yes` where one of `paths` says so, `No` where one says that and none Yes."""
-    said = {(_text(node, path) or "").capitalize() for path in paths}
-    return "Yes" if "Yes" in said else "No" if "No" in said else None
+    answers = {(_text(node, path) or "").capitalize() for path in paths}
+    return "Yes" if "Yes" in answers else "No" if "No" in answers else None
 
 
 def _errors(node: ElementTree.Element, when: str, kind: str) -> int | None:
@@ -209,19 +209,19 @@ def _slot_known(node: ElementTree.Element, link: str) -> bool:
 
 def _recovery_action(node: ElementTree.Element) -> str | None:
     """Return the recovery action that the driver asks for; drivers before 565 say it as two answers, Yes or No."""
-    asked = {"reset_required": "Reset", "drain_and_reset_recommended": "Drain and Reset"}
-    older = next((action for name, action in asked.items() if _yes(node, f"gpu_reset_status/{name}") == "Yes"), None)
+    actions = {"reset_required": "Reset", "drain_and_reset_recommended": "Drain and Reset"}
+    older = next((action for name, action in actions.items() if _yes(node, f"gpu_reset_status/{name}") == "Yes"), None)
     return _text(node, "gpu_recovery_action") or older
 
 
 def _fabric_faults(node: ElementTree.Element) -> list[str]:
     """Return the parts of the fabric's health that are bad, as `route unhealthy` or `incorrect configuration: No Partition`."""
-    found = []
+    faults = []
     for name in FABRIC_FAULTS:
         value = _text(node, f"fabric/health/{name}")
         if value is not None and value.lower() not in ("false", "no"):
-            found.append(name.replace("_", " ") + ("" if value.lower() in ("true", "yes") else f": {value}"))
-    return found
+            faults.append(name.replace("_", " ") + ("" if value.lower() in ("true", "yes") else f": {value}"))
+    return faults
 
 
 def _throttle_us(node: ElementTree.Element) -> dict[str, int | None]:
@@ -327,10 +327,10 @@ def csv_cell(cell: str) -> t.Any:
     cell = cell.strip()
     if cell.strip("[]").lower() in ABSENT:
         return None
-    found = re.fullmatch(r"(-?\d{1,9})(\.\d{1,9})?(?: (?:MHz|MiB|W|%|C|us|KB/s))?", cell)
-    if not found:
+    match = re.fullmatch(r"(-?\d{1,9})(\.\d{1,9})?(?: (?:MHz|MiB|W|%|C|us|KB/s))?", cell)
+    if not match:
         return cell
-    return float(found.group(1) + found.group(2)) if found.group(2) else int(found.group(1))
+    return float(match.group(1) + match.group(2)) if match.group(2) else int(match.group(1))
 
 
 def parse_nvlink_status(text: t.Any) -> dict[str, list[float | None]]:
@@ -347,13 +347,13 @@ def parse_nvlink_errors(text: t.Any) -> dict[str, dict[str, int]]:
     Only what is called an error counts: newer drivers print packets, bit error rates and the histogram of corrected
     codewords (FEC) beside them, which grow on healthy links.
     """
-    found: dict[str, dict[str, int]] = {}
+    errors: dict[str, dict[str, int]] = {}
     for uuid, part in _per_gpu(text):
-        sums = found.setdefault(uuid, {})
+        sums = errors.setdefault(uuid, {})
         for kind, count in re.findall(r"Link \d{1,3}: ([A-Za-z][A-Za-z ]{0,40}?) Errors? *: *(\d{1,18})\b", part):
             name = kind.strip().lower().replace(" ", "_")
             sums[name] = sums.get(name, 0) + int(count)
-    return found
+    return errors
 
 
 def _per_gpu(text: t.Any) -> list[tuple[str, str]]:

@@ -18,8 +18,8 @@ def problem(who: str, record: dict[str, t.Any]) -> tuple[str, str] | None:
     names = ("tflops", "iterations", "compared", "tolerance", "wrong")
     checked = jsonlines.numbers(*map(record.get, names)) and all(record[name] > 0 for name in names[:-1])
     if not checked or not 0 <= record["wrong"] <= record["compared"]:
-        found = ", ".join(f"{name} {record.get(name)}" for name in names)
-        return "bad_output", f"the workload does not say how it checked the products of {who}: it printed {found}"
+        printed = ", ".join(f"{name} {record.get(name)}" for name in names)
+        return "bad_output", f"the workload does not say how it checked the products of {who}: it printed {printed}"
     if not jsonlines.numbers(record.get("error")):
         return "wrong_results", f"{who} computed a product with values that are not finite"
     if not 0 <= record["error"] <= record["tolerance"]:

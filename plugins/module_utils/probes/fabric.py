@@ -549,10 +549,10 @@ class Search:
         for number, finding in enumerate(self.localiser.findings(), 1):
             yield self._observed_finding(number, finding, common)
 
-    def _round(self, tests: list[localise.GroupTest]) -> dict[int, localise.Result]:
+    def _round(self, tests: list[localise.GroupTest]) -> dict[int, localise.GroupTestResult]:
         """All tests of a round at the same time; each again and again, until it is settled."""
         values: dict[int, list[float]] = {test.id: [] for test in tests}
-        results: dict[int, localise.Result] = {}
+        results: dict[int, localise.GroupTestResult] = {}
         while len(results) < len(tests):
             open_tests = [test for test in tests if test.id not in results]
             jobs = [self._job(test) for test in open_tests]
@@ -570,20 +570,20 @@ class Search:
     def _floor(self, test: localise.GroupTest) -> float:
         return self.floors.floor(self.size, len(test.nodes), len(self.slots if test.gpus is None else test.gpus))
 
-    def _result(self, test: localise.GroupTest, launch: LaunchResult, values: list[float]) -> localise.Result | None:
+    def _result(self, test: localise.GroupTest, launch: LaunchResult, values: list[float]) -> localise.GroupTestResult | None:
         """What settles the test, or None where it needs more repetitions."""
         floor = self._floor(test)
         value = launch.busbw(self.size) if launch.outcome == "measured" else None
         if launch.outcome == "timeout" and launch.job.timeout >= launch.job.asked:
-            return localise.Result("hang", tuple(values), floor, reason=str(launch.reason))
+            return localise.GroupTestResult("hang", tuple(values), floor, reason=str(launch.reason))
         if launch.code == "wrong_results":
-            return localise.Result("fail", (*values, 0.0), floor, reason=str(launch.reason))
+            return localise.GroupTestResult("fail", (*values, 0.0), floor, reason=str(launch.reason))
         if value is None:
-            return localise.Result("unknown", tuple(values), floor, reason=str(launch.reason or "its row is missing"))
+            return localise.GroupTestResult("unknown", tuple(values), floor, reason=str(launch.reason or "its row is missing"))
         values.append(value)
-        return localise.Result.so_far(values, floor, test.repeats)
+        return localise.GroupTestResult.so_far(values, floor, test.repeats)
 
-    def _observed_finding(self, number: int, finding: localise.Finding, common: dict[str, t.Any]) -> Observation:
+    def _observed_finding(self, number: int, finding: localise.SearchFinding, common: dict[str, t.Any]) -> Observation:
         op = self.check["check"]
         kind, members = finding.kind, list(finding.members)
         name = f"{self.head.params['group']}/part-{number}" if kind == "group" else finding.id

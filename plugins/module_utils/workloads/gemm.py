@@ -310,7 +310,7 @@ class CublasProduct(Product):
             expected = self._numbers(self.download(want, self.n * self.bytes))
             self._column_sums(self.out[0], self.m, self.n, x, want)
             actual = self._numbers(self.download(want, self.n * self.bytes))
-            off = worst(off, *(abs(left - right) for left, right in zip(actual, expected)))
+            off = worst(off, *(abs(computed - reference) for computed, reference in zip(actual, expected)))
             largest = max(largest, *map(abs, expected))
         for pointer in [p for p in self.held if p not in allocated]:
             self.release(pointer)

@@ -133,8 +133,8 @@ class TestedGpu:
         self.device.settle()
         words, examples = self.mismatches()
         if words:
-            offset, expected, found = examples[0]
-            raise Wrong(where, words, offset, expected, found)
+            offset, expected, actual = examples[0]
+            raise Wrong(where, words, offset, expected, actual)
 
     def compare(self, address: int, shift: int, where: str) -> None:
         """Compare a buffer on the device with the data."""

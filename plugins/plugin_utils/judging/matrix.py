@@ -41,7 +41,8 @@ bad path. Where a path or a port is not told from a leaf switch, or from the way
 What does not reach this, after as many tests as are worth it, is unresolved.
 
 A cell that was not measured is neither good nor bad: a port without a good cell is unresolved. One bad test makes a cell bad, however
-often it was good: what fails half of its tests stays bad. What lies behind a bad port cannot be told: `Finding.not_looked_at` lists it.
+often it was good: what fails half of its tests stays bad. What lies behind a bad port cannot be told:
+`SearchFinding.not_looked_at` lists it.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise impor
     END_ALPHA,
     LEAF_WITNESSES,
     NOISE,
-    Finding,
+    SearchFinding,
     chance,
     tail,
 )
@@ -117,7 +118,7 @@ class Diagnosis:
     """`findings`, and the tests (port, port, rail) to run before the next reading, the port that sends first where cells are
     directed; one may be listed more than once."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[SearchFinding, ...]
     again: tuple[tuple[str, str, str], ...]
 
     @property
@@ -272,7 +273,7 @@ class _Reading:
             if leaf is not None:
                 self.leaf_ports[leaf].append(port)
         self.suspected = 0  # paths
-        self.findings: list[Finding] = []
+        self.findings: list[SearchFinding] = []
         self.again: list[tuple[str, str, str]] = []
         self.asked: Counter[str] = Counter()
 
@@ -555,7 +556,7 @@ class _Reading:
         evidence = self._cells(cells)
         hidden = {"|".join(sorted(map(_whole, (p, o)))) for p in behind for o in self.bad[p] | self.unknown[p]}
         self.findings.append(
-            Finding(kind, name or "|".join(members), members, confidence, reason, evidence, tuple(alike), tuple(sorted(hidden)))
+            SearchFinding(kind, name or "|".join(members), members, confidence, reason, evidence, tuple(alike), tuple(sorted(hidden)))
         )
 
     def _switch(self, leaf: str, inside: set[str]) -> None:
@@ -853,9 +854,9 @@ def _either(states: list[Confidence]) -> Confidence:
     return "unresolved"
 
 
-def _merged(findings: list[Finding]) -> tuple[Finding, ...]:
+def _merged(findings: list[SearchFinding]) -> tuple[SearchFinding, ...]:
     """One finding for each port and path, where both directions have one."""
-    found: dict[tuple[str, str], Finding] = {}
+    found: dict[tuple[str, str], SearchFinding] = {}
     for finding in findings:
         key = (finding.kind, finding.id)
         other = found.get(key)

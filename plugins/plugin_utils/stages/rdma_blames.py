@@ -12,7 +12,7 @@ import collections
 import statistics
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import Finding
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import SearchFinding
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
@@ -33,7 +33,7 @@ class MatrixView(t.Protocol):
     unit: str
 
 
-def convicted(table: MatrixView, findings: t.Iterable[Finding]) -> t.Iterator[Blame]:
+def convicted(table: MatrixView, findings: t.Iterable[SearchFinding]) -> t.Iterator[Blame]:
     """A pair is explained where each of its bad tests is that of somebody convicted."""
     bad = [cell for cell in table.cells if standing(cell.outcome, cell.value, cell.floor, table.better) == "bad"]
     sure = [finding for finding in findings if finding.confidence == "convicted" and finding.kind in ("nic", "node", "pair")]
@@ -63,7 +63,7 @@ def _key(table: MatrixView, cell: Cell) -> Key:
     return Key("rdma", table.check, variant, pair_of(a, b))
 
 
-def _ways(finding: Finding) -> tuple[bool, bool]:
+def _ways(finding: SearchFinding) -> tuple[bool, bool]:
     """Return whether tests convict a port or node as sender, and whether as receiver."""
     whole = set(finding.members)
     ends = [[str(one[end]) for one in finding.evidence] for end in ("a", "b")]
@@ -71,7 +71,7 @@ def _ways(finding: Finding) -> tuple[bool, bool]:
     return sends, receives
 
 
-def _touches(finding: Finding, cell: Cell) -> bool:
+def _touches(finding: SearchFinding, cell: Cell) -> bool:
     members = set(finding.members)
     if finding.kind == "pair":
         return {cell.a, cell.b} == members
@@ -79,7 +79,7 @@ def _touches(finding: Finding, cell: Cell) -> bool:
     return (sends and bool({cell.a, node_of(cell.a)} & members)) or (receives and bool({cell.b, node_of(cell.b)} & members))
 
 
-def _said(table: MatrixView, finding: Finding, cells: list[Cell]) -> str:
+def _said(table: MatrixView, finding: SearchFinding, cells: list[Cell]) -> str:
     broke = [cell for cell in cells if cell.outcome == "failed"]
     values = [cell.value for cell in cells if cell.outcome != "failed" and cell.value is not None]
     slow = "slow" if table.better == "higher" else "late"

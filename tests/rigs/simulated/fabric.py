@@ -21,7 +21,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import Finding, GroupTest, Localiser, Result
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import GroupTest, GroupTestResult, Localiser, SearchFinding
 from rigs.simulated.noise import factor
 
 HEALTHY, FLOOR, SLOW = 380.0, 342.0, 0.6  # busbw in GB/s; the floor is 0.90 of the healthy value
@@ -94,12 +94,12 @@ class Fabric:
         ring = test.nodes
         return any({ring[i], ring[i - 1]} == inside for i in range(len(ring)))
 
-    def measure(self, test: GroupTest) -> Result:
+    def measure(self, test: GroupTest) -> GroupTestResult:
         self.tests += 1
         self.slot_tests += test.gpus is not None
         for node in test.nodes:
             if node in self.broken:
-                return Result("unknown", reason=self.broken[node])
+                return GroupTestResult("unknown", reason=self.broken[node])
         faults = [fault for fault in self.faults if self.exercised(fault, test)]
         values: list[float] = []
         while True:
@@ -107,13 +107,13 @@ class Fabric:
             for fault in faults:
                 if fault.share >= 1.0 or self._random.random() < fault.share:
                     if fault.hang:
-                        return Result("hang", tuple(values), FLOOR, reason="the group did not end within its deadline")
+                        return GroupTestResult("hang", tuple(values), FLOOR, reason="the group did not end within its deadline")
                     value *= SLOW
             values.append(value)
-            if result := Result.so_far(values, FLOOR, test.repeats):
+            if result := GroupTestResult.so_far(values, FLOOR, test.repeats):
                 return result
 
-    def run(self, tests: Sequence[GroupTest]) -> dict[int, Result]:
+    def run(self, tests: Sequence[GroupTest]) -> dict[int, GroupTestResult]:
         """All tests of a round; AssertionError where two of them would share a node's GPU."""
         used: set[tuple[str, int]] = set()
         for test in tests:
@@ -229,7 +229,7 @@ class Trial:
     """What a session made of a scenario."""
 
     scenario: Scenario
-    findings: list[Finding]
+    findings: list[SearchFinding]
     missed: set[tuple[str, str]]
     innocent: set[tuple[str, str]]
     indistinguishable: int

@@ -14,7 +14,7 @@ import itertools
 import random
 from collections.abc import Iterable, Mapping, Sequence
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import Finding
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import SearchFinding
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, diagnose_matrix
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from rigs.simulated.noise import factor
@@ -98,7 +98,7 @@ class Rails:
 
     def settle(
         self, cells: list[Cell], topology: Mapping[str, str] | None = None
-    ) -> tuple[tuple[Finding, ...], list[Cell], int]:
+    ) -> tuple[tuple[SearchFinding, ...], list[Cell], int]:
         """Reads the matrix and measures what is asked for until nothing more is: findings, all cells, readings."""
         for reading in itertools.count(1):
             diagnosis = diagnose_matrix(cells, topology=topology)
@@ -129,7 +129,7 @@ def pairs(
 class Trial:
     seed: int
     faults: list[Fault]
-    findings: tuple[Finding, ...]
+    findings: tuple[SearchFinding, ...]
     missed: set[tuple[str, str]]
     innocent: set[tuple[str, str]]
     readings: int
@@ -241,7 +241,7 @@ def trial(
     )  # fmt: skip
 
 
-def _told(finding: Finding, topology: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+def _told(finding: SearchFinding, topology: Mapping[str, str]) -> Iterable[tuple[str, str]]:
     """What a finding that convicts nobody leaves open: its subject, and everything that its ports belong to."""
     if finding.confidence != "convicted":
         yield finding.kind, finding.id

@@ -141,7 +141,7 @@ def test_where_nobody_resumes_it_goes_in_the_end(tmp_path: pathlib.Path, monkeyp
     monkeypatch.setattr(session, "KEEP_S", 0.0)
     state = tmp_path / "state"
     mine = session.Session(str(state), RUN, "own", 2.0)
-    mine.start(lambda: iter([{"check": "two"}]), asked={"began": {"attempts": {"two": 1}}})
+    mine.start(lambda: iter([{"check": "two"}]), header={"began": {"attempts": {"two": 1}}})
     until(lambda: '"check"' in (state / RUN / "own.jsonl").read_text())
     os.close(mine._alive_pipe)
     until(lambda: not state.exists())
@@ -151,7 +151,7 @@ def test_of_a_member_that_ended_by_itself_nothing_stays_without_a_checkpoint(tmp
     """As of one whose head went before its own connection did: nobody will come for what it says."""
     state = tmp_path / "state"
     mine = session.Session(str(state), RUN, "own", 600.0)
-    mine.start(lambda: iter([{"check": "member"}]), asked={"began": {"attempts": {"member": 1}}, "memos": True})
+    mine.start(lambda: iter([{"check": "member"}]), header={"began": {"attempts": {"member": 1}}, "memos": True})
     until(lambda: '"end": "done"' in (state / RUN / "own.jsonl").read_text())
     os.close(mine._alive_pipe)
     until(lambda: not state.exists())

@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import cordon_guardian
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.cordon_guardian import Guardian, Refused
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.cordon_guardian import ApiError, CordonGuardian
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import packing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import leases, marks
 
@@ -30,7 +30,7 @@ class Node:
 
     def get(self, _path: str) -> dict[str, t.Any]:
         if self.answers:
-            raise Refused(self.answers.pop(), "no")
+            raise ApiError(self.answers.pop(), "no")
         return {"metadata": {"labels": dict(self.labels), "resourceVersion": str(self.version)}, "spec": {}}
 
     def patch(self, path: str, body: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -38,7 +38,7 @@ class Node:
             self.dry.append(path)
             return {}
         if body["metadata"]["resourceVersion"] != str(self.version):
-            raise Refused(409, "conflict")
+            raise ApiError(409, "conflict")
         assert body["spec"] == {"unschedulable": None} and body["metadata"]["annotations"] == {marks.EXPIRES: None, marks.CONTROLLER: None}
         assert body["metadata"]["labels"] == {leases.CORDONED: None}
         del self.labels[leases.CORDONED]
@@ -59,7 +59,7 @@ class Node:
 
 def guard(node: Node, deadline_s: float = 60.0) -> str:
     told = {**leases.guarded("n1", "r"), "deadline_s": deadline_s, "every_s": 2.0}
-    return Guardian(told, node, 0.0, node, lambda: node.now).guard()
+    return CordonGuardian(told, node, 0.0, node, lambda: node.now).guard()
 
 
 def released(node: Node) -> None:
@@ -117,11 +117,11 @@ def test_what_changed_since_it_was_read_is_read_again(monkeypatch: pytest.Monkey
 
 def test_that_it_may_give_back_is_tried_before(capsys: pytest.CaptureFixture[str]) -> None:
     node = Node({})
-    Guardian({"node": "n1"}, node, 0.0, node).may()
+    CordonGuardian({"node": "n1"}, node, 0.0, node).may()
     assert node.dry == ["/api/v1/nodes/n1?dryRun=All"]
     node.answers = [403]
-    with pytest.raises(Refused):
-        Guardian({"node": "n1"}, node, 0.0, node).may()
+    with pytest.raises(ApiError):
+        CordonGuardian({"node": "n1"}, node, 0.0, node).may()
 
 
 def test_a_container_that_is_started_again_has_no_more_time(tmp_path: pathlib.Path) -> None:

@@ -9,21 +9,21 @@ import os
 import random
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import Finding, Localiser, Result
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import GroupTestResult, Localiser, SearchFinding
 from rigs.simulated.fabric import FLOOR, KINDS, Fabric, Fault, play, scenario
 from rigs.simulated.noise import SHAPES
 
 NODES = [f"n{i:02d}" for i in range(24)]
 
 
-def search(fabric: Fabric, **options) -> tuple[Localiser, list[Finding]]:
+def search(fabric: Fabric, **options) -> tuple[Localiser, list[SearchFinding]]:
     session = Localiser(fabric.nodes, gpus=fabric.gpus, **options)
     while tests := session.next_round():
         session.record(fabric.run(tests))
     return session, session.findings()
 
 
-def subjects(findings: list[Finding], confidence: str = "convicted") -> set[tuple[str, str]]:
+def subjects(findings: list[SearchFinding], confidence: str = "convicted") -> set[tuple[str, str]]:
     return {(f.kind, f.id) for f in findings if f.confidence == confidence}
 
 
@@ -164,7 +164,7 @@ def test_noise_convicts_nobody():
     first = session.next_round()
     results = fabric.run(first)
     unlucky = next(t for t in first if "n03" in t.nodes)
-    results[unlucky.id] = Result("fail", (FLOOR - 1, *[FLOOR + 20] * 9), FLOOR)
+    results[unlucky.id] = GroupTestResult("fail", (FLOOR - 1, *[FLOOR + 20] * 9), FLOOR)
     session.record(results)
     while tests := session.next_round():
         session.record(fabric.run(tests))
@@ -238,7 +238,7 @@ def test_a_missing_result_is_unknown():
     ],
 )
 def test_a_pass_needs_every_repetition(values, outcome):
-    assert Result.of(values, FLOOR, 10).outcome == outcome
+    assert GroupTestResult.of(values, FLOOR, 10).outcome == outcome
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -284,7 +284,7 @@ def test_the_other_paths_of_both_ends_of_a_bad_path_are_named(paths):
 
 
 def test_a_floor_that_is_no_number_passes_nothing():
-    assert Result.of([380.0] * 10, float("nan"), 10).outcome == "unknown"
+    assert GroupTestResult.of([380.0] * 10, float("nan"), 10).outcome == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_results_of_other_tests_are_refused():
     session = Localiser(NODES)
     session.next_round()
     with pytest.raises(ValueError):
-        session.record({999: Result("pass")})
+        session.record({999: GroupTestResult("pass")})
     with pytest.raises(ValueError):
         session.next_round()
 
@@ -338,7 +338,7 @@ def test_whatever_comes_back_a_session_ends_and_convicts_only_with_two_partners(
         fabric.run(tests)  # checks that the tests are disjoint
         outcomes = rng.choices(["pass", "fail", "hang", "unknown"], weights, k=len(tests))
         session.record(
-            {t.id: Result(o, rng.choice([(), (1.0,), (3.0, 1.0)]), 2.0) for t, o in zip(tests, outcomes, strict=True)}
+            {t.id: GroupTestResult(o, rng.choice([(), (1.0,), (3.0, 1.0)]), 2.0) for t, o in zip(tests, outcomes, strict=True)}
         )
     assert session.rounds <= 40
     for finding in session.findings():

@@ -92,7 +92,7 @@ def test_a_guardian_that_is_lost_marks_what_is_measured_from_then_on(tmp_path: p
     policy.mkdir(parents=True)
     (policy / "scaling_governor").write_text("powersave\n")
     about = {"governor": "performance", "state_dir": str(tmp_path / "state"), "machine": str(tmp_path), "run_id": "r", "stage": "rdma"}
-    guardian = guardian_pod.Guardian({**about, "timeout": 30, "root": str(tmp_path)}, "key")
+    guardian = guardian_pod.GovernorGuardian({**about, "timeout": 30, "root": str(tmp_path)}, "key")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         serving = threading.Thread(target=guardian.serve, args=(listener, 30))
         serving.start()
