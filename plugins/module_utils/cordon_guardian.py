@@ -83,7 +83,8 @@ class CordonGuardian:
         self.api.patch(self.path + "?dryRun=All", {"metadata": {}})
 
     def guard(self) -> str:
-        """Until there is nothing to guard any more; what became of it."""
+        """Wait until the cordon is gone, the deadline has passed or the pod is told to end, and uncordon the node then. Return what was
+        done."""
         was_ours = False
         while True:
             over = self.end.is_set() or self.clock() >= self.began + self.settings["deadline_s"]
@@ -106,7 +107,7 @@ class CordonGuardian:
                 self.end.wait(self.settings["every_s"])
 
     def _give_back(self, node: Record) -> None:
-        """As it was read: somebody who has changed it since is not overwritten."""
+        """Uncordon the node as it was read. The resource version makes the API server refuse the change if the node has changed since."""
         metadata = {
             "resourceVersion": node["metadata"]["resourceVersion"], "labels": {self.settings["label"]: None},
             "annotations": dict.fromkeys(self.settings["annotations"]),
@@ -120,7 +121,8 @@ def _say(line: str) -> None:
 
 
 def since(path: str) -> float:
-    """When it was first started here: a container that is started again has no more time for that."""
+    """Return when the container was first started. A restarted container reads that time from `path`, so that a restart does not prolong
+    the deadline."""
     try:
         with open(path, encoding="utf-8") as file:
             return float(file.read())

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What else happened on a node while a test ran.
+"""The evidence of a test: what changed on its node while it ran.
 
 Counters are read before and after; in between a light sampler watches clocks, power, temperature and throttle reasons.
 What cannot be read is named: nobody must take silence for health.
@@ -43,7 +43,7 @@ MEANS = {"remap": "ecc"}
 
 
 class Window:
-    """`with Window(node, snapshot) as window:` run the test; then `window.evidence()`.
+    """The evidence window of one test: `with Window(node, snapshot) as window:` run the test; then `window.evidence()`.
 
     `before` is gpu.snapshot's dict from just before the test. Afterwards `after` is the one from behind it, and may
     serve as the next window's `before`. What a health check finds after the test and did not find before is a change with the code that it
@@ -102,8 +102,9 @@ class Window:
         return {**record, "health": self.began} if self.began else record
 
     def state(self) -> dict[str, t.Any] | None:
-        """What evidence() would be told from, as the window begins: where a later window begins so too (`quiet`), nothing has happened in
-        between that it would tell. None where nobody could say so: a GPU's driver that does not count throttled time is only sampled."""
+        """Return the state of the node as the window begins. If a later window begins with the same state (`quiet`), nothing has happened
+        in between that evidence() would report. None if that cannot be known: a driver that does not count throttled time is only
+        sampled."""
         counted = [counter for counter in self.accelerator.bad_throttle.values() if counter]
         if any(not isinstance(g["throttle_us"].get(counter), int) for g in self.before["gpus"] for counter in counted):
             return None
@@ -338,7 +339,8 @@ class Window:
 
 
 def quiet(earlier: t.Any, later: t.Any) -> bool:
-    """Whether nothing has happened between two states of a node, each as state() has it (of "counters" anything that tells them apart)."""
+    """Return True if nothing has happened on a node between two states of Window.state(). Their "counters" may be any value that changes
+    with the counters."""
     if not isinstance(earlier, dict) or not isinstance(later, dict) or earlier["counters"] != later["counters"]:
         return False
     if earlier["log"] is None or later["log"] is None:
@@ -348,8 +350,8 @@ def quiet(earlier: t.Any, later: t.Any) -> bool:
 
 
 def _log(path: str, accelerator: base.Accelerator) -> list[int | None] | None:
-    """Of the kernel log the numbers of its first line, of its last, and of the last that tells of an error of a device; None where it may
-    not be read."""
+    """Return the numbers of the kernel log's first line, of its last line, and of the last line with an error of a device; None if the log
+    may not be read."""
     log = kernel_log.at_start(path)
     if log is None:
         return None
@@ -363,8 +365,8 @@ def _log(path: str, accelerator: base.Accelerator) -> list[int | None] | None:
 
 
 class LoggedErrors:
-    """`with LoggedErrors(node) as logged:` run tests that have no Window; then `logged.changes` has the errors of accelerators that the
-    kernel has logged meanwhile, in the form of Window.evidence(). Empty if the log may not be read."""
+    """The errors of accelerators that the kernel logs during tests without a Window: `with LoggedErrors(node) as logged:` run them; then
+    `logged.changes` has the errors in the form of Window.evidence(). Empty if the log may not be read."""
 
     def __init__(self, node: Node) -> None:
         self.kinds = [registry.make(kind, node) for kind, accelerator in registry.KINDS.items() if accelerator.log_code]

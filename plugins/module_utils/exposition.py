@@ -48,6 +48,6 @@ class Exposition:
         return "\n".join(self._lines) + "\n"
 
     def taken(self) -> str:
-        """What was said since it was last taken, of a text that is not held whole."""
+        """Return the text added since the last call. The text as a whole is not kept."""
         text, self._lines = self.text() if self._lines else "", []
         return text

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What must be the same on every node of a cluster: one flat dict, name of the fact -> text, number or list.
+"""The facts of a node, which must be the same on every node of a cluster: one flat dict, name of the fact -> text, number or list.
 
 What is not installed is not there; what cannot be read is `unreadable: why`. Files are read rather than tools started:
 each process here is started on every node of a fleet.

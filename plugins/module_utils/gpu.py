@@ -1,8 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What probes ask about the accelerators of a node, which most call GPUs: whichever kind it has is settled here, behind one interface
-(accelerators/base.py).
+"""The accelerators of a node for probes. The kind of accelerators is settled here, behind one interface (accelerators/base.py).
 
 `Node.tools` says where the tool of each kind is.
 
@@ -89,9 +88,9 @@ def refusal(
     kind: str | None = None,
     some: bool = False,
 ) -> tuple[str, str, str] | None:
-    """Why `what` is not measured on a node in this state, as (outcome, reason code, reason), or None. `mig`: whether MIG is `allowed`;
-    `kind`: of the accelerators that it is measured on, None where it is on each; `some`: whether it can be measured on the GPUs that are
-    whole, where others have MIG (without_mig())."""
+    """Return why `purpose` is not measured on a node in this state, as (outcome, reason code, reason); None if it is. `expected`: number of
+    GPUs by the inventory. `mig`: `allowed` or `refused`. `kind`: the only kind of accelerators that can be measured, None for every kind.
+    `some`: True if the GPUs without MIG can be measured while others have MIG (without_mig())."""
     if snapshot["outcome"] != "measured":
         if expected == 0 and snapshot["reason_code"] in ("no_gpu", "tool_missing"):
             return "not_applicable", "no_gpu_expected", "the inventory says this machine has no GPU"
@@ -126,7 +125,7 @@ def _has_mig(g: dict[str, t.Any]) -> bool:
 
 
 def foreign_processes(snapshot: dict[str, t.Any], own_pids: t.Collection[int] = ()) -> list[str]:
-    """Who else uses the GPUs, in words; empty where nobody does.
+    """Return a text for each GPU that other processes use; empty if there are none.
 
     Where processes are invisible, as in a container, used memory and utilisation tell: call it while nothing of ours
     runs.
@@ -154,7 +153,7 @@ def slot(bdf: str) -> tuple[int, ...] | None:
 
 
 def word(g: dict[str, t.Any]) -> str:
-    """What people call such a device."""
+    """Return the word for such a device in texts, such as GPU or NPU."""
     return str(g.get("word", "GPU"))
 
 

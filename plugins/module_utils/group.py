@@ -87,7 +87,7 @@ class Leash:
         return self.child is not None and self.child.poll() is None
 
     def fail(self) -> None:
-        """It ended without a hello: why, and when to try again."""
+        """Record why the connection ended without a hello, and when to try again."""
         if self.child:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.child.wait(timeout=1)
@@ -114,7 +114,8 @@ class Leash:
 
 
 class Group:
-    """`with Group(params, node, here) as group:` it has a folder for its files, and every hold is released at the end."""
+    """The members of a group, and the launches over them: `with Group(params, node, local_facts) as group:`. It has a folder for its files.
+    At the end every connection to a member is closed."""
 
     def __init__(self, params: dict[str, t.Any], node: Node, local_facts: dict[str, t.Any] | None) -> None:
         self.params = params
@@ -272,7 +273,8 @@ class Group:
         return finished
 
     def hold(self, seconds: float) -> bool:
-        """Whether every member is still held some time later: what is measured while they are ended, one by one, is nothing."""
+        """Return True if every member is still connected `seconds` later. Members that are ended one by one make a measurement
+        worthless."""
         time.sleep(seconds)
         return not self.gone(self.seats)
 
@@ -315,7 +317,7 @@ class Group:
 
 
 def _hello(seat: GroupMember, output: bytes) -> bool:
-    """Whether there is a whole hello in it, after what a login shell may have to say; what it says goes into the seat."""
+    """Return True if the output of a login has a whole hello. The hello is applied to `seat`; other lines of the login are ignored."""
     line = re.search(rb"(?m)^\{.*\}\n", output)
     try:
         seat.apply_hello(json.loads(line.group() if line else ""))

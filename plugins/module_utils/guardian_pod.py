@@ -136,7 +136,7 @@ class GovernorGuardian:
             _log(error.reason)
 
     def serve(self, listener: socket.socket, timeout: float) -> None:
-        """Until told to end, for `timeout` seconds at most."""
+        """Serve one test pod at a time until told to end, for at most `timeout` seconds."""
         end = time.monotonic() + timeout
         while not self.told_to_end and time.monotonic() < end:
             watched: list[t.Any] = [listener, self.peer] if self.peer else [listener]
@@ -239,7 +239,7 @@ class Held:
                 self._lose(f"it did not say within {END_S:.0f} s that it gave the governor back")
 
     def summary(self) -> Record:
-        """As governor.Lease.summary(), of this very moment."""
+        """Return the present state, in the form of governor.Lease.summary()."""
         self._listen()
         return self._summary
 
@@ -290,7 +290,7 @@ class Held:
 
 
 def not_switched(requested: str, code: str | None, reason: str | None) -> Record:
-    """As governor.Lease.summary() says that nothing was switched."""
+    """Return the summary of a governor that was not switched, in the form of governor.Lease.summary()."""
     return {
         "wanted": requested, "state": "not_switched", "reason_code": code, "reason": reason, "driver": None, "before": {}, "given_back": [],
     }  # fmt: skip

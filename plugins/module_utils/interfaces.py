@@ -59,7 +59,7 @@ def most_gbps(netdev: str) -> int | None:
 
 
 def fastest(modes: int) -> int | None:
-    """Of the modes that a port supports, one bit each."""
+    """Return the rate in Gb/s of the fastest of the modes that a port supports; `modes` has one bit for each. None if there is none."""
     rates = [rate for rate, spans in _MODES.items() for first, last in spans if modes >> first & (1 << last - first + 1) - 1]
     return max(rates, default=None)
 

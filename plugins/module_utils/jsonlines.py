@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a workload prints: lines of JSON, among whatever its libraries print.
+"""Lines of JSON in a workload's output, among lines that its libraries print.
 
 This module util is PRIVATE to the collection.
 """
@@ -30,5 +30,5 @@ def read(text: str) -> tuple[list[dict[str, t.Any]], list[str]]:
 
 
 def numbers(*values: t.Any) -> bool:
-    """Whether all of them are numbers that can be computed with; infinity is none, nor is what has hundreds of digits."""
+    """Return True if all values are finite numbers of a size that can be computed with."""
     return all(isinstance(v, (int, float)) and not isinstance(v, bool) and abs(v) < LARGEST for v in values)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How one command is run over the nodes of a group: the launchers, and what one launch comes to.
+"""The launchers, which run one command over the nodes of a group, and the result of one launch.
 
     Mpi      mpirun, which starts every rank itself: nccl-tests, HCCL test
     Agents   the command once on each node, which is told the head's address and its place: torchrun, anything with a rendezvous of its own
@@ -35,7 +35,7 @@ MEETING_PORT, MEETING_PORTS = 29500, 200
 
 
 class LaunchMember(t.Protocol):
-    """What a launch needs to know of a node."""
+    """A node as a launcher needs it."""
 
     name: str
     address: str
@@ -53,8 +53,9 @@ class LaunchCommand(t.NamedTuple):
 
 
 class Entry(t.NamedTuple):
-    """How a group is entered: the program with its options that enters a node, a folder for files here and, where somebody removes it on
-    every node, the same there; what finds its processes again; and which launch of the group this is."""
+    """Access to the nodes of a group. `ssh`: the program, with its options, that enters a node. `folder`: a folder for files on this
+    machine. `scratch`: a folder on every node that somebody removes, or empty. `token`: the mark by which the processes of the group are
+    found. `number`: number of this launch in the group."""
 
     ssh: list[str]
     folder: str
@@ -74,13 +75,13 @@ class Launcher:
         raise NotImplementedError
 
     def processes(self, each: int) -> int:
-        """How many processes it starts itself on a node that is to have so many ranks."""
+        """Return how many processes the launcher itself starts on a node that is to have `each` ranks."""
         return each
 
     def commands(
         self, entry: Entry, seats: t.Sequence[LaunchMember], each: int, argv: list[str], env: dict[str, str]
     ) -> list[LaunchCommand]:
-        """What is to be run here, so that `argv` runs with `each` ranks on every one of `seats`."""
+        """Return the commands to run on this machine so that `argv` runs with `each` ranks on every one of `seats`."""
         raise NotImplementedError
 
     def complaint(self, text: str, names: t.Mapping[str, str]) -> tuple[str, str] | None:
@@ -203,7 +204,7 @@ OF_MPIRUN = re.compile(
 
 
 class End(t.NamedTuple):
-    """How a rank ended by itself."""
+    """The end of a rank that ended by itself."""
 
     rank: str
     host: str
@@ -216,7 +217,8 @@ def watched(argv: t.Sequence[str]) -> list[str]:
 
 
 def ends(text: str) -> tuple[list[End], str]:
-    """What watched ranks said in this error output, in the order in which they ended, and the text without it."""
+    """Return the ends of watched ranks that this error output reports, in the order in which they ended, and the text without these
+    lines."""
     return [End(rank, host.split(".")[0], int(status)) for rank, host, status in _ENDED.findall(text)], _ENDED.sub("", text)
 
 
@@ -272,7 +274,7 @@ class Job:
 
     @property
     def too_much(self) -> str:
-        """What to say where its output was not read to its end and does not say what it should."""
+        """Return a sentence for output that lacks something because it was not read to its end."""
         return process.too_much(self.out, self.err, self.dropped, OUTPUT_LIMIT)
 
     def shown(self) -> list[str]:
@@ -306,7 +308,7 @@ class Job:
                 node.record(child.pid)
 
     def finished(self) -> bool:
-        """Whether it has ended, by itself or, at its deadline or when a part of it has failed, by us."""
+        """Return True if the job has ended. End it at its deadline, or END_S after a part of it has failed."""
         if not self._children:
             return True
         now = time.monotonic()
@@ -358,7 +360,7 @@ def run(jobs: t.Sequence[Job], node: Node, parallel: int) -> None:
 
 
 def _status(child: subprocess.Popen[bytes]) -> int | None:
-    """How a child has ended, as subprocess has it, without reaping it; None where it has not."""
+    """Return the status of a child as subprocess does, without reaping it; None if it still runs."""
     try:
         ended = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -369,7 +371,7 @@ def _status(child: subprocess.Popen[bytes]) -> int | None:
 
 
 def _text(path: str) -> tuple[str, int]:
-    """What a file holds, and how many bytes of it were not read."""
+    """Return the content of a file and the number of its bytes that were not read. Remove the file."""
     with open(path, "rb") as source:
         data = source.read(OUTPUT_LIMIT)
         unread = os.fstat(source.fileno()).st_size - len(data)

@@ -86,7 +86,7 @@ class GroupTest:
 
 @dataclasses.dataclass(frozen=True)
 class GroupTestResult:
-    """What a test gave.
+    """The result of one test.
 
     `hang`: the group started and never ended. `unknown`: everything else that is not a measurement of the group.
     """
@@ -152,12 +152,14 @@ class SearchFinding:
 
 
 def tail(bad: int, tests: int, share: float) -> float:
-    """That at least so many of the tests are bad where each is with the chance `share`: the binomial distribution's upper tail."""
+    """Return the chance that at least `bad` of the tests are bad if each is bad with the chance `share`: the upper tail of the binomial
+    distribution."""
     return sum(math.comb(tests, k) * share**k * (1 - share) ** (tests - k) for k in range(bad, tests + 1))
 
 
 def chance(bad: int, tests: int, bad_others: int, other_tests: int) -> float:
-    """That of all bad tests at least so many are among these, were they no other than the others (Fisher's exact test)."""
+    """Return the chance that at least `bad` of all bad tests are among these `tests`, if they do not differ from the other tests (Fisher's
+    exact test)."""
     every = tests + other_tests
     combinations = math.comb(every, tests)
     return sum(math.comb(bad + bad_others, k) * math.comb(other_tests + tests - bad - bad_others, tests - k)
@@ -184,7 +186,7 @@ class _Record:
 
 
 class _Evidence:
-    """What the results so far say of each node, GPU, path and leaf. Nodes are indices, their paths bit masks."""
+    """The results so far, for each node, GPU, path and leaf. Nodes are indices, their paths bit masks."""
 
     def __init__(self, size: int, leaf: Sequence[str | None], mesh: bool) -> None:
         self.leaf = leaf
@@ -264,7 +266,7 @@ class _Evidence:
                 self.paths[b] &= ~(1 << a)
 
     def forget(self, record: _Record) -> None:
-        """What cleared the members of a test that fails nevertheless counts no longer: something comes and goes."""
+        """Forget what cleared the members of a test that fails nevertheless: the fault comes and goes."""
         for node in record.nodes:
             self.passes[node] = 0
             self.passed[node].clear()
@@ -275,11 +277,11 @@ class _Evidence:
         self.inside -= self.leaves(record.nodes)
 
     def excused(self, node: int, partner: int) -> bool:
-        """That they failed together says nothing of the node: the partner or the path is convicted."""
+        """Return True if a failure of the two together says nothing about the node, because the partner or the path is convicted."""
         return partner in self.guilty or (min(node, partner), max(node, partner)) in self.bad_paths
 
     def good_partner(self, node: int, partner: int) -> bool:
-        """It passed elsewhere, and so did the leaf switches between the two."""
+        """Return True if the partner passed elsewhere, and so did the leaf switches between the two."""
         if partner in self.guilty or not self.passes[partner]:
             return False
         leaf, partner_leaf = self.leaf[node], self.leaf[partner]
@@ -290,7 +292,7 @@ class _Evidence:
         return [p for p in self.failed[node] if self.good_partner(node, p) and not self.excused(node, p)]
 
     def cleared(self, node: int) -> bool:
-        """It passed, and at least as often as there are good partners with whom it failed, whatever was to blame."""
+        """Return True if the node passed, and at least as often as there are good partners with which it failed."""
         if not self.failed[node]:
             return self.passes[node] > 0
         return self.passes[node] > 0 and self.passes[node] >= sum(self.good_partner(node, p) for p in self.failed[node])
@@ -448,7 +450,7 @@ class Localiser:
                     slots.clear()
 
     def findings(self) -> list[SearchFinding]:
-        """Who is convicted, with the tests that speak for it, then what could not be resolved."""
+        """Return the convicted subjects, with the tests against them, then what could not be resolved."""
         convicted = [
             *(finding for each in self._bad.values() for finding in each),
             *self._bad_paths.values(),
@@ -495,7 +497,7 @@ class Localiser:
         return node not in self._bad and self._evidence.leaf[node] not in self._bad_leaves
 
     def _set_aside(self, node: int) -> bool:
-        """Nothing could be measured on it with several good partners."""
+        """Return True if nothing could be measured on the node with several good partners."""
         good = [p for p in self._evidence.unknown[node] if self._evidence.passes[p]]
         return not self._evidence.passes[node] and len(good) >= GIVE_UP
 
@@ -700,7 +702,7 @@ class Localiser:
                 needed -= mate in self._busy or self._with_partner(mate, "leaf", across=True)
 
     def _search_paths(self, claim: _Record) -> None:
-        """No node is left to blame: the paths between them, and what else a path crosses."""
+        """Test the paths between the nodes of a claim that has no suspect left, and the switches that a path crosses."""
         evidence = self._evidence
         if claim.is_pair and not evidence.path_good(*claim.nodes):
             a, b = claim.nodes
@@ -737,11 +739,11 @@ class Localiser:
         return over[0] > 0 and chance(over[0], over[1], elsewhere[0], elsewhere[1]) <= END_ALPHA
 
     def _explained_but(self, record: _Record, path: tuple[int, ...]) -> bool:
-        """Whether a test is bad for what is convicted already, this path apart."""
+        """Return True if a failed test is explained by convictions other than this path."""
         return record.accuses and not set(path) <= set(record.nodes) and self._explained(record)
 
     def _failed_over(self, a: int, b: int) -> int:
-        """How many tests over the path between two nodes failed."""
+        """Return how many tests over the path between two nodes failed."""
         both, mesh = {a, b}, self._evidence.mesh
         return sum(
             r.accuses and both <= set(r.nodes) and (mesh or both in map(set, self._evidence.edges(r.nodes))) for r in self._history
@@ -796,7 +798,7 @@ class Localiser:
             self._test(idle, "across")
 
     def _measure_the_rest(self) -> None:
-        """Nothing is left to ask: the pool without the convicted has to meet its floor as one group."""
+        """Test the pool without the convicted as one group, which has to meet its floor."""
         out: set[int] = set()
         for a, b in self._bad_paths:  # one end of a bad path stays out: a group with both would use it
             if a not in out and b not in out:

@@ -28,7 +28,8 @@ class Machine:
 
     @classmethod
     def of_session(cls, root: str) -> Machine:
-        """That of a probe whose host's files are at `root`; a pod that does not see them has a root of its own, and nobody else in it."""
+        """Return the machine of a probe that sees the host's files at `root`. A pod that does not see them has a root of its own, which no
+        other run uses."""
         return cls(root, pod=bool(os.environ.get("GPUFLEET_POD_UID")) and root != "/")
 
     def try_acquire(self) -> bool:
@@ -57,7 +58,7 @@ class Machine:
 
     @property
     def holder(self) -> str:
-        """Who holds it where we may not."""
+        """Return a text for the kind of run that holds the machine instead."""
         return WHO[self.other]
 
 

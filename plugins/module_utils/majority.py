@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who is wrong of several that should have computed the same bits.
+"""The majority ruling on bits that several devices should have computed alike.
 
 This module util is PRIVATE to the collection.
 """
@@ -20,10 +20,10 @@ class Ruling(t.NamedTuple):
 
 
 def ruling(bits: t.Mapping[str, t.Sequence[str]]) -> Ruling:
-    """Of {name: fingerprints of the same work, done once or more}.
+    """Return the ruling on {name: fingerprints of the same work, done once or more}.
 
-    Whoever gives the same each time is believed where more than half of all give just that; or where everybody who gives the same each
-    time gives that, and those who contradict themselves are not more. Of two that differ, each by itself the same, none is convicted.
+    A name that gives one fingerprint each time is steady. A fingerprint is right if more than half of all names give it each time; or if
+    all steady names give it and they are at least half of all. Of two steady names that differ, none is convicted.
     """
     steady = {name: set(fingerprints).pop() for name, fingerprints in bits.items() if len(set(fingerprints)) == 1}
     if len(steady) == len(bits) and len(set(steady.values())) <= 1:

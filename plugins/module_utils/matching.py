@@ -22,7 +22,7 @@ WARN_FROM = 0.90
 
 
 class Rule(t.NamedTuple):
-    """As much of an expectation as matching needs. `rank` orders the layers, the weakest has 0."""
+    """The part of an expectation that matching needs. `rank` orders the layers; the weakest has 0."""
 
     match: t.Dict[str, t.Any]
     metric: str
@@ -57,14 +57,14 @@ def sizes(match: t.Mapping[str, t.Any]) -> t.List[t.Any]:
 
 
 def about_usable_nics(match: t.Mapping[str, t.Any]) -> bool:
-    """Whether `nics` of a match are those that the GPUs of a test can use: one that names NICs and neither GPUs nor their number. One
-    that names the GPUs is about the machine as it is."""
+    """Return True if `nics` of a match are the NICs that the GPUs of a test can use: the match names NICs and neither GPUs nor their
+    number. A match that names GPUs describes the machine as it is."""
     return "nics" in match and not {"gpu", "gpus"} & set(match)
 
 
 def seen_by(match: t.Mapping[str, t.Any], context: t.Mapping[str, t.Any], certain: bool = False) -> t.Mapping[str, t.Any]:
-    """What was found as a match is compared with it: `nics` are those that the GPUs can use (slots.py), at most, or for `certain` those
-    that they can use whatever the PCIe tree of the node is."""
+    """Return the context as a match is compared with it: `nics` is the largest number of NICs that the GPUs can use (slots.py); for
+    `certain` the number that they can use whatever the PCIe tree of the node is."""
     if not about_usable_nics(match):
         return context
     usable = slots.usable(context)
@@ -74,7 +74,7 @@ def seen_by(match: t.Mapping[str, t.Any], context: t.Mapping[str, t.Any], certai
 def choose(
     rules: t.Iterable[R], context: t.Mapping[str, t.Any], certain: bool = False
 ) -> t.Dict[t.Tuple[str, t.Any], R]:
-    """Of those that hold for what was found, one for each metric and size: that of the strongest layer, in it the one with the most
+    """Return, for each metric and size, the strongest of the rules that hold for a context: of the highest layer, and in it with the most
     keys. `rules` are Rules, or have their attributes. For `certain` the number of NICs is that of seen_by()."""
     best: t.Dict[t.Tuple[str, t.Any], t.Tuple[t.Tuple[int, int, float], R]] = {}
     usable = seen_by({"nics": 0}, context, certain)
@@ -102,7 +102,7 @@ def row_of(size: t.Any, measured: t.Iterable[float]) -> int | None:
 
 
 def slots_of(size: int) -> t.Iterator[t.Any]:
-    """What a rule may be called that holds at `size`, where that is the largest of its sweep: the nearest first."""
+    """Yield the sizes that a rule may name to hold at `size`, if that is the largest of its sweep: the nearest first."""
     yield size
     if size >= PLATEAU_FROM:
         yield PLATEAU

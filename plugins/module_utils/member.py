@@ -47,14 +47,15 @@ SWEEP_S, SWEEPS, QUIET = 0.5, 10, 2
 
 
 def folder(token: str) -> str:
-    """Where members and head of this group keep their files. ValueError for what is no token of ours."""
+    """Return the folder in which members and head of a group keep their files. Raise ValueError for anything that is not a token."""
     if not _TOKEN.match(token):
         raise ValueError("token: expected 32 hexadecimal digits")
     return f"/tmp/gpufleet-{token[:16]}"
 
 
 def _hello(within: str) -> str:
-    """It has a folder of its own, which comes with it in it: flock(1) makes a file that it does not find, and locks that one."""
+    """Return the path of the hello. It has a folder of its own, which is renamed into place with the file in it: flock(1) creates and locks
+    a file that is missing."""
     return f"{within}/said/hello"
 
 
@@ -66,7 +67,7 @@ def reading(token: str) -> list[str]:
 
 
 class Member:
-    """`with Member(...) as member: member.greet({...}); member.wait(...)`.
+    """One member of a group: `with Member(...) as member: member.greet({...}); member.wait(...)`.
 
     `key` is {"public": "ssh-ed25519 AAAA...", "from": [addresses of the head], "seconds": how long it is good for}, None where nodes
     reach one another already.
@@ -105,7 +106,8 @@ class Member:
         os.rename(new, os.path.dirname(_hello(self.folder)))
 
     def wait(self, seconds: float) -> str | None:
-        """Until the head has come and gone. None then; why not, where it did not come within `seconds`, or stayed to the deadline."""
+        """Wait until the head has come and gone. Return None then, else a reason: the head did not come within `seconds`, or it stayed to
+        the deadline."""
         until = time.monotonic() + min(seconds, self.node.remaining())
         came, beat = False, 0.0
         while self.node.remaining() > 0:

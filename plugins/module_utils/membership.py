@@ -88,8 +88,8 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
 def take_part(
     params: dict[str, t.Any], node: Node, measure: Measure, purpose: str = "numbers of the group", kind: str | None = None
 ) -> t.Iterator[Observation]:
-    """What the head measures, then what this node saw as a member. `params`: OPTIONS, and "checks". `what` is measured, on accelerators
-    of this `kind`, None for whichever the node has."""
+    """Yield the observations of the head, then the node's own as a member. `params`: OPTIONS, and "checks". `purpose` names what is
+    measured. `kind`: the kind of accelerators that it is measured on, None for every kind."""
     checks = [check for check in params["checks"] if check["check"] != member.CHECK]
     own_check = next((check for check in params["checks"] if check["check"] == member.CHECK), None)
     if not params["token"]:
@@ -122,9 +122,9 @@ def take_part(
 def describe(
     snapshot: dict[str, t.Any], params: dict[str, t.Any], node: Node, purpose: str, kind: str | None
 ) -> dict[str, t.Any]:
-    """What a member says of itself: {"hostname", "kind": of its accelerators, "gpu", "gpus": [UUID], "memory_mib", "ports": those that are
-    active, "down": the others, "nvlink_domain", "refused": [outcome, code, reason] or None, "simulated", "identity", "nccl": settings that
-    are its own}."""
+    """Return the description of a node that its member sends to the head: {"hostname", "kind": of its accelerators, "gpu", "gpus": [UUID],
+    "memory_mib", "ports": active ones, "down": the other ports, "nvlink_domain", "refused": [outcome, code, reason] or None, "simulated",
+    "identity", "nccl": the machine's own settings}."""
     devices = rdma_ports.read_devices(node)
     ports = [port for device in devices for port in device["ports"]]
     near = rails.near(node, devices, snapshot["gpus"])
@@ -154,7 +154,8 @@ def describe(
 
 
 def _state(local_facts: dict[str, t.Any], window: Window, ports: dict[tuple[str, int], dict[str, int]]) -> dict[str, t.Any] | None:
-    """By what a head that comes again sees whether this is the node that it was and nothing has happened on it since (evidence.quiet)."""
+    """Return the state by which a resumed head sees that this is the same node and that nothing has happened on it since (evidence.quiet);
+    None if that cannot be known."""
     state = window.state()
     if state is None:
         return None

@@ -86,7 +86,7 @@ def command(
 
 
 def _settings(kind: str, ssh: str, scratch: str) -> list[tuple[str, str, str]]:
-    """What Open MPI is to do otherwise than by itself, as (option, name, value)."""
+    """Return the settings of Open MPI that differ from its defaults, as (option, name, value)."""
     if kind == OPENMPI4:
         settings = [("--mca", "plm", "rsh"), ("--mca", "plm_rsh_agent", ssh), ("--mca", "plm_rsh_no_tree_spawn", "1")]
         scratch_settings = [("--mca", "orte_tmpdir_base", scratch), ("--mca", "btl_vader_backing_directory", scratch)]
@@ -103,8 +103,8 @@ def _settings(kind: str, ssh: str, scratch: str) -> list[tuple[str, str, str]]:
 
 
 def failure(text: str, names: t.Mapping[str, str]) -> tuple[str, str] | None:
-    """Why a launcher did not start every rank, as (reason code, sentence), from what it and its ssh printed; None where it says nothing
-    that we know. `names` are the nodes' names by address and host name."""
+    """Return why a launcher did not start every rank, as (reason code, sentence), from the output of the launcher and its ssh; None if no
+    known complaint is in it. `names`: names of the nodes by address and host name."""
     for code, pattern, sentence in _COMPLAINTS:
         match = pattern.search(text)
         if match:

@@ -34,11 +34,8 @@ NOT_STARTED = 127
 
 
 class Node:
-    """What a probe may use.
-
-    `root` is where the host's file system is (a pod mounts it elsewhere); `exec` says where the tools under test live:
-    {"kind": "host"|"docker"|"podman"|"enroot"|"apptainer", "image": ..., "args": [...]}.
-    """
+    """The node under test, as a probe uses it. `root`: path of the host's file system (a pod mounts it elsewhere). `exec`: place of the
+    tools under test, {"kind": "host"|"docker"|"podman"|"enroot"|"apptainer", "image": ..., "args": [...]}."""
 
     def __init__(
         self,
@@ -93,7 +90,7 @@ class Node:
 
     @property
     def contained(self) -> bool:
-        """Whether the tools under test live in a container."""
+        """True if the tools under test are in a container."""
         return bool(self.exec.get("kind", "host") != "host")
 
     def run(
@@ -128,7 +125,8 @@ class Node:
             return result
 
     def container_argv(self, argv: list[str], env: dict[str, str], cidfile: str) -> list[str]:
-        """How the engine is called. Apptainer gets variables from its own environment: a comma in its --env begins the next one."""
+        """Return the command line that runs `argv` in a container. Apptainer gets variables from its own environment: a comma in its --env
+        begins the next variable."""
         kind = self.exec["kind"]
         start, options = CONTAINERS[kind]
         words = [*start, *self.devices.get(kind, ()), *options]

@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def _first_start(path: str) -> bool:
-    """Whether nobody was here before, in this pod."""
+    """Return True at the first start in this pod."""
     try:
         open(path, "x").close()
     except FileExistsError:

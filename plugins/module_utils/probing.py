@@ -20,7 +20,7 @@ Probe = t.Callable[[t.Dict[str, t.Any], Node], t.Iterable[t.Dict[str, t.Any]]]
 
 
 def of(request: dict[str, t.Any]) -> Probe:
-    """What does the work of {"probe": file in probes/, or the name of a team's own whose text is "source"}."""
+    """Return the probe of a request: {"probe": file in probes/}, or {"probe": name of a team's own, "source": its text}."""
     if "source" in request:
         return _own(request["probe"], request["source"])
     probe: Probe = importlib.import_module(f"{__package__}.probes.{request['probe']}").probe

@@ -28,9 +28,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class CommandResult:
-    """How a child ended: `rc` (negative: the signal), `out`, `err` (text), `timed_out`, `missing` (could not be
-    started: not found, or not executable), `timeout_s` (the seconds that it had),
-    `dropped` (bytes of output beyond the limit), `duration_s`."""
+    """The result of a child: `rc` (negative: the signal), `out`, `err` (text), `timed_out`, `missing` (`not found` or `not executable` if
+    it could not be started), `timeout_s` (the seconds that it had), `dropped` (bytes of output beyond the limit), `duration_s`."""
 
     def __init__(self, argv: list[str]) -> None:
         self.argv = argv
@@ -52,7 +51,7 @@ class CommandResult:
 
     @property
     def too_much(self) -> str | None:
-        """What to say where its output does not say what it should, and was not read to its end."""
+        """A sentence for output that lacks something because it was not read to its end; None if it was."""
         return too_much(self.out, self.err, self.dropped, OUTPUT_LIMIT) if self.dropped else None
 
     def ended_after(self, wanted_s: float) -> str:
@@ -71,12 +70,12 @@ class CommandResult:
 
 
 def shown(out: str, err: str, dropped: int) -> str:
-    """What was kept of a tool's output, and how much was not."""
+    """Return the stored output of a tool, with the number of bytes left out."""
     return out + err + (f"\n[... {dropped} bytes left out ...]\n" if dropped else "")
 
 
 def too_much(out: str, err: str, dropped: int, limit: int) -> str:
-    """Why output says less than it should: it was not read to its end."""
+    """Return why output says less than it should: it was not read to its end."""
     printed = len(out.encode()) + len(err.encode()) + dropped
     return f"it printed {printed >> 20} MiB, of which the first {limit >> 20} are read: switch off debug output of the library"
 
@@ -97,7 +96,7 @@ def start_time(pid: int) -> int | None:
 
 
 def is_alive(pid: int, started: int | None) -> bool:
-    """Whether this very process runs: a pid alone may belong to somebody else by now."""
+    """Return True if this very process runs: another process may have its pid by now."""
     return started is not None and start_time(pid) == started
 
 
@@ -253,7 +252,7 @@ def _collect(child: subprocess.Popen[bytes], end: float, limit: int, result: Com
 
 
 def has_exited(pid: int) -> bool:
-    """Whether the child has ended, without reaping it: its pid, and so its group's id, must not be given away yet."""
+    """Return True if the child has ended, without reaping it: its pid, and with it the id of its group, must stay taken."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:

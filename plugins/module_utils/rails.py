@@ -28,7 +28,7 @@ _VIA = re.compile(_SAID + r"Channel [^\n]{1,200}? via NET/(\w{1,40})", re.MULTIL
 
 
 def environment(rail: str) -> dict[str, str]:
-    """By which ranks use this rail alone, and say so. NVLink that leaves the node would carry everything."""
+    """Return the environment in which ranks use this rail alone and log it. NVLink beyond the node is off: it would carry everything."""
     debug = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "NCCL_DEBUG_FILE": ""}
     return {"NCCL_IB_HCA": f"={rail}", "NCCL_MNNVL_ENABLE": "0", **debug}
 
@@ -74,7 +74,7 @@ def slot(seats: t.Sequence[group.GroupMember], rail: str) -> int:
 
 
 def doubt(text: str, rail: str, hosts: t.Collection[str]) -> str:
-    """Why it is not certain that each of these hosts sent over this rail and no other way; empty where NCCL says that it did."""
+    """Return why it is not certain that each of these hosts sent over this rail only; empty if NCCL's log shows it."""
     name, _colon, port = rail.partition(":")
     used: dict[str, list[list[tuple[str, str]]]] = {}
     for host, devices in _USING.findall(text):

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From a module's arguments to observations: the body of every probe module.
+"""The body of every probe module: from its arguments to observations.
 
 This module util is PRIVATE to the collection.
 """
@@ -183,7 +183,7 @@ def _remaining(
 
 
 def signed(observations: t.Iterable[dict[str, t.Any]], node: Node) -> t.Iterator[dict[str, t.Any]]:
-    """Each with which machine has made it, whatever the probe: a name may be another machine in the next stage."""
+    """Yield each observation with the identity of the machine that made it: a name may be another machine in the next stage."""
     for observation in observations:
         if not checkpoints.is_result(observation):
             yield observation

@@ -69,7 +69,7 @@ def serve(pages: t.Mapping[str, Page], port: int, address: str = "") -> _Server:
                 self.wfile.write(content)
 
         def log_message(self, format: str, *args: t.Any) -> None:
-            """Who asks is written down nowhere."""
+            """Log nothing about requests."""
 
     try:
         server = (_Server6 if ":" in address or not address else _Server)((address or "::", port), Handler)

@@ -59,7 +59,7 @@ def default_state_dir() -> str:
 
 
 def result_path(state_dir: str, run_id: str, stage: str) -> str:
-    """Where the observations of a stage of a run stand while they are made."""
+    """Return the path of the file with the observations of a stage of a run, while they are made."""
     return os.path.join(state_dir, run_id, stage + ".jsonl")
 
 
@@ -72,7 +72,7 @@ def boot_id() -> str:
 
 
 class Ledger:
-    """What this run may leave behind, on disk before it happens."""
+    """The ledger: everything that this run may leave behind, on disk before it happens."""
 
     def __init__(self, state_dir: str) -> None:
         self.path = os.path.join(state_dir, "ledger.jsonl")
@@ -197,7 +197,7 @@ class Lock:
                 lock_file.write("end\n")
 
     def told_to_end(self) -> bool:
-        """Of who holds it: whether somebody has asked."""
+        """Return True if somebody has asked the holder of the lock to end."""
         return os.fstat(self.handle).st_size > self._signed > 0
 
     def remove(self) -> None:
@@ -294,7 +294,7 @@ class Session:
             raise
 
     def _await_signature(self) -> None:
-        """Until the guardian has signed the lock, a collect would take it for dead."""
+        """Wait until the guardian has signed the lock: before that a collect would take it for dead."""
         end = time.monotonic() + 5
         while self.lock.holder().get("run_id") != self.run_id and time.monotonic() < end:
             if select.select([self._done_pipe], [], [], 0.005)[0]:
@@ -324,8 +324,8 @@ class Session:
         os.write(self._alive_pipe, b"d")
 
     def look(self, header: dict[str, t.Any], wait_for_lock_s: float = 0.0) -> list[dict[str, t.Any]]:
-        """What a `start` that is asked this would find, which stays where it is. A probe of ours that still works is ended: its other
-        side, on another node, is or will be."""
+        """Return what `start` with this header would find, and leave it in place. End our own probe if it still runs: its other side, on
+        another node, has ended or will end."""
         if not os.path.exists(self.result_path):
             return []
         self.acquire(wait_for_lock_s)
@@ -587,7 +587,7 @@ def _alone_in(folder: str) -> t.Iterator[bool]:
 
 
 def _stands_at(path: str, handle: int) -> bool:
-    """Whether a path leads to the file of this handle. While we have it nobody else is given its number."""
+    """Return True if a path leads to the file of this handle. An open file keeps its number, so that no other file has it."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(handle))
     except FileNotFoundError:
@@ -595,7 +595,7 @@ def _stands_at(path: str, handle: int) -> bool:
 
 
 def _full_disk(folder: str) -> str | None:
-    """Whether there is no room where a result could not be written, in the words of the system."""
+    """Return a text with the folder and the error of the system if the disk is full; None if it is not."""
     try:
         disk = os.statvfs(folder)
     except OSError:

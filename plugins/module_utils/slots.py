@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How many NICs of a node its GPUs can use, from what their PCIe slots and NVLinks give.
+"""The number of NICs of a node that its GPUs can use, from the rates of their PCIe slots and NVLinks.
 
 A number between nodes is bound by the NICs only where the GPUs can fill them. The controller judges by this, and the head of a group of
 nodes searches by it (matching.py).
@@ -94,7 +94,7 @@ def reached(slot: Slot) -> float:
 
 
 def usable(context: t.Mapping[str, t.Any]) -> Usable | None:
-    """How many of the NICs of a node the GPUs of a test can use.
+    """Return how many of the NICs of a node the GPUs of a test can use.
 
     `context` is that of a measurement: gpu, gpus (of each node), nics, nic_gbps, link_layer, mnnvl. None if there are no NICs in it, or
     if NVLink goes from node to node, so that no NIC is a limit.

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a pod shows while its probe works: lines for log collectors beside the frame, numbers for whoever scrapes it.
+"""The lines and metrics that a pod shows while its probe works: lines for log collectors besides the frame, metrics for a scraper.
 
     GPUFLEET_LOG=json            a line of JSON when the probe begins, for each check that is done, and when it ends
     GPUFLEET_METRICS_PORT=8080   /metrics and /healthz on that port, for as long as the pod runs
@@ -83,7 +83,7 @@ class Telemetry:
         )  # fmt: skip
 
     def metrics(self) -> str:
-        """How far it is, and the numbers so far."""
+        """Return the progress and the numbers so far, in the text format of Prometheus."""
         with self._lock:
             outcomes, values, is_done = dict(self._outcomes), dict(self._values), self._done
         page = exposition.Exposition(run_id=self.run, stage=self.stage, node=self.node)
@@ -114,7 +114,7 @@ class Telemetry:
                 return
 
     def _new(self) -> t.Iterator[dict[str, t.Any]]:
-        """What the probe has written since, in whole lines."""
+        """Yield the records that the probe has written since the last call, in whole lines."""
         try:
             source = open(self._path, "rb")  # noqa: SIM115 - closed below
         except OSError:
@@ -169,7 +169,8 @@ class Telemetry:
 
 
 def of_environment(request: t.Mapping[str, t.Any]) -> Telemetry | None:
-    """What the pod was asked for by its environment, which the tools do not see; None where it cannot be."""
+    """Return the telemetry that the pod's environment asks for; None if it asks for none or if it cannot start. The variables are removed
+    from the environment of the tools."""
     log, port = os.environ.pop(LOG, ""), os.environ.pop(PORT, "")
     node = os.environ.get(NODE, "")
     if (log != "json" and not port.isdigit()) or "params" not in request:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether Ascend's runtime (ACL, of CANN) starts: the script that tries it in a child, and what is wrong with what it says.
+"""The script that starts Ascend's runtime (ACL, of CANN) in a child, and the judgement of what it prints.
 
 This module util is PRIVATE to the collection.
 """
@@ -54,7 +54,8 @@ REPEATED = 100002
 
 
 def problem(report: dict[str, t.Any], npus: int | None) -> tuple[str, str] | None:
-    """What is wrong with ACL by what the child said of it, as (reason code, reason), or None. `npus`: how many it must see."""
+    """Return the defect of ACL that the child's report shows, as (reason code, reason); None if there is none. `npus`: the number of NPUs
+    that ACL must see."""
     if "library" in report:
         return "acl_failed", f"CANN's runtime cannot be loaded: {report['library']}; is the toolkit installed, or its set_env.sh needed?"
     if report.get("init") not in (0, REPEATED):

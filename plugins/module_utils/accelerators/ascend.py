@@ -258,7 +258,7 @@ class Ascend(base.Accelerator):
     # Evidence --------------------------------------------------------------------------------------------------------
 
     def sampling(self) -> list[str]:
-        """It fills a buffer before it writes where nobody looks on."""
+        """Return the command line of the sampler. `stdbuf` makes it write each line at once: into a pipe it would fill a buffer first."""
         lines = ["stdbuf", "-oL"] if self.node.which("stdbuf") else []
         return [*lines, self.program, "info", "watch", "-d", str(INTERVAL_S), "-s", "pt"]
 
@@ -292,7 +292,7 @@ def cann(node: Node) -> str | None:
 
 
 def environment(node: Node) -> dict[str, str]:
-    """What set_env.sh of the toolkit would have set for its libraries, where a tool is started without it."""
+    """Return the variables that set_env.sh of the toolkit sets for its libraries, for a tool that is started without it."""
     library_path = os.environ.get("LD_LIBRARY_PATH", "")
     home = os.environ.get("ASCEND_HOME_PATH") or next((path for path in TOOLKITS if os.path.isdir(f"{path}/lib64")), "")
     folders = [f"{home}/lib64", *DRIVER_LIBRARIES] if home and not node.contained else []

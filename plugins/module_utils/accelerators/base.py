@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a probe asks about the accelerators of a node, of whichever kind they are.
+"""The interface between probes and the accelerators of a node, the same for every kind.
 
 A kind tells of each of its devices by one dict of the same keys, those of parsers/nvidia_smi.parse_xml; what it cannot say is None there,
 never 0. Beside them `word` (what people call such a device) and `idle_mib` (memory in use on it where nothing runs) where they are
@@ -80,8 +80,8 @@ class Logged(t.NamedTuple):
 
 
 class Start(t.NamedTuple):
-    """How the runtime of a kind is started for real, in a child, since that may hang or crash. Its `script` prints lines of `runtime` and
-    a JSON object, after each step; problem(said, count) says what is wrong with them, as (reason code, reason)."""
+    """The script that starts the runtime of a kind in a child, as that may hang or crash. After each step it prints a line of `runtime` and
+    a JSON object. problem(report, count) returns the defect that the last object shows, as (reason code, reason)."""
 
     runtime: str
     script: str
@@ -159,7 +159,7 @@ class Accelerator:
         raise NotImplementedError
 
     def health(self, device: Device) -> list[Problem]:
-        """What is wrong with one device, as (reason code, words), the gravest first; empty where nothing is."""
+        """Return the defects of one device as (reason code, words), the gravest first; empty if there are none."""
         raise NotImplementedError
 
     def links(self, snapshot: Snapshot) -> Links | None:
@@ -189,11 +189,11 @@ class Accelerator:
         return []
 
     def facts(self, snapshot: Snapshot, links: Links | None) -> dict[str, t.Any]:
-        """What must be the same on every node of a cluster, besides who the devices are."""
+        """Return the facts that must be the same on every node of a cluster, without the identities of the devices."""
         raise NotImplementedError
 
     def start(self) -> Start:
-        """How to see that the runtime starts."""
+        """Return the script that starts the runtime."""
         raise NotImplementedError
 
     # What the rest of a run needs of the kind ------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class Accelerator:
         raise NotImplementedError
 
     def sample(self, line: str, snapshot: Snapshot) -> DeviceSample | None:
-        """What a line of it says; None where it says nothing."""
+        """Return the sample in a line of the sampler; None if the line has none."""
         raise NotImplementedError
 
     def link_errors(self, snapshot: Snapshot) -> dict[str, dict[str, int]] | None:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether CUDA starts: the script that tries it in a child, and what is wrong with what it says.
+"""The script that starts CUDA in a child, and the judgement of what it prints.
 
 This module util is PRIVATE to the collection.
 """
@@ -70,7 +70,7 @@ CUDA_STATUS = {
 
 
 def problem(report: dict[str, t.Any], gpus: int | None) -> tuple[str, str] | None:
-    """What is wrong with CUDA by what the child said of it, as (reason code, reason), or None.
+    """Return the defect of CUDA that the child's report shows, as (reason code, reason); None if there is none.
 
     `gpus`: how many CUDA must see; None where MIG makes that another number.
     """

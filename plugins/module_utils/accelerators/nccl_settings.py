@@ -31,7 +31,7 @@ def in_files(read: t.Callable[[str], str | None], conf_file: str | None = None) 
 
 
 def of_machine(node: Node, env: t.Mapping[str, t.Any]) -> dict[str, str]:
-    """What holds for a tool that is started here, of files and environment, beside the `env` that the run gives it."""
+    """Return NCCL's settings in the files and in the environment of this machine, without those that the run sets by `env`."""
     if node.contained and node.exec["kind"] in APART:
         return {}
     # A tool in a pod has the files of its image, wherever the host's are mounted.

@@ -309,7 +309,7 @@ def _error(code: str, reason: str) -> dict[str, t.Any]:
 
 
 def health(g: dict[str, t.Any]) -> list[tuple[str, str]]:
-    """What is wrong with one GPU of a snapshot, as (reason code, words), the gravest first; empty where nothing is.
+    """Return the defects of one GPU of a snapshot as (reason code, words), the gravest first; empty if there are none.
 
     PCIe width is judged at any load, the generation is not: an idle link runs slower to save power.
     MIG is a setting, not a fault: it is a fact, and refusal() says what it makes meaningless.
@@ -466,8 +466,8 @@ def held_clock(g: dict[str, t.Any], load: base.Load) -> list[base.Problem]:
 
 
 def _fabric(fabric: dict[str, t.Any]) -> list[str]:
-    """What is wrong with a GPU's place in its NVSwitch fabric. `Not Started` is also said where there is no NVSwitch;
-    where there is one, CUDA then refuses to start with error 802, which the check `cuda` names."""
+    """Return the defects of a GPU's place in its NVSwitch fabric. `Not Started` is no defect: drivers report it without an NVSwitch, too.
+    With one, CUDA refuses to start with error 802, which the check `cuda` names."""
     problems = []
     state = (fabric["state"] or "").lower()
     if state and state not in ("completed", "not started", "not supported"):

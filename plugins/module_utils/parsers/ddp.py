@@ -97,7 +97,7 @@ def _version(nodes: dict[str, Record]) -> str | None:
 
 
 class Failure(t.NamedTuple):
-    """Why a group did not come to its end. `ranks`: those whose fault it is, where that is known."""
+    """The reason why a group did not finish. `ranks`: the ranks that caused it, empty if that is unknown."""
 
     code: str
     reason: str

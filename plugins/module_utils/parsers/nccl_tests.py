@@ -210,7 +210,7 @@ def _read_text(text: str, result: Parsed) -> None:
 
 
 def _clean(text: str) -> str:
-    """Without control characters, launchers' prefixes and NCCL's own log, which may stand inside a row."""
+    """Return the text without control characters, launchers' prefixes and NCCL's own log, which may be in the middle of a row."""
     text = plain(text, _LANDMARK)
     if "NCCL" in text:
         hosts = sorted({m[3] for m in _RANK.findall(text)}, key=len, reverse=True)
@@ -780,13 +780,13 @@ def _different(cycles: dict[int, list[Row]], layout: dict[str, t.Any]) -> None:
 
 
 def _digits(time_us: float, layout: dict[str, t.Any]) -> float:
-    """How many decimal digits of a time as it is printed lie within 1 % of it."""
+    """Return how many decimal digits of a printed time lie within 1 % of it."""
     last = 1e-6 if layout.get("exact") else 1.0 if layout.get("milliseconds") or time_us >= 1e4 else 0.1 if time_us >= 100 else 0.01
     return max(0.0, math.log10(max(time_us, last) * 0.01 / last)) if time_us < math.inf else 0.0
 
 
 class _Law(t.NamedTuple):
-    """How the bandwidths of a test follow: algbw = share * size / time, busbw = factor * algbw."""
+    """The formula for the bandwidths of a test: algbw = share * size / time, busbw = factor * algbw."""
 
     op: str
     share: float
@@ -802,7 +802,8 @@ def _laws(op: str, n: int, old: bool) -> list[_Law]:
 
 
 def _bandwidths(result: Parsed, groups: dict[int, int]) -> None:
-    """Each row's bandwidths must follow from its size, its time and the number of ranks, and the average from all rows."""
+    """Raise _BadTable unless the bandwidths of each row follow from its size, its time and the number of ranks, and the average from all
+    rows."""
     n, op, layout = next(iter(groups.values())), result["op"], result["_layout"]
     if op is not None and op not in FACTORS:
         raise _BadTable("bad_output", f"unknown test {op}")

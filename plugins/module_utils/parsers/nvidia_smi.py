@@ -186,7 +186,7 @@ def _errors(node: ElementTree.Element, when: str, kind: str) -> int | None:
 
 
 def _lost(node: ElementTree.Element) -> str | None:
-    """Why the GPU cannot be used, or None."""
+    """Return why the GPU cannot be used; None if it can."""
     for leaf in node.iter():
         words = (leaf.text or "").strip()
         if leaf.tag != "process_name" and any(mark in words.lower() for mark in LOST):

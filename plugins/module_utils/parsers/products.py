@@ -14,7 +14,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import jsonlin
 
 
 def problem(who: str, record: dict[str, t.Any]) -> tuple[str, str] | None:
-    """Why the products of `who` count for nothing, as (reason code, reason): nobody checked them, or they are wrong."""
+    """Return the defect of the products that `who` computed, as (reason code, reason): nobody checked them, or they are wrong. None if
+    there is none."""
     names = ("tflops", "iterations", "compared", "tolerance", "wrong")
     checked = jsonlines.numbers(*map(record.get, names)) and all(record[name] > 0 for name in names[:-1])
     if not checked or not 0 <= record["wrong"] <= record["compared"]:

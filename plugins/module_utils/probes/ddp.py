@@ -102,14 +102,14 @@ class TorchHead(fabric.GroupHead):
         return launching.Agents(self.params["port"])
 
     def _backend(self, keys: dict[str, str]) -> str:
-        """What carries the collectives of a check."""
+        """Return the backend that carries the collectives of a check."""
         backend = keys.get("backend", registry.DEFAULT.collectives)
         return self.own_backend if backend == "auto" else backend
 
     # The launch ------------------------------------------------------------------------------------------------------
 
     def order(self, checks: t.Sequence[dict[str, str]], seats: list[group.GroupMember]) -> dict[str, t.Any]:
-        """What each rank is told to do for these checks."""
+        """Return the order to each rank for these checks."""
         params = {**workload.DEFAULTS, "collectives": [], **self.params}
         keys = nccl.fields(checks[0]["variant"])
         rows = [(check["check"], nccl.fields(check["variant"])) for check in checks if check["check"] not in PARTS]
@@ -179,7 +179,7 @@ class TorchHead(fabric.GroupHead):
         return self.launch_of(checks, seats, slots, timeout)
 
     def _read(self, job: launching.Job) -> fabric.LaunchResult:
-        """What a launch gave, in the form in which the search wants it."""
+        """Return the result of a launch in the form that fabric.Search reads."""
         report = LaunchReport(self, job)
         read = {**table(report.parsed, None), "tool_version": report.parsed["version"], "nccl_version": report.context()["nccl_version"]}
         read["ranks"] = [{"host": record["node"]} for record in report.parsed["ranks"].values()]
@@ -308,7 +308,7 @@ SEARCHED = (*fabric.SEARCHED, "cuda_failed", "partner", "rank_died", "rank_hung"
 
 
 class LaunchReport:
-    """What a launch has said: of each check, and of whose fault it is."""
+    """The report of one launch: the result of each check, and the ranks that caused a failure."""
 
     def __init__(self, head: TorchHead, job: launching.Job) -> None:
         self.head = head
@@ -346,7 +346,7 @@ class LaunchReport:
         return cause
 
     def _covered(self) -> str | None:
-        """Whether every asked node has its ranks, and nobody else has; what is wrong with it."""
+        """Return what is wrong with the places of the ranks; None if every requested node has its ranks and no other node has any."""
         if self.parsed["twice"]:
             return f"{self.parsed['twice'][0]} was printed more than once: these are not the ranks of one group"
         world = self.job.ranks
@@ -411,7 +411,7 @@ class LaunchReport:
         return (unsure.code, unsure.reason, details) if unsure else ("", "", details)
 
     def uncompared(self) -> reading.Failure | None:
-        """What of the values that were ordered nobody compared."""
+        """Return the first gap in the comparison of values, as a failure; None if all ordered values were compared."""
         order, world = self.job.order, self.job.ranks
         if "collectives" not in order["parts"]:
             return None
@@ -444,7 +444,7 @@ class LaunchReport:
         return "", "", {"series": rows, "metrics": {"busbw": {"value": read["peak_busbw"]["value"], "unit": "GB/s"}}}
 
     def unmeasured(self, op: str) -> reading.Failure | None:
-        """What is missing or absurd in the bandwidths of an operation."""
+        """Return what is missing or impossible in the bandwidths of an operation, as a failure; None if nothing is."""
         order, world = self.job.order, self.job.ranks
         if any(record["op"] == op for record in self.parsed["unsupported"]):
             return reading.Failure("unsupported", f"the backend does not have {op}")
@@ -538,8 +538,8 @@ class LaunchReport:
         return seat.name, f"{seat.name}/gpu/{gpu_id}"
 
     def findings(self, check: dict[str, str]) -> list[Observation]:
-        """Of whom the ranks themselves say that they are to blame: convicted where values or times say so; a rank that died or hung is
-        named, and what it was that ended it is not known."""
+        """Return a finding for each rank that the output itself names: convicted by values or times, unresolved if the rank died or hung,
+        as the cause is unknown then."""
         blamed: dict[int, tuple[str, str, str]] = {}
         record = self.parsed["training"] or {}
         for rank in [rank for rank in record.get("odd") or [] if isinstance(rank, int)]:
@@ -576,7 +576,7 @@ class LaunchReport:
     # Files -----------------------------------------------------------------------------------------------------------
 
     def files(self, absent: t.Collection[str] = ()) -> dict[str, t.Any]:
-        """By the names, and with the keys, that acceptance images use. Of a group that is not whole nothing is well."""
+        """Return the files in the form that acceptance images use, {name: content}. If members are absent, no test is `ok`."""
         record = self.parsed["training"] or {}
         code, why, _more = self._collectives()
         why = why or (f"did not take part: {', '.join(absent)}" if absent else "")

@@ -44,7 +44,7 @@ GID_BY_ITSELF = (2, 21, 5)
 
 
 class LaunchResult(t.NamedTuple):
-    """What one launch gave. `outcome` is `measured`, `timeout` or `error`; `read` is the parser's dict."""
+    """The result of one launch. `outcome` is `measured`, `timeout` or `error`; `read` is the parser's dict."""
 
     outcome: str
     code: str | None
@@ -109,7 +109,7 @@ class GroupHead:
         return [[check] for check in checks]
 
     def _measured(self, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
-        """What is said of the checks of a launch, each by itself, then of who is to blame."""
+        """Yield the observations of the checks of one launch, then the findings."""
         yield from self._check(checks[0])
 
     # One check -------------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class GroupHead:
         return observation.failed(check["check"], launch.code or "tool_failed", str(launch.reason)[:2000], outcome, **common)
 
     def _without(self, absent: dict[str, tuple[str, str]]) -> str:
-        """Who does not take part, why, and what to do about it where the group is no group."""
+        """Return a text that names the absent members with their reasons, and what to do if the group mixes accelerators."""
         listed = "; ".join(f"{name}: {reason}" for name, (_code, reason) in absent.items())
         strangers = any(code == "other_accelerator" for code, _reason in absent.values())
         do = f"nodes with other accelerators want {self.stage}_group: '' or a group of their own"
@@ -205,7 +205,7 @@ class GroupHead:
     # What is asked for -----------------------------------------------------------------------------------------------
 
     def _agree(self, seats: list[group.GroupMember], keys: dict[str, str]) -> tuple[str, str] | None:
-        """Whether the nodes can be one group at all."""
+        """Return why the nodes cannot be one group, as (reason code, reason); None if they can."""
         confused = group.confused(seats)
         if confused:
             return confused
@@ -234,7 +234,7 @@ class GroupHead:
         return smallest, largest
 
     def _env_of(self, keys: dict[str, str]) -> dict[str, str]:
-        """What ranks of a check find in their environment: that of a rail beside what was asked for."""
+        """Return the environment of the ranks of a check: the requested variables and those of the rail."""
         return {**self.env, **rails.environment(keys["rail"])} if "rail" in keys else dict(self.env)
 
     def _choose_gids(self, seats: list[group.GroupMember], op: str, keys: dict[str, str]) -> tuple[str, str] | None:
@@ -420,7 +420,7 @@ def settings_that_differ(seats: list[group.GroupMember]) -> list[dict[str, str]]
 
 
 def off_rail(job: launching.Job) -> str:
-    """Why the numbers of a launch that was to use one rail may be those of another way."""
+    """Return why a launch that was to use one rail may have used another path; empty if it used the rail."""
     rail = job.order.get("rail")
     doubt = rails.doubt(f"{job.out}\n{job.err}", rail, [seat.hostname for seat in job.seats]) if rail else ""
     return f"{doubt}: what was measured may not be rail {rail}" if doubt else ""
@@ -434,7 +434,8 @@ def _ranks_by_host(read: dict[str, t.Any]) -> dict[str, int]:
 
 
 def _covered(read: dict[str, t.Any], job: launching.Job) -> str | None:
-    """Whether every asked node has its ranks in the output, and nobody else has; what is wrong with it."""
+    """Return what is wrong with the places of the ranks in the output; None if every requested node has its ranks and no other node has
+    any."""
     counts = _ranks_by_host(read)
     each = job.ranks // len(job.seats)
     names = {seat.hostname: seat.name for seat in job.seats}
@@ -450,7 +451,7 @@ def _covered(read: dict[str, t.Any], job: launching.Job) -> str | None:
 
 
 class Floors:
-    """What a test over part of a group has to reach, from the expectations of the whole fleet's hardware.
+    """The floors for tests over parts of a group, from the expectations for the hardware of the whole fleet.
 
     `entries` are expectations of busbw in GB/s of the stage as {"match", "value", "rank"}.
     """
@@ -489,9 +490,9 @@ class Floors:
         return max(sizes, default=largest)
 
     def floor(self, size: int, nodes: int, slots: int) -> float:
-        """For `slots` GPUs of each of so many nodes. One of n GPUs has at least an nth of the node's way out. 0 where nothing is known:
-        then only what hangs or breaks is found. Nothing is known of a part of a group over several NVLink domains, which may lie in one
-        or in many of them."""
+        """Return the floor in GB/s for `slots` GPUs of each of `nodes` nodes: one of n GPUs has at least 1/n of the bandwidth of its node.
+        0 if no floor is known; then only hangs and failures are found. No floor is known for a part of a group over several NVLink domains,
+        which may lie in one or in several of them."""
         full_group = (self.context["nodes"], self.context["gpus"])
         if self.context.get("mnnvl") and self.context.get("nvlink_domains") != 1 and (nodes, slots) != full_group:
             return 0.0
@@ -571,7 +572,7 @@ class Search:
         return self.floors.floor(self.size, len(test.nodes), len(self.slots if test.gpus is None else test.gpus))
 
     def _result(self, test: localise.GroupTest, launch: LaunchResult, values: list[float]) -> localise.GroupTestResult | None:
-        """What settles the test, or None where it needs more repetitions."""
+        """Return the result that settles the test; None if it needs more repetitions."""
         floor = self._floor(test)
         value = launch.busbw(self.size) if launch.outcome == "measured" else None
         if launch.outcome == "timeout" and launch.job.timeout >= launch.job.asked:

@@ -80,7 +80,7 @@ def _numbers(record: dict[str, t.Any], *names: str) -> bool:
 
 
 def _when(result: t.Any, records: list[dict[str, t.Any]], kind: str) -> dict[str, t.Any]:
-    """When the check, or one GPU of it, ran."""
+    """Return the start and the duration of the check, or of one GPU in it."""
     for record in records:
         if record.get("kind") == kind and _numbers(record, "after_s", "took_s"):
             offset_s, took = record["after_s"], record["took_s"]
@@ -116,7 +116,7 @@ def _problem(
     result: t.Any, records: list[dict[str, t.Any]], check_records: list[dict[str, t.Any]], unparsed: list[str], params: dict[str, t.Any],
     snapshot: dict[str, t.Any],
 ) -> tuple[str, str, str] | None:
-    """Why a check has no usable numbers, as (outcome, reason code, reason)."""
+    """Return why a check has no usable numbers, as (outcome, reason code, reason); None if it has."""
     if result.missing:
         return "error", "tool_missing", f"{result.argv[0]}: {result.missing}; set gemm_python"
     if result.timed_out:

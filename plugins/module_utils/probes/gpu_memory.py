@@ -155,7 +155,7 @@ def _hardware(check: str, gpus: t.Sequence[Record]) -> Record:
 
 
 def _skipped(check: str, output: MemoryOutput, used: list[Record]) -> Problem | None:
-    """Why a check does not apply to the node."""
+    """Return why a check does not apply to the node, as (outcome, reason code, reason); None if it does."""
     if check in SEVERAL and len(used) == 1:
         return "not_applicable", "one_gpu", f"{check} is of several GPUs, and the node has one"
     if check == "numa" and len(output.numa) == 1:
@@ -192,7 +192,7 @@ class MemoryOutput:
         return isinstance(place, int) and not isinstance(place, bool) and 0 <= place < len(self.used)
 
     def when(self, **of: t.Any) -> Record:
-        """When a check, or one GPU of it, ran; empty if its times are no times."""
+        """Return the start and the duration of a check, or of one GPU in it; empty if the times are not valid."""
         for record in self.of(**of):
             offset_s, took, total_s = record.get("after_s", -1), record.get("took_s", -1), self.result.duration_s
             if jsonlines.numbers(offset_s, took) and 0 <= offset_s <= total_s and 0 <= took <= total_s:
@@ -200,7 +200,7 @@ class MemoryOutput:
         return {}
 
     def ended(self, params: Record) -> Problem | None:
-        """Why the workload did not come to its end, or could not begin."""
+        """Return why the workload did not start or finish, as (outcome, reason code, reason); None if it finished."""
         result = self.result
         if result.missing:
             return "error", "tool_missing", f"{result.argv[0]}: {result.missing}; set gpu_memory_python"
@@ -223,7 +223,7 @@ class MemoryOutput:
         return f"GPU {self.used[place]['index']}"
 
     def problem(self, check: str, place: int) -> Problem | None:
-        """Why a GPU has no result of a check; what is wrong for certain first."""
+        """Return why a GPU has no result of a check, as (outcome, reason code, reason), certain faults first; None if it has one."""
         wrong = self.of(kind="wrong", check=check, device=place)
         if wrong:
             return "error", "wrong_results", f"{self.who(place)}: {_wrong(wrong[0])}"

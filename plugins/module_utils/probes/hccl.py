@@ -118,7 +118,7 @@ class HcclHead(fabric.GroupHead):
     # What it gave ----------------------------------------------------------------------------------------------------
 
     def _parse(self, job: launching.Job) -> dict[str, t.Any]:
-        """As hccl_test.parse reads it, in GB/s, with the ranks that ended well."""
+        """Return the dict of hccl_test.parse, with bandwidths in GB/s and the ranks that ended with status 0."""
         read = self._table(job, job.out, 0 if job.timed_out else job.rc or 0)
         scale = hccl_test.UNITS.get(read["bandwidth_unit"] or "", 1e3) / 1e3
         for half in (row["out_of_place"] for row in read["rows"]):
@@ -179,7 +179,7 @@ class HcclHead(fabric.GroupHead):
         return "rank_died", f"{_how(end, names)} before the test was done{besides}; the tool's last words: {words or 'none'}"
 
     def _own_words(self, job: launching.Job) -> str:
-        """What ranks and their shells printed, of which what mpirun says of our killing them is no part."""
+        """Return the last output of the ranks and their shells, without mpirun's lines about ranks that we killed."""
         _ends, printed = launching.ends(f"{job.err}\n")
         return " ".join(" ".join(_without_mpirun(f"{printed}\n{job.out}")).split())[-300:]
 

@@ -43,7 +43,8 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
 
 
 def ssh_args(port: int, identity: str) -> list[str]:
-    """How the workers are entered, whatever the image's or the user's settings of ssh say. Their host keys were made a moment ago."""
+    """Return the options of ssh for the workers. The image's and the user's own settings are ignored. The host keys of the workers are new
+    in each run."""
     words = ["-F", "/dev/null", "-p", str(port), "-i", identity]
     for setting in (
         "IdentitiesOnly=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "GlobalKnownHostsFile=/dev/null",
@@ -82,7 +83,7 @@ def meet(nodes: list[Record], port: int, seconds: float) -> list[Record]:
 
 
 def _unreachable(address: str, host: str, port: int) -> str:
-    """Why a worker cannot be entered, and whether its Service knows it, which says where to look; or nothing."""
+    """Return why a worker cannot be entered, and whether its Service knows it, which says where to look; empty if it can be entered."""
     failure = ""
     try:
         with socket.create_connection((address, port), timeout=_TRY_S) as connection:
@@ -99,7 +100,8 @@ def _unreachable(address: str, host: str, port: int) -> str:
 
 
 def _stranger(connection: socket.socket, where: str) -> str:
-    """Who serves SSH says so first (RFC 4253, section 4.2). With the network of the node, anybody may answer on a port of it."""
+    """Return a complaint if the program on the port is not an SSH server; empty if it is. A server sends its version first (RFC 4253,
+    section 4.2). With the node's network any program may answer on the port."""
     try:
         first = connection.recv(4)
     except OSError:
@@ -138,8 +140,9 @@ class UserCommand:
             return self._covered(group_) or self._command(group_)
 
     def _covered(self, group_: group.Group) -> Record | None:
-        """What is wrong with where the ranks run. Open MPI 5 ignores the variables that the operator sets for Open MPI 4, starts every
-        rank beside itself, and reports success: so the host names are asked first, by the same launcher over the same nodes."""
+        """Return an observation of what is wrong with the places of the ranks; None if they are right. Open MPI 5 ignores the variables
+        that the operator sets for Open MPI 4, starts every rank on the launcher's node, and reports success. So the host names are compared
+        first, with the same launcher over the same nodes."""
         job = self._job(group_, ["hostname"], PREFLIGHT_S)
         each = self.launcher.processes(self.params["ranks_per_node"])
         counts: dict[str, int] = {}

@@ -164,8 +164,8 @@ def _context(
 
 
 def nvls(names: list[str], count: int, settings: dict[str, str]) -> bool:
-    """Whether this hardware should reduce in the switch, as configured. Not whether it did: a node on which NVLS broke
-    must be held to the number of one on which it works."""
+    """Return True if this hardware should reduce in the switch, as configured. Whether it did is not asked: a node with broken NVLS is held
+    to the number of a node with NVLS."""
     if settings.get("NCCL_NVLS_ENABLE") == "0" or "nvls" not in settings.get("NCCL_ALGO", "nvls").lower():
         return False
     thresholds = [nvls_from(name) for name in names]
@@ -173,13 +173,13 @@ def nvls(names: list[str], count: int, settings: dict[str, str]) -> bool:
 
 
 def nvls_from(name: str) -> int | None:
-    """How many such GPUs it takes for NCCL to let the switch reduce; None where there is no such switch."""
+    """Return from how many such GPUs on NCCL reduces in the switch; None if there is no such switch."""
     thresholds = [NVLS_FROM[word] for word in name.replace("-", " ").split() if word in NVLS_FROM and "PCIe" not in name]
     return thresholds[0] if len(thresholds) == 1 else None
 
 
 def mnnvl(names: t.Iterable[str]) -> bool:
-    """Whether NVLink should connect these GPUs across nodes, whatever of it works."""
+    """Return True if NVLink connects GPUs of these models across nodes by design."""
     return any(word in MNNVL for name in names for word in name.replace("-", " ").replace(",", " ").split())
 
 

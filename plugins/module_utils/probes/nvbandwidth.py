@@ -43,7 +43,7 @@ class NvbandwidthRun:
         self.version = f"nvbandwidth {self.parsed['version']}" if self.parsed["version"] else None
 
     def problem(self, timeout: float) -> tuple[str, str, str] | None:
-        """Why there are no numbers, as (outcome, reason code, reason)."""
+        """Return why there are no numbers, as (outcome, reason code, reason); None if there are."""
         if self.result.missing:
             return "error", "tool_missing", f"{self.argv[0]}: {self.result.missing}; set gpu_memory_nvbandwidth, or gpu_memory_tool: driver"
         if self.result.timed_out:

@@ -139,7 +139,7 @@ class Boot(t.NamedTuple):
 
 
 def since_boot(accelerator: base.Accelerator) -> Boot | None:
-    """Each kind of error once for each device, with how often and when it was last logged; None where the log may not be read."""
+    """Return each kind of error once for each device, with its count and the time of the last one; None if the log may not be read."""
     boot = kernel_log.since_boot(accelerator.node.path(kernel_log.PATH), lambda text: _keyed(accelerator.logged(text)))
     if boot is None:
         return None
@@ -173,7 +173,7 @@ def _row(g: dict[str, t.Any]) -> dict[str, t.Any]:
 def _cuda(
     snapshot: dict[str, t.Any], params: dict[str, t.Any], accelerator: base.Accelerator, fields: dict[str, t.Any]
 ) -> dict[str, t.Any]:
-    """Whether the runtime of the accelerators starts: CUDA, or what stands in its place for another kind."""
+    """Return the observation of the start of the accelerators' runtime: CUDA, or that of another kind."""
     absent = _absent("cuda", snapshot, params["gpu_count"], fields)
     if absent:
         return absent
@@ -207,7 +207,7 @@ def _cuda(
 
 
 def _last_words(text: str, runtime: str) -> dict[str, t.Any]:
-    """What the child had said last, {} where it said nothing of its form."""
+    """Return the last report of the child; empty if it printed none."""
     for line in reversed(text.splitlines()):
         if line.startswith(f"{runtime} {{"):
             try:

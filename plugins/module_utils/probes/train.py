@@ -40,7 +40,7 @@ Record = t.Dict[str, t.Any]
 
 
 def probe(params: Record, node: Node) -> t.Iterator[Record]:
-    """What measured() says, and the files that other tools look for, where a folder for them is given."""
+    """Yield the observations of measured(), and write the files that acceptance images leave if `results_dir` is set."""
     ran: list[TrainOutput] = []
     observations = list(measured(params, node, ran))
     if params["results_dir"]:
@@ -51,7 +51,7 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
 
 
 def files(observations: list[Record], ran: list[TrainOutput]) -> Record:
-    """By the names, and with the keys, that acceptance images use."""
+    """Return the files in the form that acceptance images use, {name: content}."""
     if {record["reason_code"] for record in observations} == {"no_gpu_expected"}:
         return {"gpu_tests_skipped.json": {"skipped": True, "reason": "no_gpu"}}
     ok = bool(observations) and all(record["outcome"] == "measured" for record in observations)
@@ -152,7 +152,7 @@ def default_checks(params: Record) -> list[dict[str, str]]:
 
 
 def _order(check: str, keys: dict[str, str], params: Record) -> Record:
-    """What the workload is asked for a check."""
+    """Return the order to the workload for a check."""
     mode = keys.get("mode", "together")
     if check == "compute":
         return {"do": "compute", "mode": mode, "dtype": keys["type"], "shape": [int(n) for n in keys["shape"].split("x")]}
@@ -179,7 +179,7 @@ def _context(order: Record, used: list[Record], output: TrainOutput, params: Rec
 
 
 class TrainOutput:
-    """What the workload printed, by check and GPU."""
+    """The output of the workload, by check and GPU."""
 
     def __init__(self, result: t.Any, used: list[Record]) -> None:
         self.result = result
@@ -192,12 +192,12 @@ class TrainOutput:
         return [r for r in self.records if all(r.get(name) == value for name, value in values.items())]
 
     def fault(self, number: int, device: int) -> Record | None:
-        """What ended a GPU's process, in this check or before it."""
+        """Return the fault that ended a GPU's process in this check or before it; None if there is none."""
         faults = [r for r in self.of(kind="fault", device=device) if r.get("check") is None or r["check"] <= number]
         return faults[0] if faults else None
 
     def when(self, **of: t.Any) -> Record:
-        """When a check, or one GPU of it, ran; nothing where its times are no times."""
+        """Return the start and the duration of a check, or of one GPU in it; empty if the times are not valid."""
         for record in self.of(**of):
             offset_s, took, total_s = record.get("after_s", -1), record.get("took_s", -1), self.result.duration_s
             if jsonlines.numbers(offset_s, took) and 0 <= offset_s <= total_s and 0 <= took <= total_s:
@@ -205,7 +205,7 @@ class TrainOutput:
         return {}
 
     def failure(self, params: Record, timeout: float) -> tuple[str, str, str] | None:
-        """Why there is nothing to be had of any check, as (outcome, reason code, reason)."""
+        """Return why no check has a result, as (outcome, reason code, reason); None if some have."""
         result = self.result
         if result.missing:
             return "error", "tool_missing", f"{result.argv[0]}: {result.missing}; set train_python"
@@ -231,8 +231,8 @@ def _coded(record: Record) -> tuple[str, str]:
 
 
 class Rulings:
-    """For each check, which GPUs gave other bits than the other GPUs of the same model. Results of `alone` and `together` are compared
-    with each other: they are the same work."""
+    """The convicted GPUs of each check: their bits differ from those of the other GPUs of the same model. Results of `alone` and `together`
+    are compared with each other: they are the same work."""
 
     def __init__(self, output: TrainOutput, used: list[Record], orders: list[Record]) -> None:
         self.bits: dict[int, dict[str, set[str]]] = {}
@@ -264,7 +264,7 @@ class Rulings:
         return majority.Ruling({name: why for name, why in ruling.odd.items() if check_bits[name] - right}, None)
 
     def odd(self, number: int, g: Record) -> str | None:
-        """Why a GPU is convicted in a check."""
+        """Return why a GPU is convicted in a check; None if it is not."""
         name = _who(g)
         return next((f"{name} {ruling.odd[name]}" for ruling in self._of[number] if name in ruling.odd), None)
 
@@ -325,7 +325,7 @@ def _observations(
 
 
 def _laps(record: Record) -> str:
-    """Of a burn-in how many laps were not as the first one, and when that began."""
+    """Return how many laps of a burn-in differed from the first one, and since when, in words; empty if none did."""
     if not record.get("wrong") or not record.get("laps"):
         return ""
     first = record.get("first_wrong_s")
@@ -334,7 +334,7 @@ def _laps(record: Record) -> str:
 
 
 def _shown(record: Record) -> Record:
-    """What of a result is worth being kept beside its number."""
+    """Return the fields of a result that belong into the context of its observation."""
     names = ("start", "end", "steps", "step_ms", "laps", "slowest_lap_s", "fingerprint", "error", "tolerance", "iterations")
     return {name: record[name] for name in names if record.get(name) is not None}
 
@@ -342,7 +342,7 @@ def _shown(record: Record) -> Record:
 def _problem(
     check: str, number: int, device: int, g: Record, output: TrainOutput, results: list[Record], steps: int | None
 ) -> tuple[str, str, str] | None:
-    """Why a GPU has no usable result, as (outcome, reason code, reason)."""
+    """Return why a GPU has no usable result, as (outcome, reason code, reason); None if it has one."""
     who = _who(g)
     # A result that came before it ended stands.
     fault = None if results else output.fault(number, device)

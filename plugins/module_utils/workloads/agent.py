@@ -54,7 +54,7 @@ def say(**record: t.Any) -> None:
 
 
 class CannotTrain(Exception):
-    """It cannot go on: a reason code and a sentence."""
+    """The group cannot train: a reason code and a sentence."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -228,7 +228,7 @@ def rendezvous_options(rendezvous: str, address: str, port: int, number: int, na
 
 
 def _leave(*_about: object) -> None:
-    """So that what was begun is put away."""
+    """End by an exception, so that files and processes are cleaned up."""
     raise SystemExit(143)
 
 
@@ -351,7 +351,7 @@ class Meeting:
         return float(max(0.1, self.until - time.monotonic()))
 
     def hurry(self) -> None:
-        """This group cannot train: whoever comes within a moment is told why, nobody else is waited for."""
+        """Shorten the wait, as this group cannot train: who comes within LATECOMERS_S is told why, nobody else is waited for."""
         self.until = min(self.until, time.monotonic() + LATECOMERS_S)
 
     def _receive(self) -> t.List[str] | None:
@@ -389,7 +389,7 @@ class Meeting:
         return refusal
 
     def compare(self, everybody: t.List[Record], missing: t.List[str]) -> t.List[str] | None:
-        """Why these nodes cannot train together."""
+        """Return why these nodes cannot train together, as [reason code, reason]; None if they can."""
         problems = [(node["problem"], node["node"]) for node in everybody if node.get("problem")]
         if problems:
             codes = [problem[0] for problem, _node in problems]

@@ -110,17 +110,17 @@ PARTED = ("all_gather", "reduce_scatter", "all_to_all")
 
 
 def share(op: str, elements: int, world: int) -> int:
-    """How many elements a rank has, or sends to one other, where the tensor has so many."""
+    """Return how many elements a rank has, or sends to one other rank, if the tensor has `elements`."""
     return max(16, elements // (world if op in PARTED else 1))
 
 
 def compared(op: str, elements: int, world: int) -> int:
-    """How many values each rank compares in a round."""
+    """Return how many values each rank compares in a round."""
     return share(op, elements, world) * (world if op in ("all_gather", "all_to_all") else 1)
 
 
 def counted(op: str, size: int, kind: str, world: int) -> int:
-    """How many elements the tensor of a bandwidth has: no more than fit, the same number on each rank."""
+    """Return how many elements the tensor of a bandwidth test has: no more than fit, the same number on each rank."""
     width = WIDTHS[kind]
     return max(world, size // width // world * world) if op in PARTED else max(1, size // width)
 
@@ -163,7 +163,7 @@ class Pulse(threading.Thread):
         self.quiet = False
 
     def doing(self, operation: str, within: float | None = None) -> None:
-        """From here on the rank is in this operation, for so many seconds at most."""
+        """Note that the rank is in this operation from now on, for at most `within` seconds."""
         self.number, self.since, self.within = self.number + 1, time.monotonic(), within or self.limit
         self.name_of = operation
 
@@ -378,7 +378,8 @@ class Rank:
                     self._say_checked(op, kind, every)
 
     def _checked(self, op: str, kind: str) -> Record:
-        """How a rank found an operation: {"wrong": how many elements, "from": {rank: how many of what it sent}, "example"}."""
+        """Return the result of a rank for an operation: {"wrong": number of elements, "from": {rank: wrong elements that it sent},
+        "example"}."""
         result: Record = {"wrong": 0, "of": 0, "from": {}, "example": "", "unsupported": ""}
         for number in range(self.order["rounds"]):
             self._break(op)
@@ -405,7 +406,7 @@ class Rank:
         return result
 
     def _once(self, op: str, kind: str, number: int) -> t.Tuple[t.Any, t.Any, t.List[int]]:
-        """(what came, what should have come, who sent each part of it; -1: all of them)."""
+        """Return (received values, expected values, sender of each part; -1 for all ranks)."""
         dist, n, me = self.dist, self.world, self.rank
         pattern = Pattern(self.torch, self.device, kind, n, number)
         each = share(op, self.order["elements"], n)

@@ -567,13 +567,13 @@ def own_node(gpu: TestedGpu, nodes: t.Mapping[int, set[int]]) -> int | None:
 
 
 def times(began: float) -> dict[str, float]:
-    """When something ran, in seconds since the workload began."""
+    """Return the times of something that began at `began` and ends now, in seconds since the workload began."""
     now = time.monotonic()
     return {"after_s": round(began - BEGAN, 3), "took_s": round(now - began, 3)}
 
 
 class Trial:
-    """`with Trial(check, gpu):` tells what goes wrong inside, as data that is wrong or as a fault of the check, and goes on behind it.
+    """`with Trial(check, gpu):` prints a failure inside as a record of wrong data or of a fault, and goes on behind the block.
 
     `gpu` is None where nobody knows which GPU it was.
     """

@@ -77,7 +77,7 @@ def sum_tolerance(dtype: str, m: int, k: int, largest: float) -> float:
 
 
 class Unsupported(Exception):
-    """This hardware or this library has no such product."""
+    """This hardware or library has no such product."""
 
 
 def write(line: str) -> None:
@@ -191,7 +191,7 @@ class Product:
         raise NotImplementedError
 
     def wrong(self) -> int:
-        """How many products differed from the first so far."""
+        """Return how many products differed from the first so far."""
         raise NotImplementedError
 
     def fingerprint(self) -> str:
@@ -332,7 +332,7 @@ class TorchProduct(Product):
         self.call = None  # it refers to us: without this the memory waits for the garbage collector
 
     def _by_elements(self) -> tuple[t.Callable[[t.Any], float], float, float]:
-        """How far a product is from one in single precision, the largest element of that, and the tolerance."""
+        """Return (distance of a product from one in single precision, as a function; the largest element of that; the tolerance)."""
         self.torch.backends.cuda.matmul.allow_tf32 = False
         want = self.a.float() @ self.b.float()
         # Not a number where any element is none.
@@ -340,7 +340,8 @@ class TorchProduct(Product):
         return lambda product: float((want - product).abs_().max()), largest, element_tolerance(self.dtype, self.k, largest)
 
     def _by_sums(self) -> tuple[t.Callable[[t.Any], float], float, float]:
-        """How far the sums of a product are from those of its factors, in double precision, the largest of those, the tolerance."""
+        """Return (distance of the sums of a product from those of its factors in double precision, as a function; the largest of those; the
+        tolerance)."""
         torch, a, b = self.torch, self.a.double().t(), self.b.double().t()
         generator = torch.Generator(device=self.place).manual_seed(1)
         signs = torch.randint(0, 2, (VECTORS, self.m), device=self.place, generator=generator).double() * 2 - 1

@@ -281,7 +281,7 @@ class GpuProcess:
                 relay({**record, "check": self.check, "device": self.number})
 
     def ended(self) -> None:
-        """It ended by itself, and had something to do."""
+        """Report the fault of a process that ended by itself with work left."""
         status = self.process.wait()
         if not self.alive:
             return
@@ -306,7 +306,7 @@ class Coordinator:
                 self.selector.register(t.cast(t.IO[bytes], stream), selectors.EVENT_READ, device)
 
     def wait(self, devices: t.Sequence[GpuProcess]) -> None:
-        """Until all of them are done, or lost."""
+        """Wait until all of these devices are done, or lost."""
         while any(device.busy for device in devices):
             for key, _events in self.selector.select(0.2):
                 device = key.data

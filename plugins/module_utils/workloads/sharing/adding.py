@@ -64,7 +64,7 @@ class Adder:
         self.z: t.Any = None
 
     def fitting(self) -> int:
-        """So many rows that three matrices are a quarter more than the whole GPU has."""
+        """Return the number of rows with which three matrices are a quarter larger than the GPU's memory."""
         total = self.torch.cuda.get_device_properties(0).total_memory
         return math.ceil(math.sqrt(setting("FACTOR", 1.25) * total / (3 * ELEMENT_BYTES)))
 
@@ -141,8 +141,8 @@ def words(error: BaseException) -> str:
 
 
 def run(main: t.Callable[[], int]) -> int:
-    """As process 1 of a container it has to heed its end by itself: nothing is done by default, and who removes its pod waits all of the
-    grace period."""
+    """Run `main` and return its status. SIGTERM ends it at once: process 1 of a container has no default handler, so the removal of its pod
+    would wait for the whole grace period."""
     signal.signal(signal.SIGTERM, lambda number, _frame: os._exit(128 + number))
     try:
         return main()
