@@ -22,7 +22,8 @@ import tempfile
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import checkpoints, launching, member, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import checkpoints, launching, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import member as member_files
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import quiet
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 
@@ -120,38 +121,43 @@ class Group:
     def __init__(self, params: dict[str, t.Any], node: Node, local_facts: dict[str, t.Any] | None) -> None:
         self.params = params
         self.node = node
-        self.seats: list[GroupMember] = []
+        self.members: list[GroupMember] = []
         self.simulated = bool(local_facts and local_facts["simulated"])
         for entry in params["members"]:
             gpus = [f"slot-{slot}" for slot in range(entry.get("gpus") or 0)]
-            seat = GroupMember(entry["name"], entry["address"], bool(entry.get("local")), entry.get("hostname") or "", gpus=gpus)
+            member = GroupMember(entry["name"], entry["address"], bool(entry.get("local")), entry.get("hostname") or "", gpus=gpus)
             if entry.get("problem"):
-                seat.problem = ("unreachable", entry["problem"])
-            self.seats.append(seat)
-            if seat.local and local_facts:
-                seat.apply_hello(local_facts)
+                member.problem = ("unreachable", entry["problem"])
+            self.members.append(member)
+            if member.local and local_facts:
+                member.apply_hello(local_facts)
         self.folder = ""
         self._own_folder = ""  # the folder, where it is to be removed
         self.ssh: list[str] = []
         self._jobs = 0
 
+    @property
+    def seats(self) -> list[GroupMember]:
+        """The former name of `members`, for probes of teams. It goes with the next release."""
+        return self.members
+
     def __enter__(self) -> Group:
         token = self.params["token"]
         # A member's folder is in the ledger already; without members there is nothing in it worth hiding.
         self._own_folder = "" if token else tempfile.mkdtemp(prefix="gpufleet-")
-        self.folder = self._own_folder or member.folder(token)
+        self.folder = self._own_folder or member_files.folder(token)
         self.ssh = self._ssh()
         return self
 
     def __exit__(self, kind: object, *_exception: object) -> None:
         if kind is None:  # else somebody is waiting for us to end
             self.noticed(NOTICED_S)
-        for seat in self.seats:
-            if seat.leash:  # they end side by side
-                seat.leash.let_go()
-        for seat in self.seats:
-            if seat.leash:
-                seat.leash.release()
+        for member in self.members:
+            if member.leash:  # they end side by side
+                member.leash.let_go()
+        for member in self.members:
+            if member.leash:
+                member.leash.release()
         if self._own_folder:  # what it was told by others to use is not its own to remove
             shutil.rmtree(self._own_folder, ignore_errors=True)
 
@@ -190,84 +196,84 @@ class Group:
         if not self.params["token"]:
             self._ask_hostnames(seconds)
             return
-        words = shlex.join(member.reading(self.params["token"]))
-        waiting = [seat for seat in self.seats if not seat.local and not seat.problem]
-        for seat in waiting:
-            seat.leash = Leash([*self.ssh, seat.address, words])
+        words = shlex.join(member_files.reading(self.params["token"]))
+        waiting = [member for member in self.members if not member.local and not member.problem]
+        for member in waiting:
+            member.leash = Leash([*self.ssh, member.address, words])
         until = time.monotonic() + min(seconds, self.node.remaining())
         with selectors.DefaultSelector() as selector:
             trying: list[GroupMember] = []
             while waiting and time.monotonic() < until:
-                for seat in waiting:
-                    leash = t.cast(Leash, seat.leash)
-                    if len(trying) < AT_ONCE and seat not in trying and leash.due <= time.monotonic():
+                for member in waiting:
+                    leash = t.cast(Leash, member.leash)
+                    if len(trying) < AT_ONCE and member not in trying and leash.due <= time.monotonic():
                         leash.start()
                         if leash.child and leash.child.stdout:
                             self.node.record(leash.child.pid)
-                            selector.register(leash.child.stdout, selectors.EVENT_READ, seat)
-                        trying.append(seat)
+                            selector.register(leash.child.stdout, selectors.EVENT_READ, member)
+                        trying.append(member)
                 for key, _events in selector.select(0.2):
-                    seat = key.data
-                    leash = t.cast(Leash, seat.leash)
+                    member = key.data
+                    leash = t.cast(Leash, member.leash)
                     piece = os.read(key.fd, 1 << 16)
                     leash.output += piece
-                    greeted = _hello(seat, leash.output)
+                    greeted = _hello(member, leash.output)
                     if piece and not greeted and len(leash.output) < HELLO_LIMIT:
                         continue
                     selector.unregister(key.fileobj)
-                    trying.remove(seat)
+                    trying.remove(member)
                     if greeted:
-                        waiting.remove(seat)
+                        waiting.remove(member)
                     else:
                         leash.fail()
-        for seat in waiting:
-            leash = t.cast(Leash, seat.leash)
+        for member in waiting:
+            leash = t.cast(Leash, member.leash)
             code = "no_permission" if "Permission denied" in leash.error else "unreachable"
-            seat.problem = (code, f"it did not let the head in within {seconds:.0f} s: {leash.error}")
+            member.problem = (code, f"it did not let the head in within {seconds:.0f} s: {leash.error}")
             leash.release()
 
     def _ask_hostnames(self, seconds: float) -> None:
         """Nodes without a half of their own: what they call themselves, where nobody said it."""
-        for seat in self.seats:
-            if not seat.hostname and not seat.problem:
-                argv = ["hostname"] if seat.local else [*self.ssh, seat.address, "hostname"]
+        for member in self.members:
+            if not member.hostname and not member.problem:
+                argv = ["hostname"] if member.local else [*self.ssh, member.address, "hostname"]
                 result = self.node.run(argv, timeout=seconds)
-                seat.hostname = result.out.strip().split(".")[0]
-                if not result.ok or not seat.hostname:
+                member.hostname = result.out.strip().split(".")[0]
+                if not result.ok or not member.hostname:
                     words = " ".join((result.err or result.out).split())[-300:]
-                    seat.problem = ("unreachable", f"it did not report its hostname: {words or 'no answer'}")
-            if not seat.gpus and not seat.problem:
-                seat.problem = ("gpu_count", "its number of GPUs is not known")
+                    member.problem = ("unreachable", f"it did not report its hostname: {words or 'no answer'}")
+            if not member.gpus and not member.problem:
+                member.problem = ("gpu_count", "its number of GPUs is not known")
 
     def present(self) -> list[GroupMember]:
-        for seat in self.seats:
-            if seat.leash and not seat.problem and not seat.leash.alive:
-                seat.problem = ("lost_node", "its connection to the head is lost")
-        return [seat for seat in self.seats if not seat.problem]
+        for member in self.members:
+            if member.leash and not member.problem and not member.leash.alive:
+                member.problem = ("lost_node", "its connection to the head is lost")
+        return [member for member in self.members if not member.problem]
 
     def absent(self) -> dict[str, tuple[str, str]]:
-        return {seat.name: seat.problem for seat in self.seats if seat.problem}
+        return {member.name: member.problem for member in self.members if member.problem}
 
-    def gone(self, seats: list[GroupMember]) -> list[str]:
+    def gone(self, members: list[GroupMember]) -> list[str]:
         """Names of those whose hold has ended since."""
-        return [seat.name for seat in seats if seat.leash and not seat.leash.alive]
+        return [member.name for member in members if member.leash and not member.leash.alive]
 
     # What is finished ------------------------------------------------------------------------------------------------
 
     def checkpoint(self, name: str, observations: list[dict[str, t.Any]]) -> dict[str, t.Any]:
         """Return a checkpoint of the check `name`: its observations, and the state of every node before it was measured."""
-        states = {seat.name: seat.state for seat in self.seats}
+        states = {member.name: member.state for member in self.members}
         return checkpoints.checkpoint(name, name, members=states, observations=observations)
 
     def finished(self) -> dict[str, list[dict[str, t.Any]]]:
         """The observations of what is finished, by the name of its check: measured over the very nodes that are here now, on none of which
         anything has happened since that would be evidence against it. What their own watch saw meanwhile is gone with it."""
-        states = {seat.name: seat.state for seat in self.present()}
+        states = {member.name: member.state for member in self.present()}
         finished: dict[str, list[dict[str, t.Any]]] = {}
         for checkpoint in self.node.checkpoints or ():
             finished.pop(checkpoint["of"], None)  # the last word on it counts
             states_before = checkpoint["members"]
-            same_nodes = set(states_before) == set(states) and len(states) == len(self.seats)
+            same_nodes = set(states_before) == set(states) and len(states) == len(self.members)
             if same_nodes and all(quiet(states_before[name], states[name]) for name in states):
                 finished[checkpoint["of"]] = checkpoint["observations"]
         return finished
@@ -276,14 +282,14 @@ class Group:
         """Return True if every member is still connected `seconds` later. Members that are ended one by one make a measurement
         worthless."""
         time.sleep(seconds)
-        return not self.gone(self.seats)
+        return not self.gone(self.members)
 
     def noticed(self, seconds: float) -> None:
         """Stay until every member has seen that the head came, which it says by a beat: one that is held for less than it takes to look
         would wait for a head that has gone."""
         until = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
-            for leash in (seat.leash for seat in self.seats):  # who does not take part waits for us too
+            for leash in (member.leash for member in self.members):  # who does not take part waits for us too
                 if leash and leash.alive and leash.child and leash.child.stdout and not leash.output.endswith(b"\n\n"):
                     selector.register(leash.child.stdout, selectors.EVENT_READ)
             while selector.get_map() and time.monotonic() < until:
@@ -293,34 +299,34 @@ class Group:
 
     def names(self) -> dict[str, str]:
         """Names by address and by host name."""
-        return {key: seat.name for seat in self.seats for key in (seat.hostname, seat.address) if key}
+        return {key: member.name for member in self.members for key in (member.hostname, member.address) if key}
 
     # Launching -------------------------------------------------------------------------------------------------------
 
     def job(
         self,
         launcher: launching.Launcher,
-        seats: list[GroupMember],
+        members: list[GroupMember],
         each: int,
         argv: list[str],
         env: dict[str, str],
         timeout: float,
         ranks: int,
     ) -> launching.Job:
-        """A launch of `argv` with `each` ranks on every one of `seats`; `ranks` in all, of what it computes."""
+        """A launch of `argv` with `each` ranks on every one of `members`; `ranks` in all, of what it computes."""
         self._jobs += 1
         token = self.params["token"]
         entry = launching.Entry(self.ssh, self.folder, self.folder if token else "", token, self._jobs)
-        commands = launcher.commands(entry, seats, each, argv, env)
+        commands = launcher.commands(entry, members, each, argv, env)
         commands = [command._replace(env={**command.env, "TMPDIR": self.folder}) for command in commands]
-        return launching.Job(commands, seats, ranks, timeout, f"{self.folder}/out-{self._jobs}")
+        return launching.Job(commands, members, ranks, timeout, f"{self.folder}/out-{self._jobs}")
 
 
-def _hello(seat: GroupMember, output: bytes) -> bool:
-    """Return True if the output of a login has a whole hello. The hello is applied to `seat`; other lines of the login are ignored."""
+def _hello(member: GroupMember, output: bytes) -> bool:
+    """Return True if the output of a login has a whole hello. The hello is applied to `member`; other lines of the login are ignored."""
     line = re.search(rb"(?m)^\{.*\}\n", output)
     try:
-        seat.apply_hello(json.loads(line.group() if line else ""))
+        member.apply_hello(json.loads(line.group() if line else ""))
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
     return True
@@ -354,17 +360,17 @@ def of_gpus(ports: list[dict[str, t.Any]], gpus: int) -> list[dict[str, t.Any]]:
     return near if near and crowded else ports
 
 
-def confused(seats: t.Iterable[GroupMember]) -> tuple[str, str] | None:
+def confused(members: t.Iterable[GroupMember]) -> tuple[str, str] | None:
     """(reason code, reason) where two nodes cannot be told apart: launchers merge what has one address, and ranks are counted by host
     name."""
     for field in ("address", "hostname"):
         owners: dict[str, str] = {}
-        for seat in seats:
-            value = getattr(seat, field)
-            owner = owners.setdefault(value, seat.name)
-            if value and owner != seat.name:
+        for member in members:
+            value = getattr(member, field)
+            owner = owners.setdefault(value, member.name)
+            if value and owner != member.name:
                 words = f"both have the address {value}" if field == "address" else f"both call themselves {value}"
-                return "duplicate_identity", f"{owner} and {seat.name} {words}: ranks cannot be told apart"
+                return "duplicate_identity", f"{owner} and {member.name} {words}: ranks cannot be told apart"
     return None
 
 

@@ -79,9 +79,9 @@ class Launcher:
         return each
 
     def commands(
-        self, entry: Entry, seats: t.Sequence[LaunchMember], each: int, argv: list[str], env: dict[str, str]
+        self, entry: Entry, members: t.Sequence[LaunchMember], each: int, argv: list[str], env: dict[str, str]
     ) -> list[LaunchCommand]:
-        """Return the commands to run on this machine so that `argv` runs with `each` ranks on every one of `seats`."""
+        """Return the commands to run on this machine so that `argv` runs with `each` ranks on every one of `members`."""
         raise NotImplementedError
 
     def complaint(self, text: str, names: t.Mapping[str, str]) -> tuple[str, str] | None:
@@ -112,16 +112,16 @@ class Mpi(Launcher):
         return None
 
     def commands(
-        self, entry: Entry, seats: t.Sequence[LaunchMember], each: int, argv: list[str], env: dict[str, str]
+        self, entry: Entry, members: t.Sequence[LaunchMember], each: int, argv: list[str], env: dict[str, str]
     ) -> list[LaunchCommand]:
-        hosts = [(seat.address, each) for seat in seats]
+        hosts = [(member.address, each) for member in members]
         path = f"{entry.folder}/hosts-{entry.number}"
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as target:
             target.write(mpi.hostfile(self.flavour, hosts))
         rank_env = {**env, **({session.MARK: entry.token} if entry.token else {})}
         words, launcher_env = mpi.command(
             self.flavour, self.program, hosts, path, argv, env=rank_env, ssh=entry.ssh, extra=self.extra, scratch=entry.scratch,
-            root=os.geteuid() == 0, head_address=own_address(seats) if self.flavour == mpi.HYDRA else "",
+            root=os.geteuid() == 0, head_address=own_address(members) if self.flavour == mpi.HYDRA else "",
         )  # fmt: skip
         return [LaunchCommand(words, launcher_env)]
 
@@ -155,23 +155,23 @@ class Agents(Launcher):
         return 1
 
     def commands(
-        self, entry: Entry, seats: t.Sequence[LaunchMember], each: int, argv: list[str], env: dict[str, str]
+        self, entry: Entry, members: t.Sequence[LaunchMember], each: int, argv: list[str], env: dict[str, str]
     ) -> list[LaunchCommand]:
         port = self.port + (entry.number - 1) % MEETING_PORTS
-        meeting = {"MASTER_ADDR": seats[0].address, "MASTER_PORT": str(port), "NNODES": str(len(seats)), "NPROC_PER_NODE": str(each)}
+        meeting = {"MASTER_ADDR": members[0].address, "MASTER_PORT": str(port), "NNODES": str(len(members)), "NPROC_PER_NODE": str(each)}
         commands = []
-        for rank, seat in enumerate(seats):
+        for rank, member in enumerate(members):
             rendezvous = {**meeting, "NODE_RANK": str(rank)}
             agent_env = {**rendezvous, **{f"PET_{name}": value for name, value in rendezvous.items()}, **env}
             if entry.token:
                 agent_env[session.MARK] = entry.token
             if entry.scratch:
                 agent_env["TMPDIR"] = entry.scratch
-            if seat.local:
-                commands.append(LaunchCommand(argv, agent_env, seat.name))
+            if member.local:
+                commands.append(LaunchCommand(argv, agent_env, member.name))
             else:
                 remote = ["env", *(f"{name}={value}" for name, value in agent_env.items()), "sh", "-c", _LEASHED, "sh", *argv]
-                commands.append(LaunchCommand([*entry.ssh, seat.address, shlex.join(remote)], {}, seat.name, True))
+                commands.append(LaunchCommand([*entry.ssh, member.address, shlex.join(remote)], {}, member.name, True))
         return commands
 
 
@@ -222,12 +222,12 @@ def ends(text: str) -> tuple[list[End], str]:
     return [End(rank, host.split(".")[0], int(status)) for rank, host, status in _ENDED.findall(text)], _ENDED.sub("", text)
 
 
-def own_address(seats: t.Sequence[LaunchMember]) -> str:
+def own_address(members: t.Sequence[LaunchMember]) -> str:
     """The address by which this machine speaks with the first of these nodes that is another one; empty where none can be told."""
-    for seat in seats:
-        if not seat.local:
+    for member in members:
+        if not member.local:
             with contextlib.suppress(OSError):
-                family, kind, protocol, _name, where = socket.getaddrinfo(seat.address, 9, type=socket.SOCK_DGRAM)[0]
+                family, kind, protocol, _name, where = socket.getaddrinfo(member.address, 9, type=socket.SOCK_DGRAM)[0]
                 with socket.socket(family, kind, protocol) as connection:
                     connection.connect(where)  # chooses a route and sends nothing
                     return str(connection.getsockname()[0])
@@ -239,9 +239,9 @@ class Job:
     `duration_s`, `ends`: {node: status} of its programs in the order in which they ended by themselves; `timeout` is shorter than `asked`
     where the probe's own deadline came first."""
 
-    def __init__(self, commands: list[LaunchCommand], seats: t.Sequence[t.Any], ranks: int, timeout: float, path: str) -> None:
+    def __init__(self, commands: list[LaunchCommand], members: t.Sequence[t.Any], ranks: int, timeout: float, path: str) -> None:
         self.commands = commands
-        self.seats = seats
+        self.members = members
         self.ranks = ranks
         self.timeout = self.asked = timeout
         self.path = path

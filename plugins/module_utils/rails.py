@@ -41,35 +41,35 @@ def near(node: Node, devices: list[dict[str, t.Any]], gpus: t.Sequence[dict[str,
     return {device["device"]: [place for place, names in enumerate(closest_nics) if device["device"] in names] for device in devices}
 
 
-def lacking(seats: t.Sequence[group.GroupMember], rail: str) -> tuple[str, str] | None:
+def lacking(members: t.Sequence[group.GroupMember], rail: str) -> tuple[str, str] | None:
     """(reason code, reason) that names each node on which the rail cannot be measured, or says that no one GPU is right for it on all."""
     code, problems = "port_down", []
-    for seat in seats:
-        if group.left_by(f"={rail}", seat.ports):
+    for member in members:
+        if group.left_by(f"={rail}", member.ports):
             continue
-        if group.left_by(f"={rail}", seat.down):
-            problems.append(f"{seat.name}: its port is not active")
+        if group.left_by(f"={rail}", member.down):
+            problems.append(f"{member.name}: its port is not active")
         else:
             code = "no_rdma"
-            present = ", ".join(dict.fromkeys(str(port["device"]) for port in [*seat.ports, *seat.down]))
-            problems.append(f"{seat.name} has no such device" + (f", only {present}" if present else " and no other"))
+            present = ", ".join(dict.fromkeys(str(port["device"]) for port in [*member.ports, *member.down]))
+            problems.append(f"{member.name} has no such device" + (f", only {present}" if present else " and no other"))
     if problems:
         return code, f"rail {rail}: {'; '.join(problems)}"
-    near = {seat.name: set(port["near"]) for seat in seats for port in group.left_by(f"={rail}", seat.ports) if port.get("near")}
+    near = {member.name: set(port["near"]) for member in members for port in group.left_by(f"={rail}", member.ports) if port.get("near")}
     if near and not set.intersection(*near.values()):  # ranks have one environment
         listed = "; ".join(f"{name}: {', '.join(map(str, sorted(of)))}" for name, of in near.items())
         return "unsupported", f"rail {rail}: no GPU is closest to it on every node ({listed}): make groups of nodes that are alike"
     return None
 
 
-def slot(seats: t.Sequence[group.GroupMember], rail: str) -> int:
+def slot(members: t.Sequence[group.GroupMember], rail: str) -> int:
     """The place of the GPU that measures the rail on every node: the one that goes with the number of the rail, as long as it is one of
     the closest wherever the PCI tree tells, else the first that is everywhere."""
-    close = [set(port["near"]) for seat in seats for port in group.left_by(f"={rail}", seat.ports) if port.get("near")]
+    close = [set(port["near"]) for member in members for port in group.left_by(f"={rail}", member.ports) if port.get("near")]
     everywhere = set.intersection(*close) if close else set()
-    devices = list(dict.fromkeys(str(port["device"]) for port in [*seats[0].ports, *seats[0].down]))
+    devices = list(dict.fromkeys(str(port["device"]) for port in [*members[0].ports, *members[0].down]))
     number = rdma_ports.in_order(devices).index(rail.partition(":")[0])
-    by_number = number * min(len(seat.gpus) for seat in seats) // len(devices)
+    by_number = number * min(len(member.gpus) for member in members) // len(devices)
     return by_number if by_number in everywhere or not everywhere else min(everywhere)
 
 

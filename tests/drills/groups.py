@@ -94,7 +94,7 @@ def trains(folder: pathlib.Path, given: dict[str, t.Any]) -> set[str]:
     said = trained.told(**{name: value for name, value in given.items() if name != "lost"})
     head = t.cast(ddp.Trainer, said.head)
     checks = ddp.default_checks(head.params)
-    seen = [head._observed_of(check, said, said.job.seats, [0, 1], {}) for check in checks]
+    seen = [head._observed_of(check, said, said.job.members, [0, 1], {}) for check in checks]
     findings = [] if given.get("lost") else said.findings(checks[0])
     return words(folder, "ddp", [*seen, *findings], expected("ddp", 150.0, size=1 << 22))
 
@@ -149,17 +149,17 @@ def exchanges(folder: pathlib.Path, given: dict[str, t.Any]) -> set[str]:
     head = hccl.HcclHead(PARAMS, Node(60), None)
     head.launcher.version = "Hydra 4.3.2"
     head.group.folder, head.group.ssh = "/nonexistent/folder", ["ssh"]
-    head.group.seats = [
+    head.group.members = [
         group.GroupMember(f"gpu-0{n}", f"10.0.0.{n}", hostname=f"npu-0{n}", local=n == 1, gpus=["a", "b"], gpu="Ascend 910B3")
         for n in (1, 2)
     ]
     slots, check = range(2), {"check": "all_reduce", "variant": "gpus=all type=fp32"}
     argv = ["mpirun", "-n", "4", *launching.watched(["all_reduce_test"])]
-    job = launching.Job([launching.LaunchCommand(argv, {})], head.group.seats, 4, 30, "")
+    job = launching.Job([launching.LaunchCommand(argv, {})], head.group.members, 4, 30, "")
     job.order = {"sizes": [hccl.nccl.size(word) for word in sizes]}
     for name, value in given.items():
         setattr(job, name, value)
-    context = head._context("all_reduce", {"type": "fp32"}, head.group.seats, [*slots])
+    context = head._context("all_reduce", {"type": "fp32"}, head.group.members, [*slots])
     seen = head._observed(check, head._read(job), context, {})
     return words(folder, "hccl", [seen], expected("hccl", 38.0, size=64 << 20))
 

@@ -50,7 +50,7 @@ def told(change: Change | None = None, given: Record | None = None, rc: int = 0,
     params = validated.validated_parameters
     head = ddp.Trainer(params, Node(60), None)
     head.group.folder, head.group.ssh = "/nonexistent/folder", ["ssh"]
-    job = head.launch_of(ddp.default_checks(params), head.group.seats, [0, 1], 60)
+    job = head.launch_of(ddp.default_checks(params), head.group.members, [0, 1], 60)
     lines = []
     for record in records():
         new = change(record) if change else None

@@ -66,10 +66,10 @@ def _nccl_fabric(entry: expectations.Expectation, name: str) -> t.Iterator[tuple
         head = fabric.GroupHead(validated.validated_parameters, Node(60), None)
         ports = [{"device": f"mlx5_{n}", "port": 1, "link_layer": "InfiniBand", "rate_gbps": rate, "gids": []} for n in range(nics)]
         for domains, check in itertools.product({1, -(-nodes // 18)}, _checks(entry, ["all_reduce", "all_gather"])):
-            for number, seat in enumerate(head.group.seats):
+            for number, seat in enumerate(head.group.members):
                 seat.gpu, seat.ports = name, ports
                 seat.nvlink_domain = f"{number * domains // nodes}" if nccl.mnnvl([name]) else ""
-            yield check, head._context(check, {}, head.group.seats, list(range(count)))
+            yield check, head._context(check, {}, head.group.members, list(range(count)))
 
 
 def _gemm(entry: expectations.Expectation, name: str) -> t.Iterator[tuple[str, dict[str, t.Any]]]:

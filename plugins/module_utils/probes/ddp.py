@@ -108,12 +108,12 @@ class TorchHead(fabric.GroupHead):
 
     # The launch ------------------------------------------------------------------------------------------------------
 
-    def order(self, checks: t.Sequence[dict[str, str]], seats: list[group.GroupMember]) -> dict[str, t.Any]:
+    def order(self, checks: t.Sequence[dict[str, str]], members: list[group.GroupMember]) -> dict[str, t.Any]:
         """Return the order to each rank for these checks."""
         params = {**workload.DEFAULTS, "collectives": [], **self.params}
         keys = nccl.fields(checks[0]["variant"])
         rows = [(check["check"], nccl.fields(check["variant"])) for check in checks if check["check"] not in PARTS]
-        sizes = sorted({size for _op, of in rows for size in self._steps(seats, of)})
+        sizes = sorted({size for _op, of in rows for size in self._steps(members, of)})
         parts = [PARTS[check["check"]] for check in checks if check["check"] in PARTS]
         parts += ["bandwidth"] if rows else []
         kinds = {of.get("type", "float") for _op, of in rows}
@@ -135,25 +135,25 @@ class TorchHead(fabric.GroupHead):
             "fill_seconds": params["fill_seconds"],
         }
 
-    def _steps(self, seats: list[group.GroupMember], keys: dict[str, str]) -> list[int]:
-        smallest, largest = (nccl.size(word) for word in self._sizes(seats, keys))
+    def _steps(self, members: list[group.GroupMember], keys: dict[str, str]) -> list[int]:
+        smallest, largest = (nccl.size(word) for word in self._sizes(members, keys))
         sizes, factor = [smallest], max(2, self.params.get("factor", FACTOR))
         while sizes[-1] < largest:
             sizes.append(min(largest, sizes[-1] * factor))
         return sizes
 
     def launch_of(
-        self, checks: t.Sequence[dict[str, str]], seats: list[group.GroupMember], slots: t.Sequence[int], timeout: float
+        self, checks: t.Sequence[dict[str, str]], members: list[group.GroupMember], slots: t.Sequence[int], timeout: float
     ) -> launching.Job:
-        """A launch over `slots` of each of `seats`, the head first, where it is one of them."""
-        seats = self._head_first(seats)
-        mixed = any("NCCL_SOCKET_IFNAME" in (seat.nccl or {}) for seat in seats)
-        rank_order = self.order(checks, seats)
+        """A launch over `slots` of each of `members`, the head first, where it is one of them."""
+        members = self._head_first(members)
+        mixed = any("NCCL_SOCKET_IFNAME" in (member.nccl or {}) for member in members)
+        rank_order = self.order(checks, members)
         order = {
             "role": "agent",
             "id": uuid.uuid4().hex[:16],
-            "nodes": [seat.name for seat in seats],
-            "addresses": [seat.address for seat in seats],
+            "nodes": [member.name for member in members],
+            "addresses": [member.address for member in members],
             "rendezvous": self.params.get("rendezvous", "c10d"),
             "join_timeout": self.params["join_timeout"],
             "socket_interface": not mixed,
@@ -162,21 +162,27 @@ class TorchHead(fabric.GroupHead):
         source = base64.b64encode(zlib.compress(SOURCE.encode(), 9)).decode()
         argv = [self.params["python"] or "python3", "-c", BOOT, source, json.dumps(order)]
         keys = nccl.fields(checks[0]["variant"])
-        env = self._seeing(seats, slots, keys)
+        env = self._seeing(members, slots, keys)
         if self.node.contained:
             argv = self.node.container_argv(argv, env, "")
-        job = self.group.job(self.launcher, seats, len(slots), argv, env, timeout, ranks=len(seats) * len(slots))
+        job = self.group.job(self.launcher, members, len(slots), argv, env, timeout, ranks=len(members) * len(slots))
         job.order = {**rank_order, "rail": keys.get("rail")}
-        job.words = [argv[0], "-m", "torch.distributed.run", f"--nnodes={len(seats)}", f"--nproc_per_node={len(slots)}", "ddp.py"]
+        job.words = [argv[0], "-m", "torch.distributed.run", f"--nnodes={len(members)}", f"--nproc_per_node={len(slots)}", "ddp.py"]
         return job
 
     def _job(
-        self, op: str, keys: dict[str, str], seats: list[group.GroupMember], slots: t.Sequence[int], sizes: tuple[str, str], timeout: float
+        self,
+        op: str,
+        keys: dict[str, str],
+        members: list[group.GroupMember],
+        slots: t.Sequence[int],
+        sizes: tuple[str, str],
+        timeout: float,
     ) -> launching.Job:
         """A launch of one operation: its values are checked, too."""
         op_fields = {**keys, "sizes": ":".join(sizes)}
         checks = [{"check": check, "variant": observation.variant(**op_fields)} for check in ("collectives", op)]
-        return self.launch_of(checks, seats, slots, timeout)
+        return self.launch_of(checks, members, slots, timeout)
 
     def _read(self, job: launching.Job) -> fabric.LaunchResult:
         """Return the result of a launch in the form that fabric.Search reads."""
@@ -212,28 +218,28 @@ class Trainer(TorchHead):
         """Checks with the same GPUs and backend: one launch."""
         self.searched = False
         keys = nccl.fields(checks[0]["variant"])
-        seats, absent = self.group.present(), self.group.absent()
-        if len(seats) < 2:
-            reason = f"{len(seats)} of {len(self.group.seats)} nodes take part: {self._without(absent)}"
+        members, absent = self.group.present(), self.group.absent()
+        if len(members) < 2:
+            reason = f"{len(members)} of {len(self.group.members)} nodes take part: {self._without(absent)}"
             refusal: tuple[str, str] | None = ("member", reason)
         else:
-            refusal = self._agree(seats, keys)
+            refusal = self._agree(members, keys)
         trains = "rail" not in keys
         if refusal:
             self._leave({} if trains else None)
             yield from (self._failed(check, *refusal) for check in checks)
             return
-        slots = self._slots(seats, keys)
-        job = self.launch_of(checks, seats, slots, self.params["test_timeout"])
+        slots = self._slots(members, keys)
+        job = self.launch_of(checks, members, slots, self.params["test_timeout"])
         launching.run([job], self.node, 1)
         report = LaunchReport(self, job)
         self._leave(report.files(absent) if trains else None)
         for check in checks:
-            yield self._observed_of(check, report, seats, slots, absent)
+            yield self._observed_of(check, report, members, slots, absent)
         findings = report.findings(checks[0])
         yield from findings
         if not findings:
-            yield from self._searched(checks, report, seats, slots)
+            yield from self._searched(checks, report, members, slots)
 
     # What came of it -------------------------------------------------------------------------------------------------
 
@@ -241,7 +247,7 @@ class Trainer(TorchHead):
         self,
         check: dict[str, str],
         report: LaunchReport,
-        seats: list[group.GroupMember],
+        members: list[group.GroupMember],
         slots: list[int],
         absent: dict[str, tuple[str, str]],
     ) -> Observation:
@@ -255,16 +261,16 @@ class Trainer(TorchHead):
             "raw": report.job.raw,
             "tool_version": report.parsed["version"],
             "simulated": self.group.simulated,
-            "context": {**self._context(check["check"], keys, seats, slots), **report.context(), "backend": self._backend(keys),
+            "context": {**self._context(check["check"], keys, members, slots), **report.context(), "backend": self._backend(keys),
                         "warnings": self.warnings},
         }
         code, reason, details = report.of(check["check"])
         common["context"].update(details.pop("context", {}))
         common.update(details)
         if absent:
-            present = len(self.group.seats) - len(absent)
+            present = len(self.group.members) - len(absent)
             measured_text = f"; the other {present} were measured" if not code else ""
-            sentence = f"{len(absent)} of {len(self.group.seats)} nodes did not take part{measured_text}: {self._without(absent)}"
+            sentence = f"{len(absent)} of {len(self.group.members)} nodes did not take part{measured_text}: {self._without(absent)}"
             return observation.failed(check["check"], "member", sentence[:2000], **common)
         if code:
             outcome = "timeout" if code in ("timeout", "rank_hung") else "error"
@@ -272,23 +278,23 @@ class Trainer(TorchHead):
         return observation.measured(check["check"], **common)
 
     def _searched(
-        self, checks: list[dict[str, str]], report: LaunchReport, seats: list[group.GroupMember], slots: list[int]
+        self, checks: list[dict[str, str]], report: LaunchReport, members: list[group.GroupMember], slots: list[int]
     ) -> t.Iterator[Observation]:
         """Parts of the group are measured where it is slow, or fails and does not say whose fault it is."""
-        if not self.params["localise"] or len(seats) < 3:
+        if not self.params["localise"] or len(members) < 3:
             return
         for check in checks:
             if check["check"] in PARTS:
                 continue
             keys = nccl.fields(check["variant"])
             launch = self._read(report.job)._replace(read=table(report.parsed, check["check"]))
-            floors = fabric.Floors(self.params["floors"], check["check"], self._context(check["check"], keys, seats, slots))
+            floors = fabric.Floors(self.params["floors"], check["check"], self._context(check["check"], keys, members, slots))
             missed = floors.missed(launch) if launch.read["rows"] else None
             why = "slow" if missed else launch.code if launch.outcome != "measured" else None
             if why in SEARCHED:
                 self.searched = True
-                size = missed or floors.size(self._steps(seats, keys)[-1])
-                yield from fabric.Search(self, check, seats, slots, size, floors, launch).findings()
+                size = missed or floors.size(self._steps(members, keys)[-1])
+                yield from fabric.Search(self, check, members, slots, size, floors, launch).findings()
                 if why != "slow":
                     return
 
@@ -334,13 +340,13 @@ class LaunchReport:
             return reading.Failure("other_way", problem) if problem else None
         if cause.code in ("incomplete_output", "partner", "lost_node"):
             complaint = self.head.launcher.complaint(f"{job.out}\n{job.err}", self.head.group.names())
-            lost = self.head.group.gone([seat for seat in job.seats if not seat.local])
+            lost = self.head.group.gone([member for member in job.members if not member.local])
             if complaint:
                 return reading.Failure(*complaint)
             if lost:
                 return reading.Failure("lost_node", f"{', '.join(lost)} went away while the group ran: {cause.reason}")
             if cause.code == "incomplete_output" and job.rc:
-                silent = [seat.name for seat in job.seats if seat.name not in self.parsed["nodes"]]
+                silent = [member.name for member in job.members if member.name not in self.parsed["nodes"]]
                 suffix = f" of {', '.join(silent[:4])}" if silent else ""
                 return reading.Failure("tool_failed", f"the agent{suffix} ended with status {job.rc}: {_last(job.err)}")
         return cause
@@ -354,7 +360,7 @@ class LaunchReport:
         if strange:
             claim = f"rank {strange[0]} is one of {self.parsed['ranks'][strange[0]]['world']}"
             return f"{claim}, where {world} ranks with numbers from 0 were asked for"
-        each = self.job.ranks // len(self.job.seats)
+        each = self.job.ranks // len(self.job.members)
         uuids: dict[str, int] = {}
         for rank, record in self.parsed["ranks"].items():
             uuid = str(record.get("uuid") or f"of rank {rank}")
@@ -364,7 +370,7 @@ class LaunchReport:
         counts: dict[str, int] = {}
         for record in self.parsed["ranks"].values():
             counts[record["node"]] = counts.get(record["node"], 0) + 1
-        expected = {seat.name: each for seat in self.job.seats}
+        expected = {member.name: each for member in self.job.members}
         if counts == expected:
             return None
         listed = ", ".join(f"{name}: {count}" for name, count in sorted(counts.items()))
@@ -530,12 +536,12 @@ class LaunchReport:
     def gpu(self, rank: int) -> tuple[str, str]:
         """(node, id of the GPU's subject) of a rank."""
         record = self.parsed["ranks"].get(rank, {})
-        seat = next((seat for seat in self.job.seats if seat.name == record.get("node")), None)
-        if seat is None:
+        member = next((member for member in self.job.members if member.name == record.get("node")), None)
+        if member is None:
             return "", f"rank {rank}"
         local = record["local"]
-        gpu_id = record.get("uuid") or (seat.gpus[local] if local < len(seat.gpus) else f"slot-{local}")
-        return seat.name, f"{seat.name}/gpu/{gpu_id}"
+        gpu_id = record.get("uuid") or (member.gpus[local] if local < len(member.gpus) else f"slot-{local}")
+        return member.name, f"{member.name}/gpu/{gpu_id}"
 
     def findings(self, check: dict[str, str]) -> list[Observation]:
         """Return a finding for each rank that the output itself names: convicted by values or times, unresolved if the rank died or hung,

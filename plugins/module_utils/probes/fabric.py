@@ -132,27 +132,27 @@ class GroupHead:
 
     def _check(self, check: dict[str, str]) -> t.Iterator[Observation]:
         op, keys = check["check"], nccl.fields(check["variant"])
-        seats = self.group.present()
+        members = self.group.present()
         absent = self.group.absent()
-        if len(seats) < self.min_nodes:
-            yield self._failed(check, "member", f"{len(seats)} of {len(self.group.seats)} nodes take part: {self._without(absent)}")
+        if len(members) < self.min_nodes:
+            yield self._failed(check, "member", f"{len(members)} of {len(self.group.members)} nodes take part: {self._without(absent)}")
             return
-        refusal = self._agree(seats, keys) or self._choose_gids(seats, op, keys)
+        refusal = self._agree(members, keys) or self._choose_gids(members, op, keys)
         if refusal:
             yield self._failed(check, *refusal)
             return
-        slots = self._slots(seats, keys)
-        sizes = self._sizes(seats, keys)
-        launch = self._launch([self._job(op, keys, seats, slots, sizes, self.params["test_timeout"])])[0]
-        context = self._context(op, keys, seats, slots)
+        slots = self._slots(members, keys)
+        sizes = self._sizes(members, keys)
+        launch = self._launch([self._job(op, keys, members, slots, sizes, self.params["test_timeout"])])[0]
+        context = self._context(op, keys, members, slots)
         yield self._observed(check, launch, context, absent)
         floors = Floors(self.params["floors"], op, context)
         missed = floors.missed(launch)
         why = "slow" if missed else launch.code if launch.outcome != "measured" else None
-        self.searched = why in SEARCHED and self.params["localise"] and len(seats) > 2
+        self.searched = why in SEARCHED and self.params["localise"] and len(members) > 2
         if self.searched:
             size = missed or floors.size(nccl.size(sizes[1]))
-            yield from Search(self, check, seats, slots, size, floors, launch).findings()
+            yield from Search(self, check, members, slots, size, floors, launch).findings()
 
     def _observed(
         self, check: dict[str, str], launch: LaunchResult, context: dict[str, t.Any], absent: dict[str, tuple[str, str]]
@@ -178,9 +178,9 @@ class GroupHead:
         if launch.outcome == "measured":
             common.update(metrics=nccl.metrics(read), series=nccl.series(read))
         if absent:
-            present = len(self.group.seats) - len(absent)
+            present = len(self.group.members) - len(absent)
             measured_text = f"; the other {present} were measured" if launch.outcome == "measured" else ""
-            sentence = f"{len(absent)} of {len(self.group.seats)} nodes did not take part{measured_text}: {self._without(absent)}"
+            sentence = f"{len(absent)} of {len(self.group.members)} nodes did not take part{measured_text}: {self._without(absent)}"
             return observation.failed(check["check"], "member", sentence[:2000], **common)
         if launch.outcome == "measured":
             return observation.measured(check["check"], **common)
@@ -200,16 +200,16 @@ class GroupHead:
         )
 
     def _subject(self) -> dict[str, t.Any] | None:
-        return {"kind": "group", "id": self.params["group"], "members": [seat.name for seat in self.group.seats]}
+        return {"kind": "group", "id": self.params["group"], "members": [member.name for member in self.group.members]}
 
     # What is asked for -----------------------------------------------------------------------------------------------
 
-    def _agree(self, seats: list[group.GroupMember], keys: dict[str, str]) -> tuple[str, str] | None:
+    def _agree(self, members: list[group.GroupMember], keys: dict[str, str]) -> tuple[str, str] | None:
         """Return why the nodes cannot be one group, as (reason code, reason); None if they can."""
-        confused = group.confused(seats)
+        confused = group.confused(members)
         if confused:
             return confused
-        counts = {seat.name: len(seat.gpus) for seat in seats}
+        counts = {member.name: len(member.gpus) for member in members}
         requested = keys.get("gpus", "all")
         if requested == "all" and len(set(counts.values())) > 1:
             few = min(counts, key=lambda name: counts[name])
@@ -218,32 +218,32 @@ class GroupHead:
         short = [name for name, count in counts.items() if requested != "all" and count < int(requested)]
         if short:
             return "gpu_count", f"{requested} GPUs of each node were asked for, {short[0]} has {counts[short[0]]}"
-        return rails.lacking(seats, keys["rail"]) if "rail" in keys else None
+        return rails.lacking(members, keys["rail"]) if "rail" in keys else None
 
-    def _slots(self, seats: list[group.GroupMember], keys: dict[str, str]) -> list[int]:
+    def _slots(self, members: list[group.GroupMember], keys: dict[str, str]) -> list[int]:
         requested = keys.get("gpus", "all")
         if "rail" in keys:
-            return [rails.slot(seats, keys["rail"])]
-        return list(range(len(seats[0].gpus) if requested == "all" else int(requested)))
+            return [rails.slot(members, keys["rail"])]
+        return list(range(len(members[0].gpus) if requested == "all" else int(requested)))
 
-    def _sizes(self, seats: list[group.GroupMember], keys: dict[str, str]) -> tuple[str, str]:
+    def _sizes(self, members: list[group.GroupMember], keys: dict[str, str]) -> tuple[str, str]:
         """Smallest and largest message, in the words that were asked for."""
         smallest, _colon, largest = keys.get("sizes", "8M:auto").partition(":")
         if largest in ("", "auto"):
-            largest = str(nccl.largest_that_fits([{"memory_total_mib": seat.memory_mib} for seat in seats]))
+            largest = str(nccl.largest_that_fits([{"memory_total_mib": member.memory_mib} for member in members]))
         return smallest, largest
 
     def _env_of(self, keys: dict[str, str]) -> dict[str, str]:
         """Return the environment of the ranks of a check: the requested variables and those of the rail."""
         return {**self.env, **rails.environment(keys["rail"])} if "rail" in keys else dict(self.env)
 
-    def _choose_gids(self, seats: list[group.GroupMember], op: str, keys: dict[str, str]) -> tuple[str, str] | None:
+    def _choose_gids(self, members: list[group.GroupMember], op: str, keys: dict[str, str]) -> tuple[str, str] | None:
         """NCCL_IB_GID_INDEX, where NCCL needs it: one number for all nodes, so it must be right on each."""
         if self.chose_gid:  # for the ports of an earlier check, which may have been those of another rail
             del self.env["NCCL_IB_GID_INDEX"]
             self.chose_gid = False
             self.warnings = [warning for warning in self.warnings if not warning.startswith("NCCL_IB_GID_INDEX=")]
-        ports = {seat.name: group.left_by(self._env_of(keys).get("NCCL_IB_HCA", ""), seat.ports) for seat in seats}
+        ports = {member.name: group.left_by(self._env_of(keys).get("NCCL_IB_HCA", ""), member.ports) for member in members}
         tables = {f"{name} {p['device']}/{p['port']}": p["gids"] for name, of in ports.items() for p in of if p["link_layer"] == "Ethernet"}
         if not tables or self.env.get("NCCL_IB_DISABLE") == "1":
             return None
@@ -253,7 +253,7 @@ class GroupHead:
             return ("no_gid", f"NCCL_IB_GID_INDEX={chosen} holds no GID on {', '.join(bad[:4])}") if bad else None
         if chosen:
             return None
-        version = self._version(seats, op)
+        version = self._version(members, op)
         if version is None or version >= GID_BY_ITSELF:
             return None
         good = {where: group.routable(gids) for where, gids in tables.items()}
@@ -265,28 +265,28 @@ class GroupHead:
         self.warnings.append(f"NCCL_IB_GID_INDEX={common[0]} was set: NCCL before 2.21.5 does not find it")
         return None
 
-    def _version(self, seats: list[group.GroupMember], op: str) -> tuple[int, ...] | None:
+    def _version(self, members: list[group.GroupMember], op: str) -> tuple[int, ...] | None:
         """NCCL's version, as a test of a few bytes on two nodes prints it."""
         if self.nccl_version is None:
             self.env.setdefault("NCCL_DEBUG", "VERSION")
-            job = self._job(op, {}, seats[:2], [0], ("1K", "1K"), min(60.0, self.params["test_timeout"]))
+            job = self._job(op, {}, members[:2], [0], ("1K", "1K"), min(60.0, self.params["test_timeout"]))
             self.nccl_version = self._launch([job])[0].read.get("nccl_version") or ""
         words = self.nccl_version.split(".")
         return tuple(int(word) for word in words) if all(word.isdigit() for word in words) else None
 
-    def _context(self, op: str, keys: dict[str, str], seats: list[group.GroupMember], slots: list[int]) -> dict[str, t.Any]:
-        settings = {**self._shared(seats), **self._env_of(keys)}
-        models = sorted({seat.gpu or "unknown" for seat in seats})
-        allowed = [group.left_by(settings.get("NCCL_IB_HCA", ""), seat.ports) for seat in seats]
-        ports = [group.of_gpus(of, len(seat.gpus)) for of, seat in zip(allowed, seats)]
-        down = [group.left_by(settings.get("NCCL_IB_HCA", ""), seat.down) for seat in seats]
+    def _context(self, op: str, keys: dict[str, str], members: list[group.GroupMember], slots: list[int]) -> dict[str, t.Any]:
+        settings = {**self._shared(members), **self._env_of(keys)}
+        models = sorted({member.gpu or "unknown" for member in members})
+        allowed = [group.left_by(settings.get("NCCL_IB_HCA", ""), member.ports) for member in members]
+        ports = [group.of_gpus(of, len(member.gpus)) for of, member in zip(allowed, members)]
+        down = [group.left_by(settings.get("NCCL_IB_HCA", ""), member.down) for member in members]
         if settings.get("NCCL_IB_DISABLE") == "1":
-            allowed, ports, down = [[] for _seat in seats], [[] for _seat in seats], []
+            allowed, ports, down = [[] for _seat in members], [[] for _seat in members], []
         rates = {port["rate_gbps"] for of in ports for port in of}
         counts = {len(of) for of in ports}
         layers = {port["link_layer"] for of in ports for port in of}
         across = nccl.mnnvl(models) and "rail" not in keys
-        domains = {seat.nvlink_domain for seat in seats}
+        domains = {member.nvlink_domain for member in members}
         if settings.get("NCCL_IB_HCA", "").lstrip("^=") == "lo":
             self.warnings = [*{*self.warnings, "NCCL_IB_HCA names lo, which is no RDMA device: it chooses nothing"}]
         return {
@@ -294,9 +294,9 @@ class GroupHead:
             "type": keys.get("type", "float"),
             "gpu": models[0] if len(models) == 1 else "mixed: " + ", ".join(models),
             "gpus": len(slots),
-            "nodes": len(seats),
-            "world_size": len(seats) * len(slots),
-            "identities": {seat.name: seat.identity for seat in seats if seat.identity},
+            "nodes": len(members),
+            "world_size": len(members) * len(slots),
+            "identities": {member.name: member.identity for member in members if member.identity},
             **({"rail": keys["rail"], "slot": slots[0]} if "rail" in keys else {}),
             "nics": counts.pop() if len(counts) == 1 else None,
             # Those of storage, which are nearest to no GPU.
@@ -310,40 +310,46 @@ class GroupHead:
             "mnnvl": across,
             "nvlink_domains": len(domains) if across and "" not in domains else None,
             # Where NVLink leaves the node the switches reduce over the whole group, of however few GPUs a node has.
-            "nvls": nccl.nvls(models, len(slots) * (len(seats) if across else 1), settings),
+            "nvls": nccl.nvls(models, len(slots) * (len(members) if across else 1), settings),
             "algorithm": settings.get("NCCL_ALGO", "auto").lower(),
             "proto": settings.get("NCCL_PROTO", "auto").lower(),
-            "findings": settings_that_differ(seats),
+            "findings": settings_that_differ(members),
             "nccl_env": {name: value for name, value in sorted(settings.items()) if name.startswith("NCCL_")},
-            "nccl_machine": self._shared(seats),
+            "nccl_machine": self._shared(members),
             "series_units": {"size": "B", "time_us": "us", "algbw": "GB/s", "busbw": "GB/s"},
         }
 
-    def _shared(self, seats: list[group.GroupMember]) -> dict[str, str]:
+    def _shared(self, members: list[group.GroupMember]) -> dict[str, str]:
         """NCCL's settings that the nodes have by themselves, all of them: what one alone has selects no other expectation."""
-        settings = [seat.nccl for seat in seats if seat.nccl is not None] or [nccl_settings.of_machine(self.node, self.env)]
+        settings = [member.nccl for member in members if member.nccl is not None] or [nccl_settings.of_machine(self.node, self.env)]
         return {name: value for name, value in settings[0].items() if all(node_settings.get(name) == value for node_settings in settings)}
 
     # Launching -------------------------------------------------------------------------------------------------------
 
-    def _head_first(self, seats: list[group.GroupMember]) -> list[group.GroupMember]:
+    def _head_first(self, members: list[group.GroupMember]) -> list[group.GroupMember]:
         """The head comes first, as mpirun would have it: a ring has no first node, and the others keep their order."""
-        local = next((i for i, seat in enumerate(seats) if seat.local), 0)
-        return [*seats[local:], *seats[:local]]
+        local = next((i for i, member in enumerate(members) if member.local), 0)
+        return [*members[local:], *members[:local]]
 
-    def _seeing(self, seats: list[group.GroupMember], slots: t.Sequence[int], keys: dict[str, str]) -> dict[str, str]:
+    def _seeing(self, members: list[group.GroupMember], slots: t.Sequence[int], keys: dict[str, str]) -> dict[str, str]:
         """The environment in which ranks see these slots of their nodes, and where those are all of them, whatever they see anyway."""
         env = self._env_of(keys)
-        if list(slots) != list(range(len(seats[0].gpus))):
+        if list(slots) != list(range(len(members[0].gpus))):
             visible = [word for word in env.get(self.visible, "").split(",") if word]
             env[self.visible] = ",".join(visible[slot] if visible else str(slot) for slot in slots)
         return env
 
     def _job(
-        self, op: str, keys: dict[str, str], seats: list[group.GroupMember], slots: t.Sequence[int], sizes: tuple[str, str], timeout: float
+        self,
+        op: str,
+        keys: dict[str, str],
+        members: list[group.GroupMember],
+        slots: t.Sequence[int],
+        sizes: tuple[str, str],
+        timeout: float,
     ) -> launching.Job:
-        """A launch over `slots` of each of `seats`, still to be run."""
-        seats = self._head_first(seats)
+        """A launch over `slots` of each of `members`, still to be run."""
+        members = self._head_first(members)
         params = self.params
         by_rank = params["layout"] == "gpu"
         name = op + "_perf" + params["binary_suffix"]
@@ -353,10 +359,10 @@ class GroupHead:
             argv += [flag, str(value)] if value else []
         argv += ["-d", keys["type"]] if keys.get("type", "float") != "float" else []
         argv += params["extra_args"]
-        env = self._seeing(seats, slots, keys)
+        env = self._seeing(members, slots, keys)
         if self.node.contained:
             argv = self.node.container_argv(argv, env, "")
-        job = self.group.job(self.launcher, seats, len(slots) if by_rank else 1, argv, env, timeout, ranks=len(seats) * len(slots))
+        job = self.group.job(self.launcher, members, len(slots) if by_rank else 1, argv, env, timeout, ranks=len(members) * len(slots))
         job.order = {"sizes": [nccl.size(word) for word in sizes], **({"rail": keys["rail"]} if "rail" in keys else {})}
         return job
 
@@ -372,7 +378,7 @@ class GroupHead:
     def _read(self, job: launching.Job) -> LaunchResult:
         if job.missing:
             return LaunchResult("error", "tool_missing", f"{job.argv[0]}: {job.missing}", {}, job)
-        lost = self.group.gone([seat for seat in job.seats if not seat.local])
+        lost = self.group.gone([member for member in job.members if not member.local])
         read = self._parse(job)
         if job.timed_out and read["reason_code"] != "wrong_results":
             if read["outcome"] == "measured":  # the test was done, no node hung: nobody is to blame for what follows
@@ -404,9 +410,9 @@ class GroupHead:
         return LaunchResult("error", code, reason, read, job)
 
 
-def settings_that_differ(seats: list[group.GroupMember]) -> list[dict[str, str]]:
+def settings_that_differ(members: list[group.GroupMember]) -> list[dict[str, str]]:
     """Findings: NCCL's settings that some nodes of a group have by themselves and others have not, or not so."""
-    by_node = {seat.name: seat.nccl for seat in seats if seat.nccl is not None}
+    by_node = {member.name: member.nccl for member in members if member.nccl is not None}
     findings = []
     for name in sorted({name for settings in by_node.values() for name in settings}):
         values: dict[str, list[str]] = {}
@@ -422,7 +428,7 @@ def settings_that_differ(seats: list[group.GroupMember]) -> list[dict[str, str]]
 def off_rail(job: launching.Job) -> str:
     """Return why a launch that was to use one rail may have used another path; empty if it used the rail."""
     rail = job.order.get("rail")
-    doubt = rails.doubt(f"{job.out}\n{job.err}", rail, [seat.hostname for seat in job.seats]) if rail else ""
+    doubt = rails.doubt(f"{job.out}\n{job.err}", rail, [member.hostname for member in job.members]) if rail else ""
     return f"{doubt}: what was measured may not be rail {rail}" if doubt else ""
 
 
@@ -437,8 +443,8 @@ def _covered(read: dict[str, t.Any], job: launching.Job) -> str | None:
     """Return what is wrong with the places of the ranks in the output; None if every requested node has its ranks and no other node has
     any."""
     counts = _ranks_by_host(read)
-    each = job.ranks // len(job.seats)
-    names = {seat.hostname: seat.name for seat in job.seats}
+    each = job.ranks // len(job.members)
+    names = {member.hostname: member.name for member in job.members}
     if counts == dict.fromkeys(names, each):
         return None
     if len(counts) == 1 and len(names) > 1:
@@ -511,7 +517,7 @@ class Search:
         self,
         head: GroupHead,
         check: dict[str, str],
-        seats: list[group.GroupMember],
+        members: list[group.GroupMember],
         slots: list[int],
         size: int,
         floors: Floors,
@@ -520,7 +526,7 @@ class Search:
         self.head = head
         self.check = check
         self.keys = nccl.fields(check["variant"])
-        self.seats = {seat.name: seat for seat in seats}
+        self.members = {member.name: member for member in members}
         self.slots = slots
         self.size = size
         self.floors = floors
@@ -529,11 +535,11 @@ class Search:
         ended = failed.outcome == "measured" or failed.code == "wrong_results"
         took = failed.job.duration_s if ended else params["test_timeout"]
         self.timeout = min(params["test_timeout"], max(30.0, 3 * took))
-        topology = {name: params["topology"][name] for name in self.seats if name in params["topology"]}
+        topology = {name: params["topology"][name] for name in self.members if name in params["topology"]}
         mesh = check["check"] in ("alltoall", "alltoallv", "hypercube")
         self.localiser = localise.Localiser(
-            [*self.seats],
-            gpus={name: [seat.gpus[slot] for slot in slots] for name, seat in self.seats.items()},
+            [*self.members],
+            gpus={name: [member.gpus[slot] for slot in slots] for name, member in self.members.items()},
             topology=topology,
             paths="mesh" if mesh else "ring",
             repeats=params["repeats"],
@@ -564,9 +570,9 @@ class Search:
         return results
 
     def _job(self, test: localise.GroupTest) -> launching.Job:
-        seats = [self.seats[name] for name in test.nodes]
+        members = [self.members[name] for name in test.nodes]
         slots = self.slots if test.gpus is None else [self.slots[slot] for slot in test.gpus]
-        return self.head._job(self.check["check"], self.keys, seats, slots, (str(self.size), str(self.size)), self.timeout)
+        return self.head._job(self.check["check"], self.keys, members, slots, (str(self.size), str(self.size)), self.timeout)
 
     def _floor(self, test: localise.GroupTest) -> float:
         return self.floors.floor(self.size, len(test.nodes), len(self.slots if test.gpus is None else test.gpus))

@@ -73,32 +73,38 @@ class HcclHead(fabric.GroupHead):
     def _launcher(self) -> launching.Launcher:
         return launching.Mpi(self.params["mpirun"], self.params["mpi_args"], f"{self.stage}_mpirun")
 
-    def _choose_gids(self, seats: list[group.GroupMember], op: str, keys: dict[str, str]) -> tuple[str, str] | None:
+    def _choose_gids(self, members: list[group.GroupMember], op: str, keys: dict[str, str]) -> tuple[str, str] | None:
         """The network ports of NPUs are HCCL's own affair."""
         return None
 
-    def _context(self, op: str, keys: dict[str, str], seats: list[group.GroupMember], slots: list[int]) -> dict[str, t.Any]:
-        settings = {**self._shared(seats), **self.env}
-        models = sorted({seat.gpu or "unknown" for seat in seats})
+    def _context(self, op: str, keys: dict[str, str], members: list[group.GroupMember], slots: list[int]) -> dict[str, t.Any]:
+        settings = {**self._shared(members), **self.env}
+        models = sorted({member.gpu or "unknown" for member in members})
         model = models[0] if len(models) == 1 else "mixed: " + ", ".join(models)
         return {
             "op": op,
             "type": keys.get("type", "fp32"),
             "gpu": model,
             "gpus": len(slots),
-            "nodes": len(seats),
-            "world_size": len(seats) * len(slots),
-            "identities": {seat.name: seat.identity for seat in seats if seat.identity},
-            "findings": fabric.settings_that_differ(seats),
+            "nodes": len(members),
+            "world_size": len(members) * len(slots),
+            "identities": {member.name: member.identity for member in members if member.identity},
+            "findings": fabric.settings_that_differ(members),
             "hccl_env": {name: value for name, value in sorted(settings.items()) if name.startswith("HCCL_")},
             "series_units": {"size": "B", "time_us": "us", "algbw": "GB/s", "busbw": "GB/s"},
         }
 
     def _job(
-        self, op: str, keys: dict[str, str], seats: list[group.GroupMember], slots: t.Sequence[int], sizes: tuple[str, str], timeout: float
+        self,
+        op: str,
+        keys: dict[str, str],
+        members: list[group.GroupMember],
+        slots: t.Sequence[int],
+        sizes: tuple[str, str],
+        timeout: float,
     ) -> launching.Job:
-        """A launch over `slots` of each of `seats`, still to be run."""
-        seats = self._head_first(seats)
+        """A launch over `slots` of each of `members`, still to be run."""
+        members = self._head_first(members)
         params = self.params
         name = f"{op}_test"
         argv = [os.path.join(params["binary_dir"], name) if params["binary_dir"] else name]
@@ -107,11 +113,11 @@ class HcclHead(fabric.GroupHead):
         for flag, value in (("-n", params["iterations"]), ("-w", params["warmup"])):
             argv += [flag, str(value)] if value else []
         argv += params["extra_args"]
-        env = self._seeing(seats, slots, keys)
+        env = self._seeing(members, slots, keys)
         if self.node.contained:
             argv = self.node.container_argv(argv, env, "")
         argv = launching.watched(argv)
-        job = self.group.job(self.launcher, seats, len(slots), argv, env, timeout, ranks=len(seats) * len(slots))
+        job = self.group.job(self.launcher, members, len(slots), argv, env, timeout, ranks=len(members) * len(slots))
         job.order = {"sizes": [nccl.size(word) for word in sizes]}
         return job
 
@@ -142,9 +148,9 @@ class HcclHead(fabric.GroupHead):
             return launch
         # At the deadline we end them all, and a rank may know that before its shell does.
         ends = [end for end in ends if not (job.timed_out and end.status == ENDED)]
-        if not ends or self.group.gone([seat for seat in job.seats if not seat.local]):
+        if not ends or self.group.gone([member for member in job.members if not member.local]):
             return launch
-        names = {seat.hostname: seat.name for seat in job.seats}
+        names = {member.hostname: member.name for member in job.members}
         table = self._table(job, "\n".join(_without_mpirun(job.out)), 0)
         failed = [end for end in ends if end.status]
         if failed:

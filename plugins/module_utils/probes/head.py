@@ -133,8 +133,8 @@ class UserCommand:
             absent = group_.absent()
             if absent:
                 words = "; ".join(f"{name}: {reason}" for name, (_code, reason) in absent.items())
-                return self._failed("member", f"{len(absent)} of {len(group_.seats)} nodes did not come: {words}")
-            confused = group.confused(group_.seats)
+                return self._failed("member", f"{len(absent)} of {len(group_.members)} nodes did not come: {words}")
+            confused = group.confused(group_.members)
             if confused:
                 return self._failed(*confused)
             return self._covered(group_) or self._command(group_)
@@ -150,7 +150,7 @@ class UserCommand:
             name = line.strip().split(".")[0]
             if name:
                 counts[name] = counts.get(name, 0) + 1
-        expected = {seat.hostname: each for seat in group_.seats}
+        expected = {member.hostname: each for member in group_.members}
         if job.rc == 0 and counts == expected:
             return None
         if job.timed_out:
@@ -158,21 +158,21 @@ class UserCommand:
             return self._failed("timeout", reason, outcome="timeout", context={"hosts": counts}, **self._about(job))
         if job.rc != 0 or job.missing:
             return self._ended_badly(job, group_, "launch_failed", context={"hosts": counts})
-        names = {seat.hostname: seat.name for seat in group_.seats}
+        names = {member.hostname: member.name for member in group_.members}
         listed = ", ".join(f"{names.get(host, host)}: {count}" for host, count in sorted(counts.items()))
         reason = f"each of {len(expected)} nodes should have {each} ranks, {self.launcher.version} started {listed or 'none'}"
         return self._failed("rank_mismatch", reason, context={"hosts": counts})
 
     def _command(self, group_: group.Group) -> Record:
         job = self._job(group_, self.params["argv"], self.params["command_timeout"])
-        names = {seat.hostname: seat.name for seat in group_.seats}
+        names = {member.hostname: member.name for member in group_.members}
         context = {
             "launcher": self.launcher.version,
             "rc": job.rc,
             "stdout": job.out[:OUTPUT_LIMIT],
             "stderr": job.err[:OUTPUT_LIMIT],
             "cut": max(len(job.out), len(job.err)) > OUTPUT_LIMIT,
-            "ranks": {names[seat.hostname]: self.params["ranks_per_node"] for seat in group_.seats},
+            "ranks": {names[member.hostname]: self.params["ranks_per_node"] for member in group_.members},
         }
         if job.rc != 0 or job.missing or job.timed_out:
             return self._ended_badly(job, group_, "tool_failed", context=context)
@@ -180,8 +180,8 @@ class UserCommand:
 
     def _job(self, group_: group.Group, argv: list[str], timeout: float) -> launching.Job:
         each = self.params["ranks_per_node"]
-        seats = group_.seats
-        job = group_.job(self.launcher, seats, each, argv, self.env, timeout, ranks=each * len(seats))
+        members = group_.members
+        job = group_.job(self.launcher, members, each, argv, self.env, timeout, ranks=each * len(members))
         launching.run([job], self.node, 1)
         return job
 

@@ -50,12 +50,12 @@ STATE = {"counters": "5e", "log": [3, 9, None]}
 )
 def test_what_is_finished_holds_while_nothing_has_happened(tmp_path: pathlib.Path, state: t.Any, taken: bool) -> None:
     mine = make(tmp_path, "exit 0")
-    for seat in mine.seats:
+    for seat in mine.members:
         seat.state = STATE
     mine.node.checkpoints = [json.loads(json.dumps(mine.checkpoint("one", [{"check": "one"}])))["memo"]]
-    mine.seats[1].state = state
+    mine.members[1].state = state
     assert mine.finished() == ({"one": [{"check": "one"}]} if taken else {})
-    mine.seats[1].problem = ("unreachable", "gone")
+    mine.members[1].problem = ("unreachable", "gone")
     assert mine.finished() == {}
 
 
@@ -77,7 +77,7 @@ def test_a_member_is_held_until_the_head_lets_go(path: pathlib.Path) -> None:
     made = make(path, f"{ended}; echo 'Welcome to gpu-02!'; echo '{json.dumps(HELLO)}'; while :; do sleep 0.1; done")
     with made:
         made.gather(20)
-        seat = made.seats[1]
+        seat = made.members[1]
         assert [s.name for s in made.present()] == ["gpu-01", "gpu-02"] and made.absent() == {}
         assert (seat.hostname, seat.gpus) == ("gpu-02", ["a", "b"]) and made.gone([seat]) == []
         assert made.names() == {"gpu-01": "gpu-01", "h1": "gpu-01", "gpu-02": "gpu-02", "h2": "gpu-02"}
@@ -109,9 +109,9 @@ def test_a_member_that_is_late_is_waited_for_and_one_that_dies_is_missed(path: p
         assert made.absent() == {}
         (path / "over").touch()
         until = time.monotonic() + 60
-        while not made.gone(made.seats) and time.monotonic() < until:
+        while not made.gone(made.members) and time.monotonic() < until:
             time.sleep(0.05)
-        assert made.gone(made.seats) == ["gpu-02"] and made.present() == made.seats[:1]
+        assert made.gone(made.members) == ["gpu-02"] and made.present() == made.members[:1]
         assert made.absent()["gpu-02"][0] == "lost_node"
 
 
@@ -186,17 +186,17 @@ def test_nodes_that_cannot_be_told_apart_are_refused() -> None:
 
 def test_hydra_is_told_by_which_address_nodes_reach_us(path: pathlib.Path) -> None:
     launched = make(path, "exit 0")
-    launched.seats[1].address = "127.0.0.1"
+    launched.members[1].address = "127.0.0.1"
     with launched as entered:
         os.mkdir(entered.folder)
         try:
             launcher = launching.Mpi()
             for launcher.flavour, told in (("hydra", True), ("openmpi5", False)):
-                words = entered.job(launcher, entered.seats, 1, ["hostname"], {}, 10, 2).argv
+                words = entered.job(launcher, entered.members, 1, ["hostname"], {}, 10, 2).argv
                 assert (" -localhost 127.0.0.1 " in " ".join(words)) == told
-            entered.seats[1].address = "no.such.host.invalid"
+            entered.members[1].address = "no.such.host.invalid"
             launcher.flavour = "hydra"
-            assert "-localhost" not in entered.job(launcher, entered.seats, 1, ["hostname"], {}, 10, 2).argv
+            assert "-localhost" not in entered.job(launcher, entered.members, 1, ["hostname"], {}, 10, 2).argv
         finally:
             shutil.rmtree(entered.folder)
 

@@ -59,7 +59,7 @@ def three(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator
 def launched(of: group.Group, *argv: str, timeout: float = 40.0) -> launching.Job:
     launcher = launching.Agents(20000 + secrets.randbelow(9000))
     assert launcher.refusal(of.node) is None
-    job = of.job(launcher, of.seats, 8, list(argv), {"WANTED": "a b'c"}, timeout, 24)
+    job = of.job(launcher, of.members, 8, list(argv), {"WANTED": "a b'c"}, timeout, 24)
     launching.run([job], of.node, 1)
     return job
 

@@ -53,7 +53,7 @@ def test_the_second_line_of_a_seed_from_variables_alone(tmp_path: pathlib.Path) 
         },
     )  # fmt: skip
     keys = {"gpus": "8", "sizes": "32M:8G", "type": "float"}
-    seats = made.group.seats
+    seats = made.group.members
     job = made._job("all_reduce", keys, seats, made._slots(seats, keys), made._sizes(seats, keys), 60)
     ours = ["--hostfile", f"{tmp_path}/hosts-1", "--mca", "plm", "rsh", "--mca", "plm_rsh_agent", "ssh -o BatchMode=yes"]
     ours += ["--mca", "plm_rsh_no_tree_spawn", "1"]
@@ -72,7 +72,7 @@ def test_the_second_line_of_a_seed_from_variables_alone(tmp_path: pathlib.Path) 
 
 def test_one_rank_per_gpu_the_head_first_and_single_slots(tmp_path: pathlib.Path) -> None:
     made = head(tmp_path, count=3, env={"CUDA_VISIBLE_DEVICES": "7,6,5,4,3,2,1,0"})
-    seats = made.group.seats
+    seats = made.group.members
     made._job("all_gather", {}, [seats[2], seats[0], seats[1]], range(8), ("8M", "8M"), 60)
     assert (tmp_path / "hosts-1").read_text() == "10.1.30.41 slots=8\n10.1.30.42 slots=8\n10.1.30.43 slots=8\n"
     job = made._job("all_gather", {}, seats[:2], [2], ("8M", "8M"), 60)
@@ -109,7 +109,7 @@ def test_every_node_has_its_ranks_and_nobody_else_has(tmp_path: pathlib.Path, ho
     made = head(tmp_path)
     read = nccl_tests.parse(output(hosts), 0, expect_ranks=len(hosts))
     assert read["outcome"] == "measured", read["reason"]
-    job = launching.Job([], made.group.seats, 4, 60, "")
+    job = launching.Job([], made.group.members, 4, 60, "")
     problem = fabric._covered(read, job)
     assert problem is None if words is None else words in str(problem)
 
@@ -119,21 +119,21 @@ def test_each_rail_has_a_gid_index_of_its_own(tmp_path: pathlib.Path) -> None:
     made = head(tmp_path)
     made.nccl_version = "2.20.5"
     other = [[0, "RoCE v2", "10.0.0.1"], *ROCE[1:3], [3, "RoCE v1", "10.0.0.1"]]
-    for seat in made.group.seats:
+    for seat in made.group.members:
         common = {"port": 1, "link_layer": "Ethernet", "rate_gbps": 400.0}
         seat.ports = [{**common, "device": "mlx5_0", "gids": ROCE}, {**common, "device": "mlx5_1", "gids": other}]
     found = []
     for rail in ("mlx5_0", "mlx5_1", "mlx5_0"):
-        assert made._choose_gids(made.group.seats, "all_reduce", {"rail": rail}) is None
+        assert made._choose_gids(made.group.members, "all_reduce", {"rail": rail}) is None
         found.append(made._env_of({"rail": rail})["NCCL_IB_GID_INDEX"])
         assert [said.split(" was")[0] for said in made.warnings] == [f"NCCL_IB_GID_INDEX={found[-1]}"]
     assert found == ["3", "0", "3"]
-    assert made._choose_gids(made.group.seats[:0], "all_reduce", {}) is None and not made.warnings, "none is set any more"
+    assert made._choose_gids(made.group.members[:0], "all_reduce", {}) is None and not made.warnings, "none is set any more"
 
 
 def test_a_number_counts_for_a_rail_only_where_nccl_says_that_it_is_its(tmp_path: pathlib.Path) -> None:
     made = head(tmp_path, env={"NCCL_IB_HCA": "^mlx5_8", "NCCL_DEBUG": "WARN"})
-    seats = made.group.seats
+    seats = made.group.members
     for one in seats:
         one.ports = [{"device": f"mlx5_{n}", "port": 1, "link_layer": "InfiniBand", "rate_gbps": 400.0, "gids": []} for n in range(8)]
     keys = {"gpus": "1", "rail": "mlx5_3"}
@@ -167,7 +167,7 @@ def test_a_number_counts_for_a_rail_only_where_nccl_says_that_it_is_its(tmp_path
 )
 def test_what_a_launch_that_did_not_end_has_said(tmp_path: pathlib.Path, said: str, outcome: str, code: str) -> None:
     made = head(tmp_path)
-    job = launching.Job([], made.group.seats, 4, 60, "")
+    job = launching.Job([], made.group.members, 4, 60, "")
     job.out, job.timed_out, job.rc = said, True, -15
     launch = made._read(job)
     assert (launch.outcome, launch.code) == (outcome, code), launch.reason
@@ -176,8 +176,8 @@ def test_what_a_launch_that_did_not_end_has_said(tmp_path: pathlib.Path, said: s
 def test_a_launch_that_checked_nothing(tmp_path: pathlib.Path) -> None:
     """-c 0 among the extra arguments, whatever the launcher has said besides."""
     made = head(tmp_path, extra_args=["-c", "0"])
-    assert made._job("all_reduce", {}, made.group.seats, range(2), ("8M", "8M"), 60).argv[-2:] == ["-c", "0"]
-    job = launching.Job([], made.group.seats, 4, 60, "")
+    assert made._job("all_reduce", {}, made.group.members, range(2), ("8M", "8M"), 60).argv[-2:] == ["-c", "0"]
+    job = launching.Job([], made.group.members, 4, 60, "")
     job.out, job.rc = output(["gpu-01", "gpu-01", "gpu-02", "gpu-02"]).replace("validation: 1", "validation: 0"), 0
     launch = made._read(job)
     assert (launch.outcome, launch.code) == ("error", "unchecked") and "-c 0" in str(launch.reason)
@@ -185,15 +185,15 @@ def test_a_launch_that_checked_nothing(tmp_path: pathlib.Path) -> None:
 
 def test_a_sweep_that_the_tool_made_smaller(tmp_path: pathlib.Path) -> None:
     made = head(tmp_path)
-    job = launching.Job([], made.group.seats, 4, 60, "")
+    job = launching.Job([], made.group.members, 4, 60, "")
     job.out, job.rc = output(["gpu-01", "gpu-01", "gpu-02", "gpu-02"]), 0
-    job.order = made._job("all_reduce", {}, made.group.seats, range(2), ("8M", "64G"), 60).order
+    job.order = made._job("all_reduce", {}, made.group.members, range(2), ("8M", "64G"), 60).order
     assert job.order == {"sizes": [8 << 20, 64 << 30]} and made._read(job).code == "reduced_size"
 
 
 def test_nodes_that_cannot_be_one_group(tmp_path: pathlib.Path) -> None:
     made = head(tmp_path)
-    seats = made.group.seats
+    seats = made.group.members
     assert made._agree(seats, {}) is None
     seats[1].hostname = "gpu-01"
     assert made._agree(seats, {})[0] == "duplicate_identity"
@@ -237,16 +237,16 @@ def test_the_gid_index(
 ) -> None:
     made = head(tmp_path, env=env)
     made.nccl_version = version
-    for seat, gids in zip(made.group.seats, tables):
+    for seat, gids in zip(made.group.members, tables):
         seat.ports = [{"device": "mlx5_0", "port": 1, "link_layer": "Ethernet", "rate_gbps": 400.0, "gids": gids}]
-    refused = made._choose_gids(made.group.seats, "all_reduce", {})
+    refused = made._choose_gids(made.group.members, "all_reduce", {})
     assert made.env.get("NCCL_IB_GID_INDEX") == index
     assert refused is None if words is None else refused and refused[0] == "no_gid" and words in refused[1]
 
 
 def test_a_group_of_two_kinds_of_accelerators_is_told_how_to_become_two(tmp_path: pathlib.Path) -> None:
     made = head(tmp_path, count=2)
-    made.group.seats[1].problem = ("other_accelerator", "NCCL numbers: of NVIDIA GPUs only, and this node has 8 Ascend 910B3")
+    made.group.members[1].problem = ("other_accelerator", "NCCL numbers: of NVIDIA GPUs only, and this node has 8 Ascend 910B3")
     (said,) = made._check({"check": "all_reduce", "variant": "gpus=all sizes=8M:8M type=float"})
     words = "1 of 2 nodes take part: nodes with other accelerators want nccl_fabric_group: '' or a group of their own; gpu-02: NCCL"
     assert said["reason_code"] == "member" and said["reason"].startswith(words)
@@ -280,10 +280,10 @@ def test_the_head_chooses_floors_as_the_verdict_engine_does() -> None:
 def rack(tmp_path: pathlib.Path, gpu: str, nodes: int, domains: int, **env: str) -> dict[str, t.Any]:
     """What the head says of a group of trays with 4 GPUs and 4 NICs of 400G each."""
     made = head(tmp_path, nodes, 4, env=env)
-    for number, seat in enumerate(made.group.seats):
+    for number, seat in enumerate(made.group.members):
         seat.gpu, seat.nvlink_domain = gpu, f"cluster-{number * domains // nodes}/1" if domains else ""
         seat.ports = [{"device": f"mlx5_{n}", "port": 1, "link_layer": "InfiniBand", "rate_gbps": 400.0, "gids": []} for n in range(4)]
-    return made._context("all_reduce", {}, made.group.seats, list(range(4)))
+    return made._context("all_reduce", {}, made.group.members, list(range(4)))
 
 
 @pytest.mark.parametrize(
@@ -345,10 +345,10 @@ def test_floors_of_parts() -> None:
 def test_ports_that_are_not_active_are_counted_unless_they_are_left_out(tmp_path: pathlib.Path) -> None:
     def context(**env: str) -> dict[str, t.Any]:
         made = head(tmp_path, 2, 8, env=env)
-        for seat in made.group.seats:
+        for seat in made.group.members:
             ports = [{"device": f"mlx5_{n}", "port": 1, "link_layer": "InfiniBand", "rate_gbps": 400.0, "gids": []} for n in range(8)]
             seat.gpu, seat.ports, seat.down = "NVIDIA H200", ports[:4], ports[4:]
-        return made._context("all_reduce", {}, made.group.seats, list(range(8)))
+        return made._context("all_reduce", {}, made.group.members, list(range(8)))
 
     assert (context()["nics"], context()["nics_down"]) == (4, 4)
     assert context(NCCL_IB_HCA="mlx5_0,mlx5_1,mlx5_2,mlx5_3")["nics_down"] == 0

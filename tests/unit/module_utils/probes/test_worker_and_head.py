@@ -132,7 +132,7 @@ def test_an_agent_behind_sshd_ends_with_its_launch(keys: pathlib.Path, tmp_path:
     try:
         with group.Group(params, Node(60), None) as entered:
             for script, timeout in (("echo $NNODES $NODE_RANK", 30.0), (f"export WAITER={mark}; sleep 300", 4.0)):
-                job = entered.job(launching.Agents(), entered.seats, 8, ["sh", "-c", script], {}, timeout, 8)
+                job = entered.job(launching.Agents(), entered.members, 8, ["sh", "-c", script], {}, timeout, 8)
                 launching.run([job], Node(60), 1)
                 assert (job.out, job.timed_out) == (("1 0\n", False) if timeout > 4 else ("", True)), job.err
         until = time.monotonic() + 20

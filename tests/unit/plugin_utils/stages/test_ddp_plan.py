@@ -73,12 +73,12 @@ def test_each_rank_is_told_what_it_understands() -> None:
     params = validated.validated_parameters
     made = ddp.Trainer(params, Node(60), None)
     checks = ddp.default_checks(params)
-    order = made.order(checks, made.group.seats)
+    order = made.order(checks, made.group.members)
     assert set(order) <= set(OF_RANKS) and order["parts"] == OF_RANKS["parts"]
     assert order["sizes"] == [1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28, 1 << 30] and order["bandwidth_type"] == "float16"
-    assert made.order(checks[2:], made.group.seats)["parts"] == ["training", "pace"]
+    assert made.order(checks[2:], made.group.members)["parts"] == ["training", "pace"]
     made.group.folder, made.group.ssh = "/nonexistent/folder", ["ssh"]
-    job = made.launch_of(checks, made.group.seats, [0, 3], 60)
+    job = made.launch_of(checks, made.group.members, [0, 3], 60)
     first, second = job.commands
     assert first.name == "gpu-2" and first.env["MASTER_PORT"] == "29500" and not first.leashed, "the head is the first node"
     assert first.env["CUDA_VISIBLE_DEVICES"] == "0,3" and job.ranks == 4 and second.leashed
@@ -109,11 +109,11 @@ def test_npus_train_by_hccl(backend: str, kind: str, gpu: str, carries: str, see
     made.group.folder, made.group.ssh = "/nonexistent/folder", ["ssh"]
     checks = ddp.default_checks(params)
     assert {check["variant"].split()[0] for check in checks} == {f"backend={backend}"} and len(made._together(checks)) == 1
-    made.group.seats[0].gpu = gpu
-    job = made.launch_of(checks, made.group.seats, [1], 60)
+    made.group.members[0].gpu = gpu
+    job = made.launch_of(checks, made.group.members, [1], 60)
     told = json.loads(job.commands[0].argv[-1])
     assert told["order"]["backend"] == carries and told["nodes"] == ["n-2", "n-1"] and job.commands[0].env[sees] == "1"
-    context = made._context("all_reduce", {}, made.group.seats, [1])
+    context = made._context("all_reduce", {}, made.group.members, [1])
     assert context["gpu"] == gpu and not context["nvls"] and not context["mnnvl"]
 
 
