@@ -31,7 +31,7 @@ CONFLICT = 409
 
 
 class ApiError(Exception):
-    """The API server says no, or nothing."""
+    """An error of the API server, or no answer (status 0)."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -71,7 +71,8 @@ class Api:
 
 
 class CordonGuardian:
-    """`told`: {"node", "run", "label" (that has the run of a cordon), "annotations" (that go with it), "deadline_s", "every_s"}."""
+    """The guardian of one cordoned node. `settings`: {"node", "run", "label" (with the run of a cordon), "annotations" (that go with it),
+    "deadline_s", "every_s"}."""
 
     def __init__(self, settings: Record, api: t.Any, began: float, end: t.Any, clock: t.Callable[[], float] = time.time) -> None:
         self.settings, self.api, self.began, self.end, self.clock = settings, api, began, end, clock

@@ -391,16 +391,15 @@ class LoggedErrors:
 
 
 class _Pids:
-    """The processes that may belong to the test: those that were started since its window began, by their numbers, which the
-    kernel gives in
-    order and begins again at the end of their range. In a pod the kernel's numbers are others than those that we see."""
+    """The pids that may belong to the test: processes started since the window began. The kernel gives numbers in order and begins again at
+    the end of the range. In a pod the kernel's numbers differ from those that the pod sees."""
 
     def __init__(self, pid_before: int | None) -> None:
         self.before = pid_before
         self.last = None if os.environ.get("GPUFLEET_POD_UID") else _last_pid()
 
     def may_be(self, pid: int | None) -> bool:
-        """False only where it is certain that the process is older than the window."""
+        """Return False only if the process is certainly older than the window."""
         if pid is None or self.before is None or self.last is None:
             return True
         return self.before < pid <= self.last if self.before <= self.last else pid > self.before or pid <= self.last

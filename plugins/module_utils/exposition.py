@@ -15,7 +15,7 @@ TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def label(text: str) -> str:
-    """A text as it stands between the quotes of a label."""
+    """Return a text escaped for the quotes of a label."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
@@ -34,7 +34,7 @@ class Exposition:
         self.line(name, value, self.labels(**labels))
 
     def labels(self, **labels: str) -> str:
-        """Labels as they stand in a line, for samples of several metrics that share them."""
+        """Return labels as they are written in a line, for samples of several metrics that share them."""
         return ",".join(filter(None, (self._common, self._joined(labels))))
 
     def line(self, name: str, value: t.Any, labels: str) -> None:

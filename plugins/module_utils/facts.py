@@ -64,7 +64,7 @@ RDMA_MODULES = (
 
 
 def collect(params: dict[str, t.Any], node: Node, snapshot: dict[str, t.Any], links: base.Links | None) -> Facts:
-    """The facts of a node; `seen` is gpu.snapshot's dict and `links` its accelerator's."""
+    """Return the facts of a node. `snapshot` is gpu.snapshot's dict, `links` its accelerator's."""
     login: dict[str, str] = {}
 
     def environment() -> Facts:
@@ -95,7 +95,7 @@ def collect(params: dict[str, t.Any], node: Node, snapshot: dict[str, t.Any], li
 
 
 def mask(name: str, value: str) -> str:
-    """A value that may be shown: without credentials of URLs, and hidden where the name says that it is a secret."""
+    """Return a value that may be shown: without credentials of URLs, and hidden if the name is that of a secret."""
     if SECRET.search(name):
         return "(masked)"
     if PROXY.match(name):
@@ -125,7 +125,7 @@ def _system(node: Node) -> Facts:
 
 
 def _hostname(node: Node) -> str | None:
-    """The name of the machine. A pod has a name of its own, another one in each run."""
+    """Return the name of the machine. A pod has a name of its own, another one in each run."""
     if not os.environ.get("GPUFLEET_POD_UID"):
         return platform.node()
     return (node.root != "/" and node.read("/etc/hostname")) or os.environ.get("GPUFLEET_NODE") or None
@@ -216,8 +216,8 @@ def _python(node: Node, params: dict[str, t.Any]) -> Facts:
 
 
 def login_environment(node: Node) -> dict[str, str]:
-    """Variables that a login of our user gets. Where the host's file system is only mounted nobody can log in there:
-    then what its files say plainly."""
+    """Return the variables that a login of our user gets. If the host's file system is only mounted, nobody can log in: then return those
+    that its files set plainly."""
     variables: dict[str, str] = {}
     files = ["/etc/environment"]
     if node.root == "/":

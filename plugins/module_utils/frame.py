@@ -46,8 +46,8 @@ def nonce_of(secret: str, uid: str) -> str:
 
 
 def lines(record: dict[str, t.Any], nonce: str) -> list[bytes]:
-    """`record` as the lines of a frame, each with its newline and no longer than LINE_LIMIT; ValueError where it is larger
-    than RESULT_LIMIT."""
+    """Return `record` as the lines of a frame, each with its newline and at most LINE_LIMIT bytes. Raise ValueError if it is larger than
+    RESULT_LIMIT."""
     text = json.dumps(record, allow_nan=False, default=str).encode()
     if len(text) > RESULT_LIMIT:
         raise ValueError(f"the result has {len(text)} bytes, more than {RESULT_LIMIT}")
@@ -61,15 +61,15 @@ def lines(record: dict[str, t.Any], nonce: str) -> list[bytes]:
 
 
 def write(record: dict[str, t.Any], nonce: str, handle: int) -> None:
-    """Write a frame to a file descriptor. A newline comes first: somebody may have left half a line."""
+    """Write a frame to a file descriptor. A newline comes first, as another process may have written half a line."""
     for line in [b"\n", *lines(record, nonce)]:
         while line:
             line = line[os.write(handle, line) :]
 
 
 def leave(record: dict[str, t.Any], nonce: str, path: str) -> bool:
-    """The same frame as a termination message, in the file that the kubelet reads when the container has ended. Whether it is there:
-    one that is too long is not, nor is any where there is no such file."""
+    """Write the frame as a termination message, into the file that the kubelet reads when the container has ended. Return False if it is
+    too long, or if the file is missing."""
     message = b"".join(lines(record, nonce))
     if len(message) > MESSAGE_LIMIT:
         return False
@@ -86,7 +86,7 @@ def leave(record: dict[str, t.Any], nonce: str, path: str) -> bool:
 
 
 def left(message: str, nonce: str) -> dict[str, t.Any] | None:
-    """The record in a termination message; None where it is not this frame and nothing else, for the log has it whole."""
+    """Return the record in a termination message; None unless it is this frame and nothing else: the log has it in full."""
     reader = Reader(nonce)
     message_lines = message.encode("utf-8", "replace").splitlines()
     for line in message_lines:

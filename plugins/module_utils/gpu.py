@@ -115,7 +115,7 @@ def refusal(
 
 
 def without_mig(snapshot: dict[str, t.Any]) -> tuple[dict[str, t.Any], dict[str, str]]:
-    """The snapshot with the GPUs that are whole, and those that MIG parts, {UUID: name}."""
+    """Return the snapshot with the GPUs that MIG does not partition, and {UUID: name} of the others."""
     aside = {str(g["uuid"]): name(g) for g in snapshot["gpus"] if _has_mig(g)}
     return ({**snapshot, "gpus": [g for g in snapshot["gpus"] if not _has_mig(g)]}, aside) if aside else (snapshot, {})
 

@@ -37,7 +37,7 @@ NOTICED_S = 10.0
 
 @dataclasses.dataclass
 class GroupMember:
-    """One node of a group. `problem` is (reason code, reason) where it does not take part."""
+    """One node of a group. `problem` is (reason code, reason) if it does not take part, else None."""
 
     name: str
     address: str
@@ -57,7 +57,7 @@ class GroupMember:
     leash: Leash | None = None
 
     def apply_hello(self, hello: dict[str, t.Any]) -> None:
-        """Take over what the node says of itself."""
+        """Take over the description that the node has sent."""
         for key in ("gpu", "gpus", "memory_mib", "ports", "nvlink_domain"):
             setattr(self, key, hello[key])
         self.identity = dict(hello.get("identity") or {})
@@ -192,7 +192,7 @@ class Group:
     # Who takes part --------------------------------------------------------------------------------------------------
 
     def gather(self, seconds: float) -> None:
-        """Take hold of every member, within so many seconds; who has not answered by then does not take part."""
+        """Connect to every member, within `seconds`. A member that has not answered by then does not take part."""
         if not self.params["token"]:
             self._ask_hostnames(seconds)
             return
@@ -233,7 +233,7 @@ class Group:
             leash.release()
 
     def _ask_hostnames(self, seconds: float) -> None:
-        """Nodes without a half of their own: what they call themselves, where nobody said it."""
+        """Ask nodes without a member process for their host names, unless `members` has them."""
         for member in self.members:
             if not member.hostname and not member.problem:
                 argv = ["hostname"] if member.local else [*self.ssh, member.address, "hostname"]
@@ -255,7 +255,7 @@ class Group:
         return {member.name: member.problem for member in self.members if member.problem}
 
     def gone(self, members: list[GroupMember]) -> list[str]:
-        """Names of those whose hold has ended since."""
+        """Return the names of members whose connection has ended."""
         return [member.name for member in members if member.leash and not member.leash.alive]
 
     # What is finished ------------------------------------------------------------------------------------------------
@@ -266,8 +266,8 @@ class Group:
         return checkpoints.checkpoint(name, name, members=states, observations=observations)
 
     def finished(self) -> dict[str, list[dict[str, t.Any]]]:
-        """The observations of what is finished, by the name of its check: measured over the very nodes that are here now, on none of which
-        anything has happened since that would be evidence against it. What their own watch saw meanwhile is gone with it."""
+        """Return the observations of finished checks, by the name of the check: those measured over the present nodes, on none of which
+        anything has happened since that would be evidence against them. The members' own evidence of that time is lost."""
         states = {member.name: member.state for member in self.present()}
         finished: dict[str, list[dict[str, t.Any]]] = {}
         for checkpoint in self.node.checkpoints or ():
@@ -285,8 +285,8 @@ class Group:
         return not self.gone(self.members)
 
     def noticed(self, seconds: float) -> None:
-        """Stay until every member has seen that the head came, which it says by a beat: one that is held for less than it takes to look
-        would wait for a head that has gone."""
+        """Wait until every member has noticed the head, which it shows by a beat. A member that is connected for less than its polling
+        interval would wait for a head that is gone."""
         until = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
             for leash in (member.leash for member in self.members):  # who does not take part waits for us too
@@ -352,17 +352,16 @@ def left_by(hca: str, ports: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
 
 
 def of_gpus(ports: list[dict[str, t.Any]], gpus: int) -> list[dict[str, t.Any]]:
-    """The ports by which GPUs send, where others, of storage, stand beside them: ports of several rates, or more than there are `gpus`.
-    NCCL takes those nearest to each GPU; a port that is nearest to none is left out, if the PCI tree tells of any port what it is nearest
-    to (`near`)."""
+    """Return the ports by which GPUs send. Ports of storage stand out: rates differ, or there are more ports than `gpus`. NCCL takes the
+    ports nearest to each GPU; a port that is nearest to none is left out, if the PCI tree shows the nearest GPUs (`near`) of any port."""
     near = [port for port in ports if port.get("near")]
     crowded = len(ports) > gpus or len({port["rate_gbps"] for port in ports}) > 1
     return near if near and crowded else ports
 
 
 def confused(members: t.Iterable[GroupMember]) -> tuple[str, str] | None:
-    """(reason code, reason) where two nodes cannot be told apart: launchers merge what has one address, and ranks are counted by host
-    name."""
+    """Return (reason code, reason) if two nodes cannot be told apart: launchers merge nodes with one address, and ranks are counted by host
+    name. None if they can."""
     for field in ("address", "hostname"):
         owners: dict[str, str] = {}
         for member in members:

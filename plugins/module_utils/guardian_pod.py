@@ -48,8 +48,8 @@ CONNECT_S, ANSWER_S, END_S = 10.0, 15.0, 5.0
 
 
 def main(settings: Record, key: str) -> None:
-    """Guard until SIGTERM or the deadline. `told`: {"governor", "state_dir" as it is found here, "machine": where the /etc of the node
-    is found, "run_id", "stage", "timeout" in seconds, "port"}, and for a tree that stands for /sys its "root"."""
+    """Guard until SIGTERM or the deadline. `settings`: {"governor", "state_dir": path in this pod, "machine": path of the node's root in
+    this pod, "run_id", "stage", "timeout" in seconds, "port"}, and "root" for a tree that stands in for /sys."""
     guardian = GovernorGuardian(settings, key)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, guardian.end)
@@ -60,7 +60,7 @@ def main(settings: Record, key: str) -> None:
 
 
 class Link:
-    """Lines of JSON to and from somebody who may vanish."""
+    """Lines of JSON to and from a peer that may vanish."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.settimeout(END_S)
@@ -83,7 +83,7 @@ class Link:
             self.connection.sendall(json.dumps(record).encode() + b"\n")
 
     def hear(self, seconds: float) -> Record | None:
-        """The next line, or None where none comes within `seconds`. EOFError where the other side is gone, or speaks another language."""
+        """Return the next record; None if none comes within `seconds`. Raise EOFError if the peer is gone, or if it sends anything else."""
         end = time.monotonic() + seconds
         while b"\n" not in self._heard:
             if not select.select([self.connection], [], [], max(0.0, end - time.monotonic()))[0]:
@@ -109,7 +109,7 @@ class Link:
 
 
 class GovernorGuardian:
-    """The pod's side: one peer at a time. `told` and `key` as main() has them."""
+    """The guardian in its pod, for one test pod at a time. `settings` and `key` as in main()."""
 
     def __init__(self, settings: Record, key: str) -> None:
         self.key = key
@@ -126,7 +126,7 @@ class GovernorGuardian:
         self.told_to_end = True
 
     def restore(self) -> None:
-        """Give back what a guardian that was killed has left. Where somebody holds the node, he has done it when he came."""
+        """Give back what a killed guardian has left. If the node is taken, its holder has already done so."""
         if not os.path.exists(self.session.ledger.path):
             return
         try:
@@ -215,7 +215,7 @@ class GovernorGuardian:
 class Held:
     """The test pod's side, used as a governor.Lease is: the governor for as long as a probe needs it.
 
-    `told`: {"governor", "address", "port", "key"} of its guardian, or {"governor", "reason_code", "reason"} where there is none.
+    `settings`: {"governor", "address", "port", "key"} of its guardian, or {"governor", "reason_code", "reason"} if there is none.
     Lost while it is held, `summary()` says `lost` from then on.
     """
 
@@ -266,7 +266,7 @@ class Held:
         return answer or not_switched(requested, "guardian_lost", reason)
 
     def _listen(self, seconds: float = 0.0) -> None:
-        """Take what the guardian says besides, which is its last word."""
+        """Take the guardian's last message, if there is one."""
         if self._link:
             try:
                 message = self._link.hear(seconds)

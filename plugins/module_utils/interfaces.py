@@ -40,7 +40,7 @@ _MODES: t.Dict[int, t.Tuple[t.Tuple[int, int], ...]] = {
 
 
 def most_gbps(netdev: str) -> int | None:
-    """The rate of the fastest mode that a port supports; None where its driver does not say."""
+    """Return the rate in Gb/s of the fastest mode that a port supports; None if its driver does not report it."""
     words = 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _unused in range(2):  # how many words there are, and then the words
@@ -65,8 +65,8 @@ def fastest(modes: int) -> int | None:
 
 
 def addresses() -> list[str]:
-    """Every IPv4 and global IPv6 address of an interface, those that the default routes start from first; none of the machine's own
-    inner networks."""
+    """Return every IPv4 and global IPv6 address of an interface, those of the default routes first, without the machine's inner
+    networks."""
     candidates = [*_default(), *_ipv4(), *_ipv6()]
     outer = ((text, ipaddress.ip_address(text)) for text in dict.fromkeys(candidates))
     return [text for text, ip in outer if not ip.is_loopback and not ip.is_link_local]

@@ -43,8 +43,8 @@ class LaunchMember(t.Protocol):
 
 
 class LaunchCommand(t.NamedTuple):
-    """One program of a launch. `name`: of the node that it stands for, where there are several. `leashed`: what it has started elsewhere
-    ends when its standard input does."""
+    """One program of a launch. `name`: name of its node, if there are several programs. `leashed`: True if the remote command ends when the
+    program's standard input does."""
 
     argv: list[str]
     env: dict[str, str]
@@ -71,7 +71,7 @@ class Launcher:
     version = ""
 
     def refusal(self, node: Node) -> tuple[str, str] | None:
-        """(reason code, reason) where it cannot be used on this node, which is to launch."""
+        """Return (reason code, reason) if the launcher cannot be used on this node, else None."""
         raise NotImplementedError
 
     def processes(self, each: int) -> int:
@@ -85,12 +85,12 @@ class Launcher:
         raise NotImplementedError
 
     def complaint(self, text: str, names: t.Mapping[str, str]) -> tuple[str, str] | None:
-        """(reason code, sentence) of what it and its ssh have printed, where that says why it did not start everything."""
+        """Return (reason code, sentence) if the output of launcher and ssh says why it did not start everything, else None."""
         return mpi.failure(text, names)
 
 
 class Mpi(Launcher):
-    """mpirun of whichever MPI library is there."""
+    """mpirun of any known MPI library."""
 
     def __init__(self, program: str = "mpirun", extra: t.Sequence[str] = (), setting: str = "mpirun") -> None:
         """`setting`: the variable that names another program."""
@@ -176,7 +176,7 @@ class Agents(Launcher):
 
 
 def of(params: dict[str, t.Any], setting: str = "mpirun") -> Launcher:
-    """The launcher that a probe's parameters name: {"launcher": "mpirun" (also where it is absent) or "agents", "mpirun", "mpi_args",
+    """Return the launcher that a probe's parameters name: {"launcher": "mpirun" (also if it is missing) or "agents", "mpirun", "mpi_args",
     "meeting_port"}."""
     if params.get("launcher", "mpirun") == "agents":
         return Agents(params.get("meeting_port") or MEETING_PORT)
@@ -223,7 +223,7 @@ def ends(text: str) -> tuple[list[End], str]:
 
 
 def own_address(members: t.Sequence[LaunchMember]) -> str:
-    """The address by which this machine speaks with the first of these nodes that is another one; empty where none can be told."""
+    """Return the address by which this machine reaches the first other node of these; empty if that cannot be found out."""
     for member in members:
         if not member.local:
             with contextlib.suppress(OSError):
@@ -236,14 +236,14 @@ def own_address(members: t.Sequence[LaunchMember]) -> str:
 
 class Job:
     """One launch. After run(): `rc` (of the first of its programs that failed), `out`, `err`, `timed_out`, `missing`, `started_at`,
-    `duration_s`, `ends`: {node: status} of its programs in the order in which they ended by themselves; `timeout` is shorter than `asked`
-    where the probe's own deadline came first."""
+    `duration_s`, `ends`: {node: status} of its programs in the order in which they ended by themselves. `timeout` is shorter than
+    `requested_timeout` if the probe's own deadline comes first."""
 
     def __init__(self, commands: list[LaunchCommand], members: t.Sequence[t.Any], ranks: int, timeout: float, path: str) -> None:
         self.commands = commands
         self.members = members
         self.ranks = ranks
-        self.timeout = self.asked = timeout
+        self.timeout = self.requested_timeout = timeout
         self.path = path
         # Its command line as a person would have typed it, where it is another.
         self.words: list[str] = []
@@ -278,7 +278,7 @@ class Job:
         return process.too_much(self.out, self.err, self.dropped, OUTPUT_LIMIT)
 
     def shown(self) -> list[str]:
-        """The command line for people: without the mark by which ranks are found and what stands around them."""
+        """Return the command line for people: without the mark by which ranks are found, and without the shell around them."""
         if self.words:
             return self.words
         words: list[str] = []

@@ -17,7 +17,7 @@ PRINTED = 65536
 
 
 def write(folder: str, files: t.Mapping[str, t.Any], names: t.Iterable[str]) -> str | None:
-    """Leave these files whole and none of `names` that is another's answer; why not, where that fails."""
+    """Write these files whole, and remove those of `names` that belong to another result. Return an error text, None on success."""
     try:
         os.makedirs(folder, exist_ok=True)
         for name in {*names} - {*files}:

@@ -99,7 +99,7 @@ class GroupTestResult:
 
     @classmethod
     def so_far(cls, values: Sequence[float], floor: float, repeats: int, unit: str = "GB/s") -> GroupTestResult | None:
-        """Judges one value a repetition, higher is better; None where more of them are needed."""
+        """Judge one value for each repetition, higher is better. Return None if more repetitions are needed."""
         measured = tuple(values)
         if not all(math.isfinite(value) for value in (*measured, floor)):
             return cls("unknown", measured, floor, unit, f"found {list(measured)} and the floor {floor}, expected numbers")
@@ -124,7 +124,7 @@ class GroupTestResult:
 
 @dataclasses.dataclass(frozen=True)
 class SearchFinding:
-    """A convicted subject; a `suspected` one, for which more tests are asked; or an `unresolved` one.
+    """A convicted subject; a `suspected` one, which needs more tests; or an `unresolved` one.
 
     Unresolved: something of it is bad or was not measured, and the evidence does not say what. `not_looked_at`: what nobody can tell
     good from bad as long as the subject is bad: paths (`a|b`) and members, to be measured once it is repaired.
@@ -288,7 +288,7 @@ class _Evidence:
         return leaf is None or partner_leaf in (None, leaf) or partner_leaf in self.crossed
 
     def accusers(self, node: int) -> list[int]:
-        """Good partners with whom the node failed, and no path is to blame."""
+        """Return the good partners with which the node failed, if no path explains the failure."""
         return [p for p in self.failed[node] if self.good_partner(node, p) and not self.excused(node, p)]
 
     def cleared(self, node: int) -> bool:
@@ -305,7 +305,7 @@ class _Evidence:
         return bool(self.paths[a] >> b & 1)
 
     def open_paths(self, nodes: Sequence[int], limit: int) -> list[tuple[int, int]] | None:
-        """Paths of a test that nobody has cleared; None where there are more than `limit`."""
+        """Return the paths of a test that no test has cleared; None if there are more than `limit`."""
         if not self.mesh:
             return [(a, b) for a, b in self.edges(nodes) if not self.path_good(a, b)]
         mask = sum(1 << n for n in nodes)
@@ -379,7 +379,7 @@ class Localiser:
 
     @property
     def tests(self) -> int:
-        """Group measurements asked for so far."""
+        """The number of group measurements requested so far."""
         return self._tests
 
     # -- the caller's side ---------------------------------------------------------------------------------------------
@@ -459,8 +459,8 @@ class Localiser:
         return [self._hedged(f) for f in convicted] + self._unresolved()
 
     def _hedged(self, finding: SearchFinding) -> SearchFinding:
-        """A finding with what lies behind it, and with the switch that it is not told from: several bad ones on one leaf, or bad paths
-        across it, may as well be a switch that fails now and then; and a GPU that does may be its node."""
+        """Return a finding with its alternative explanations and with what it hides. Several bad nodes on one leaf, or bad paths across it,
+        may be a switch that fails now and then; a GPU that fails now and then may be its node."""
         alternatives = list(finding.indistinguishable)
         if finding.kind != "switch":
             bad = Counter(self._evidence.leaf[node] for node in {*self._bad, *(n for path in self._bad_paths for n in path)})
@@ -530,7 +530,7 @@ class Localiser:
         return sorted(alive, key=lambda c: (len(c.nodes), len(self._suspects(c))))
 
     def _unproven(self, claims: Iterable[_Record]) -> list[int]:
-        """Nodes that never passed and stand in no open claim: what explained their claim does not clear them."""
+        """Return the nodes that never passed and are in no open claim: the explanation of their claim does not clear them."""
         covered = {n for c in claims for n in self._suspects(c)}
         return [n for n in self._suspects(self._trigger) if n not in covered]
 
@@ -633,7 +633,7 @@ class Localiser:
             self._test(part, purpose)
 
     def _examine(self, node: int) -> None:
-        """One suspect: a first good partner, then slot by slot with a second one, then a third where the slots pass."""
+        """Test one suspect: with a first good partner, then slot by slot with a second one, then with a third if the slots pass."""
         evidence = self._evidence
         accusers = evidence.accusers(node)
         if not accusers:
@@ -766,7 +766,7 @@ class Localiser:
                 self._test(sorted(half), "across")
 
     def _pair_up_leftovers(self, claims: list[_Record]) -> None:
-        """Suspects for whom no good partner was left are measured with one another, in pairs not tried before."""
+        """Test suspects without a good partner with one another, in pairs not tried before."""
         idle: list[int] = []
         for claim in claims:
             for node in self._suspects(claim):
@@ -825,7 +825,7 @@ class Localiser:
         return any(c.is_pair and c.accuses and not c.settled and self._convict_path(c) for c in self._claims)
 
     def _take_back(self) -> bool:
-        """A conviction whose witness is convicted since, or whose switch was crossed, is none."""
+        """Take back a conviction whose witness is convicted since, or whose switch was crossed. Return True if there was one."""
         evidence = self._evidence
         for node in self._bad:
             standing = [p for p in evidence.failed[node] if not evidence.excused(node, p)]

@@ -33,8 +33,8 @@ class Machine:
         return cls(root, pod=bool(os.environ.get("GPUFLEET_POD_UID")) and root != "/")
 
     def try_acquire(self) -> bool:
-        """Hold the machine, together with others of our kind; False where the other kind holds it, or comes at this very moment, so
-        that asking again a little later tells. A machine without these files cannot be told from another and is held as it is."""
+        """Hold the machine, together with other runs of our kind. Return False if the other kind holds it, or tries at this very moment:
+        try again a little later. A machine without these files cannot be recognised and is not locked."""
         try:
             handle = os.open(os.path.join(self.root, self.own), os.O_RDONLY)
             other_handle = os.open(os.path.join(self.root, self.other), os.O_RDONLY)

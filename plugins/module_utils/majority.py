@@ -13,7 +13,7 @@ import typing as t
 
 
 class Ruling(t.NamedTuple):
-    """Whom the others convict, {name: why}, and where nobody can be convicted, why nobody can be believed."""
+    """The convicted, {name: reason}; or the reason why nobody can be convicted, else None."""
 
     odd: dict[str, str]
     unresolved: str | None

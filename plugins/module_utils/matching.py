@@ -40,7 +40,7 @@ def same(value: t.Any, expected: t.Any) -> bool:
 
 
 def mismatch(match: t.Mapping[str, t.Any], context: t.Mapping[str, t.Any]) -> str | None:
-    """The first key of `match` (but `size`) that differs from what was found, None where all agree."""
+    """Return the first key of `match` (except `size`) that differs from the context; None if all agree."""
     for key, expected in match.items():
         if key == "size":
             continue
@@ -51,7 +51,7 @@ def mismatch(match: t.Mapping[str, t.Any], context: t.Mapping[str, t.Any]) -> st
 
 
 def sizes(match: t.Mapping[str, t.Any]) -> t.List[t.Any]:
-    """Message sizes that it holds for: bytes, `plateau`, or None for a metric that is not of a sweep."""
+    """Return the message sizes of a match: bytes, `plateau`, or None for a metric without sizes."""
     size = match.get("size")
     return size if isinstance(size, list) else [size]
 
@@ -93,7 +93,7 @@ def choose(
 
 
 def row_of(size: t.Any, measured: t.Iterable[float]) -> int | None:
-    """The message size among those `measured` at which a rule for `size` (bytes, or `plateau`) holds; None where there is none."""
+    """Return the message size among those `measured` at which a rule for `size` (bytes, or `plateau`) holds; None if there is none."""
     message_sizes = list(measured)
     if size == PLATEAU:
         largest = max(message_sizes, default=0)

@@ -26,7 +26,7 @@ OPENMPI4, OPENMPI5, HYDRA = "openmpi4", "openmpi5", "hydra"
 
 
 def flavour(text: str) -> tuple[str, str] | None:
-    """Which launcher prints this for `--version`, and its version; None for one that we do not know."""
+    """Return the launcher that prints this for `--version`, and its version; None for an unknown launcher."""
     match = re.search(r"\((?:Open MPI|OpenRTE)\) (\d+)(\.[\w.]+)?", text)
     if match:
         return (OPENMPI4 if int(match.group(1)) < 5 else OPENMPI5), f"Open MPI {match.group(1)}{match.group(2) or ''}"
@@ -41,7 +41,7 @@ def flavour(text: str) -> tuple[str, str] | None:
 
 
 def hostfile(kind: str, hosts: t.Sequence[Host]) -> str:
-    """The text of a host file. An IPv6 address cannot be told from a port in Hydra's, which has no other form."""
+    """Return the text of a host file. In Hydra's form an IPv6 address cannot be told from a port."""
     if kind == HYDRA:
         return "".join(f"{address}:{ranks}\n" for address, ranks in hosts)
     return "".join(f"{address} slots={ranks}\n" for address, ranks in hosts)
@@ -61,12 +61,12 @@ def command(
     root: bool = False,
     head_address: str = "",
 ) -> tuple[list[str], dict[str, str]]:
-    """The argument list that runs `argv` once per rank, and the launcher's own environment.
+    """Return the argument list that runs `argv` once per rank, and the launcher's own environment.
 
-    `file` is where hostfile()'s text lies, `ssh` the program with its options that enters a node. `extra` are the user's words, which
-    stand as they are and win over ours. `env` reaches every rank. `scratch` is a folder on every node that somebody will remove: what a
-    killed launcher or rank leaves goes there. `own` is the address under which the nodes reach the machine of the launcher: Hydra tells
-    them its host name otherwise, which only that machine may know (a pod's, one that stands for 127.0.1.1).
+    `file`: path of hostfile()'s text. `ssh`: the program, with its options, that enters a node. `extra`: the user's own options, which are
+    not changed and win over ours. `env`: variables for every rank. `scratch`: a folder on every node for what a killed launcher or rank
+    leaves; somebody else removes it. `head_address`: the address under which the nodes reach the launcher's machine. Without it Hydra gives
+    them its host name, which only that machine may know (a pod's, or one that means 127.0.1.1).
     """
     ranks = sum(count for _address, count in hosts)
     options = {word.lstrip("-") for word in extra}

@@ -78,7 +78,7 @@ class Node:
         return path if self.root == "/" else os.path.join(self.root, path.lstrip("/"))
 
     def read(self, path: str) -> str | None:
-        """A small file of the host as text without surrounding blanks, or None."""
+        """Return a small file of the host as text without surrounding blanks; None if it cannot be read."""
         try:
             with open(self.path(path), encoding="utf-8", errors="replace") as source:
                 return source.read(1 << 20).strip()
@@ -147,7 +147,7 @@ class Node:
 
 
 def end_container(entry: dict[str, t.Any]) -> str:
-    """Remove the container whose id the engine itself recorded; nothing where it never started."""
+    """Remove the container whose id the engine itself recorded, if it ever started. Return what was done."""
     try:
         with open(entry["cidfile"], encoding="ascii") as source:
             cid = source.read().strip()

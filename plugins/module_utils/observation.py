@@ -44,7 +44,7 @@ def utc(epoch: float | None = None) -> str:
 
 
 def variant(**keys: t.Any) -> str:
-    """Canonical variant: `key=value` joined by blanks, keys sorted; None is left out."""
+    """Return the canonical variant: `key=value` joined by blanks, keys sorted, without keys whose value is None."""
     return " ".join(f"{k}={keys[k]}" for k in sorted(keys) if keys[k] is not None)
 
 

@@ -71,8 +71,8 @@ def _first_start(path: str) -> bool:
 
 
 def _end_in_silence(path: str, within: float) -> None:
-    """End this pod, and with it whatever device it holds, when the file has not changed for so many seconds: nobody will come for what
-    it has to say. By our own clock, which need not agree with the controller's; a file that is not there is one that does not change."""
+    """End this pod, and release its devices, if the file has not changed for `within` seconds: then no controller will fetch the result.
+    The time is measured by the pod's own clock, which may differ from the controller's. A missing file counts as unchanged."""
     content, changed = "", time.monotonic()
     while time.monotonic() - changed < within:
         time.sleep(min(1.0, within / 10))
@@ -89,7 +89,7 @@ def _end_in_silence(path: str, within: float) -> None:
 
 
 def _copy(answer: dict[str, t.Any], folder: str) -> bool:
-    """The answer once more, on a volume, as NODE.POD.json; where that cannot be written the log says so and stays what counts."""
+    """Write the answer to a volume as NODE.POD.json. Return False, and say so in the log, if it cannot be written."""
     path = os.path.join(folder, f"{os.environ.get('GPUFLEET_NODE')}.{os.environ.get('GPUFLEET_POD')}.json")
     try:
         os.makedirs(folder, exist_ok=True)

@@ -28,7 +28,7 @@ def of(request: dict[str, t.Any]) -> Probe:
 
 
 def _own(name: str, source: str) -> Probe:
-    """A probe out of its text. It is read where it runs: what is wrong with it is a fault of the probe, with its words."""
+    """Return a probe from its text. The text is compiled where it runs, so that an error in it is a fault of the probe."""
 
     def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
         module = types.ModuleType(f"gpufleet_probe_{name}")

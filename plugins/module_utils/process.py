@@ -86,7 +86,7 @@ def prctl(option: int, value: int) -> bool:
 
 
 def start_time(pid: int) -> int | None:
-    """Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat); None when it does not run."""
+    """Return the start time of a process in clock ticks since boot (field 22 of /proc/PID/stat); None if it does not run."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             fields = stat.read().rsplit(b")", 1)[1].split()
@@ -101,7 +101,7 @@ def is_alive(pid: int, started: int | None) -> bool:
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below `pid`, children before parents, so that none escapes by re-parenting while we go."""
+    """Return all processes below `pid`, children before parents, so that none escapes by re-parenting meanwhile."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():

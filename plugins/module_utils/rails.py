@@ -34,7 +34,7 @@ def environment(rail: str) -> dict[str, str]:
 
 
 def near(node: Node, devices: list[dict[str, t.Any]], gpus: t.Sequence[dict[str, t.Any]]) -> dict[str, list[int]]:
-    """{device: places of the GPUs that no other device of the node is closer to}, as far as the PCI tree says it."""
+    """Return {device: places of the GPUs to which no other device of the node is closer}, as far as the PCI tree shows it."""
     closest = rdma_ports.gpu_affinity(node, devices)
     # nvidia-smi writes the domain in 8 digits, the kernel in 4.
     closest_nics = [closest.get(str(gpu.get("bdf") or "").lower()[-12:], []) for gpu in gpus]
@@ -42,7 +42,8 @@ def near(node: Node, devices: list[dict[str, t.Any]], gpus: t.Sequence[dict[str,
 
 
 def lacking(members: t.Sequence[group.GroupMember], rail: str) -> tuple[str, str] | None:
-    """(reason code, reason) that names each node on which the rail cannot be measured, or says that no one GPU is right for it on all."""
+    """Return (reason code, reason) if the rail cannot be measured on some nodes, which it names, or if no GPU is closest to it on all; else
+    None."""
     code, problems = "port_down", []
     for member in members:
         if group.left_by(f"={rail}", member.ports):
@@ -63,8 +64,8 @@ def lacking(members: t.Sequence[group.GroupMember], rail: str) -> tuple[str, str
 
 
 def slot(members: t.Sequence[group.GroupMember], rail: str) -> int:
-    """The place of the GPU that measures the rail on every node: the one that goes with the number of the rail, as long as it is one of
-    the closest wherever the PCI tree tells, else the first that is everywhere."""
+    """Return the place of the GPU that measures the rail on every node: the one with the number of the rail if it is among the closest on
+    every node, or if no PCI tree shows the closest; else the first that is among the closest everywhere."""
     close = [set(port["near"]) for member in members for port in group.left_by(f"={rail}", member.ports) if port.get("near")]
     everywhere = set.intersection(*close) if close else set()
     devices = list(dict.fromkeys(str(port["device"]) for port in [*members[0].ports, *members[0].down]))

@@ -31,7 +31,7 @@ class _Server(http.server.ThreadingHTTPServer):
         self.server_name, self.server_port = "", int(self.server_address[1])
 
     def handle_error(self, request: t.Any, client_address: t.Any) -> None:
-        """Whoever went away in the middle is no event."""
+        """Ignore clients that disconnect."""
 
 
 class _Server6(_Server):
@@ -39,8 +39,8 @@ class _Server6(_Server):
 
 
 def serve(pages: t.Mapping[str, Page], port: int, address: str = "") -> _Server:
-    """Answer in a thread of its own until shutdown(); port 0 takes one that is free. Without an address on all of them, by IPv4 and IPv6.
-    OSError where the port cannot be had."""
+    """Answer in a thread of its own until shutdown(). Port 0 takes a free one. Without an address listen on all of them, by IPv4 and IPv6.
+    Raise OSError if the port cannot be had."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         timeout = PATIENCE_S

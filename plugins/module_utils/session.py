@@ -104,9 +104,8 @@ class Ledger:
         return entries
 
     def undo(self, processes: bool = True, only: str = "") -> list[str]:
-        """End recorded processes and give leases back, last first; returns what was done. Safe to repeat. Whoever has ended
-        all processes already says so: looking for them reads all of /proc. `only` one kind of lease, for who does not see the
-        rest of what stands there and leaves it to others."""
+        """End recorded processes and give leases back, last first; return what was done. Safe to repeat. `processes`: False if all
+        processes have ended already (the search reads all of /proc). `only`: the one kind of lease to give back; others stay recorded."""
         actions, remaining = [], []
         current_boot = boot_id()
         for entry in reversed(self.entries()):
@@ -189,8 +188,8 @@ class Lock:
         self._signed = len(text)
 
     def tell_to_end(self, run_id: str) -> None:
-        """Ask the guardian of this run that holds the node to end. It stands in the lock itself, so that it never reaches one that has
-        given the node back and only keeps what is finished: a signal would."""
+        """Ask the guardian of this run that holds the node to end. The request is written into the lock file, so that it cannot reach a
+        guardian that has given the node back and only keeps the result, as a signal would."""
         with contextlib.suppress(OSError, ValueError), open(self.path, "r+", encoding="utf-8") as lock_file:
             if _signature(lock_file.readline()).get("run_id") == run_id:
                 lock_file.seek(0, os.SEEK_END)
@@ -237,8 +236,8 @@ class Session:
         wait_for_lock_s: float = 0.0,
         header: dict[str, t.Any] | None = None,
     ) -> None:
-        """Take the node, undo what a dead session left, start guardian and probe. `asked` is a header of checkpoints.py: what the node had
-        finished of it is in `taken` when `probe` is called."""
+        """Take the node, undo what a dead session left, start guardian and probe. `header` is that of checkpoints.py. What the node had
+        finished of it is in `finished` when `probe` is called."""
         try:
             self.acquire(wait_for_lock_s)
             self.undone = self.ledger.undo()
@@ -268,7 +267,7 @@ class Session:
         self._await_signature()
 
     def _begin(self, header: dict[str, t.Any] | None) -> None:
-        """A new file for the result, with what is taken from the one that is there: whoever is killed again has lost nothing."""
+        """Begin a new file for the result, with what is finished in the present one. A second kill loses nothing."""
         self.keeps = header is not None
         begun = False
         while not begun:  # its last user may remove the folder between our two calls
@@ -336,8 +335,8 @@ class Session:
             self.release()
 
     def collect(self) -> dict[str, t.Any]:
-        """Take the result away: {"observations": [...], "end": how it ended or None, "fault": what went
-        wrong in the probe or None, "running": bool}."""
+        """Return the result and remove it: {"observations": [...], "end": how the session ended or None, "fault": error of the probe or
+        None, "running": bool}."""
         observations: list[dict[str, t.Any]] = []
         end = None
         fault = None
@@ -400,7 +399,7 @@ class Session:
                 os.rmdir(folder)
 
     def _remove_result(self, handle: int) -> None:
-        """Remove the result, where it is the file of this handle: a resume may have begun another in its place."""
+        """Remove the result if it is the file of this handle: a resume may have begun another in its place."""
         folder = os.path.dirname(self.result_path)
         with contextlib.suppress(OSError):
             with _alone_in(folder) as is_locked:
@@ -412,7 +411,7 @@ class Session:
     # The node, for one at a time ---------------------------------------------------------------------------------
 
     def acquire(self, seconds: float) -> None:
-        """Take machine and lock, waiting for whoever has them. Raise ReasonedError, which names the holder, if it does not become free."""
+        """Take machine and lock, and wait for their holders. Raise ReasonedError, which names the holder, if they do not become free."""
         end = time.monotonic() + seconds
         patience = max(end, time.monotonic() + MEETING_S)
         while not self.machine.try_acquire():
@@ -440,7 +439,7 @@ class Session:
             time.sleep(0.1)
 
     def release(self) -> None:
-        """Give both back; the folder goes where nothing is left in it."""
+        """Give both back. Remove the folder if it is empty."""
         with contextlib.suppress(OSError):
             self.lock.remove()
         os.close(self.lock.handle)
@@ -450,7 +449,7 @@ class Session:
 
 
 class ProbeGuardian:
-    """Lives beside the probe and ends everything, whoever dies first."""
+    """The guardian of a probe: it ends the probe and undoes its leases, whichever process dies first."""
 
     def __init__(self, session: Session, alive: int, done_pipe: int) -> None:
         self.session = session
@@ -517,7 +516,7 @@ class ProbeGuardian:
                     return "connection lost"
 
     def _heard(self) -> bool:
-        """Read a word of the module's, which may have been written before it went; False when it has gone and left none."""
+        """Read a byte of the module's, which may have been written before it ended. Return False if it has ended and left none."""
         word = os.read(self.alive, 1)
         if word:
             self.attached = False
@@ -552,8 +551,8 @@ class ProbeGuardian:
         self.session.release()
 
     def _outstay(self, until: float) -> None:
-        """A result that nobody has taken is removed in the end, if it still is ours: of an attached probe as soon as its module is
-        gone, unless a resume may come for it; that, and the result of a detached one, after a while."""
+        """Remove a result that nobody has fetched, if it is still ours: for an attached probe as soon as its module is gone, unless a
+        resume may come for it; else, and for a detached probe, after a while."""
         poll = select.poll()
         poll.register(self.alive, select.POLLIN | select.POLLHUP)
         while time.monotonic() < until and not self.told_to_end:
@@ -569,8 +568,7 @@ class ProbeGuardian:
 
 @contextlib.contextmanager
 def _alone_in(folder: str) -> t.Iterator[bool]:
-    """A run's folder, for one at a time: who looks whose a file in it is and removes it, and who puts another in its place. False where
-    there is none."""
+    """Lock a run's folder while a file in it is removed or replaced. Yield False if the folder is missing."""
     while True:
         try:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

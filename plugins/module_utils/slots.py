@@ -122,6 +122,6 @@ def usable(context: t.Mapping[str, t.Any]) -> Usable | None:
 
 
 def _positive(value: t.Any) -> float | None:
-    """A positive finite number, else None."""
+    """Return a positive finite number, else None."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return value if number and 0 < value < 1e9 else None

@@ -69,7 +69,7 @@ class Telemetry:
             self._say("no_metrics", logline.WARN, f"port {port} cannot be had: {error}", port=port)
 
     def end(self, answer: t.Mapping[str, t.Any]) -> None:
-        """The probe has ended: nothing is written from now on, so that the frame stands alone."""
+        """Note that the probe has ended. Nothing is written from now on, so that the frame stands alone."""
         self._over.set()
         self._thread.join()
         with self._lock, contextlib.suppress(Exception):  # the answer is on its way to its frame, whatever becomes of us

@@ -75,7 +75,7 @@ class Ascend(base.Accelerator):
         return snapshot
 
     def _complete(self, snapshot: base.Snapshot) -> None:
-        """An error where not every NPU answers."""
+        """Turn the snapshot into an error unless every NPU answers."""
         listed = npu_smi.parse_list(self._query("info", "-l"))
         answering = len({g["npu"] for g in snapshot["gpus"]})
         lost = [g for g in snapshot["gpus"] if g["lost"]]
@@ -90,7 +90,7 @@ class Ascend(base.Accelerator):
         return result.out if result.ok else ""
 
     def _info(self, chip: dict[str, t.Any], topic: str) -> str:
-        """`info -t WHAT` of one chip; one without chips refuses to be asked for them."""
+        """Return the output of `info -t TOPIC` for one chip. A device without chips refuses the option -c."""
         where = ("-i", str(chip["npu"]))
         return self._query("info", "-t", topic, *where, "-c", str(chip["chip"])) or self._query("info", "-t", topic, *where)
 
@@ -178,19 +178,19 @@ class Ascend(base.Accelerator):
         }
 
     def unseen(self, snapshot: base.Snapshot) -> list[str]:
-        """Device files beyond those that npu-smi shows; a container has those only that were given to it."""
+        """Return the device files beyond those that npu-smi shows. A container has only the files that were given to it."""
         files = sorted(path for path in glob.glob("/dev/davinci*") if re.fullmatch(r"/dev/davinci\d+", path))
         return files[len(snapshot["gpus"]) :] if self.node.root == "/" else []
 
     # The network ports -----------------------------------------------------------------------------------------------
 
     def _hccn(self) -> str | None:
-        """hccn_tool: beside npu-smi, in PATH, or where the driver puts it."""
+        """Return hccn_tool: next to npu-smi, in PATH, or in the driver's folder; None if it is missing."""
         candidate = os.path.join(os.path.dirname(self.program), "hccn_tool") if os.path.dirname(self.program) else ""
         return next((path for path in (candidate, "hccn_tool", HCCN_TOOL) if path and self.node.which(path)), None)
 
     def _port_outputs(self, snapshot: base.Snapshot, *options: str) -> dict[str, str] | None:
-        """{UUID: what hccn_tool says}; None where it is not there."""
+        """Return {UUID: output of hccn_tool}; None if the tool is missing."""
         tool = self._hccn()
         if not tool:
             return None
@@ -211,7 +211,8 @@ class Ascend(base.Accelerator):
         }
 
     def links_down(self, snapshot: base.Snapshot, links: base.Links) -> dict[str, base.Problem]:
-        """A machine that stands alone may have no port connected at all; one among others that are is a fault."""
+        """Return the problem of each NPU whose port is down while another NPU's port is up. On a machine that is not connected at all no
+        port is a fault."""
         problems = {}
         best = max((speed or 0 for state, speed, _health in links.values() if state == "UP"), default=0)
         for uuid, (state, speed, net) in links.items():
@@ -272,7 +273,7 @@ class Ascend(base.Accelerator):
 
 
 def version_in(node: Node, path: str) -> str | None:
-    """The version that a file of Ascend's packages says."""
+    """Return the version in a file of Ascend's packages; None if there is none."""
     match = re.search(r"(?mi)^\s*(?:package_)?version\s*=\s*\[?([^\]\s]+)", node.read(path) or "")
     return match.group(1) if match else None
 

@@ -45,8 +45,8 @@ class DeviceSample(t.NamedTuple):
 
 @dataclasses.dataclass
 class Load:
-    """The samples of one device from the time in which it worked: of those that stand behind another in which it worked, so that
-    clocks and links have had the time to wake up. `counts[name]` counts each value, `throttle` each reason."""
+    """The samples of one device under load. The first sample of a load is left out, so that clocks and links have had the time to wake up.
+    `counts[name]` counts each value, `throttle` each reason."""
 
     samples: int = 0
     counts: dict[str, collections.Counter[float]] = dataclasses.field(default_factory=dict)
@@ -62,14 +62,14 @@ class Load:
         return max(self.counts[name]) if self.counts.get(name) else None
 
     def under(self, name: str, limit: float) -> list[float]:
-        """The values below a limit where they are more than a moment: two samples at least, and a tenth of all; else none."""
+        """Return the values below a limit if at least two samples and a tenth of all samples are below it; else an empty list."""
         low = {value: count for value, count in self.counts.get(name, {}).items() if value < limit}
         return sorted(low) if sum(low.values()) >= max(2.0, 0.1 * self.samples) else []
 
 
 class Logged(t.NamedTuple):
-    """An error in the kernel's log of a device at the PCI address `where` (None where the line does not say): the reason code, and
-    the one where the process `pid` was one of our own test's. Of lines with the same `name` about a device only the last one holds."""
+    """An error of a device in the kernel's log. `where`: its PCI address, None if the line has none. `code`: the reason code; `own_code`:
+    the reason code if the process `pid` belongs to our own test. Of lines with the same `name` about a device only the last one counts."""
 
     where: str | None
     name: str
@@ -163,12 +163,12 @@ class Accelerator:
         raise NotImplementedError
 
     def links(self, snapshot: Snapshot) -> Links | None:
-        """The links of the devices; None where they cannot be read."""
+        """Return the links of the devices; None if they cannot be read."""
         raise NotImplementedError
 
     def links_down(self, snapshot: Snapshot, links: Links) -> dict[str, Problem]:
-        """{UUID: (reason code, words)} of devices whose links are fewer or slower than those of the best of the node, or fewer than their
-        model has where that is certain."""
+        """Return {UUID: (reason code, words)} of devices with fewer or slower links than the best device of the node, or fewer than their
+        model certainly has."""
         raise NotImplementedError
 
     def links_unreadable(self, snapshot: Snapshot) -> dict[str, Problem]:
@@ -176,8 +176,8 @@ class Accelerator:
         return {}
 
     def links_beside(self, snapshot: Snapshot) -> dict[str, Problem] | None:
-        """links_down() as it is asked before and after each test; None where the links cannot be read, {} where that takes too long to be
-        asked so often and counters of link_errors() tell the same."""
+        """Return links_down() for the comparison before and after each test: None if the links cannot be read, {} if reading them takes too
+        long and the counters of link_errors() show the same."""
         return {}
 
     def siblings(self, snapshot: Snapshot) -> dict[str, list[Problem]]:
@@ -238,7 +238,7 @@ class Accelerator:
         raise NotImplementedError
 
     def link_errors(self, snapshot: Snapshot) -> dict[str, dict[str, int]] | None:
-        """{UUID: {kind of error: count}}; None where the counters cannot be read, {} where there are no links."""
+        """Return {UUID: {kind of error: count}}; None if the counters cannot be read, {} if there are no links."""
         raise NotImplementedError
 
     def sampled(self, device: Device, loads: t.Mapping[str, Load], snapshot: Snapshot) -> list[Problem]:

@@ -144,7 +144,7 @@ class Nvidia(base.Accelerator):
         return health(device)
 
     def links(self, snapshot: base.Snapshot) -> base.Links | None:
-        """parse_nvlink_status's dict. A GPU alone is not asked."""
+        """Return parse_nvlink_status's dict; empty for a single GPU, None if nvidia-smi fails."""
         if len(snapshot["gpus"]) < 2:
             return {}
         result = self.node.run([self.program, "nvlink", "-s"], timeout=QUERY_TIMEOUT_S)
@@ -431,8 +431,9 @@ def _sibling_problems(g: dict[str, t.Any], alike: t.Sequence[dict[str, t.Any]]) 
 
 
 def slow_link(g: dict[str, t.Any], load: base.Load, alike: t.Sequence[base.Load]) -> list[base.Problem]:
-    """A PCIe link that was slower or narrower under load than GPU and slot can do; idle links sleep at a lower speed. Where the slot's
-    speed is hidden, as in a virtual machine, other GPUs of the same model tell it, and no slot of such a GPU is two generations older."""
+    """Return the problem of a PCIe link that was slower or narrower under load than GPU and slot allow. Idle links run slower. If the
+    slot's speed is hidden, as in a virtual machine, the links of other GPUs of the model are the reference; no slot of such a GPU is two
+    generations older."""
     problems: list[base.Problem] = []
     width, slot_max = g["pcie"]["width_max"], g["pcie"]["gen_max"]
     narrow = load.under("pcie_width", width) if width else []
@@ -454,7 +455,7 @@ def slow_link(g: dict[str, t.Any], load: base.Load, alike: t.Sequence[base.Load]
 
 
 def held_clock(g: dict[str, t.Any], load: base.Load) -> list[base.Problem]:
-    """A clock that stayed low under load although neither power nor temperature held it: somebody has locked it."""
+    """Return the problem of a clock that stayed low under load although neither power nor temperature limited it: it is locked."""
     top = load.highest("sm_clock")
     limits = [clock for clock in (g["clocks"]["max_sm"], g["application_clock"]["default"]) if clock]
     if load.samples < 2 or top is None or not limits or EXPLAINED & set(load.throttle):
@@ -490,7 +491,7 @@ def nccl_version(number: int) -> str:
 
 
 def nvlink_domain(snapshot: dict[str, t.Any]) -> str:
-    """The NVLink domain of a node's GPUs that goes beyond the node, as `CLUSTER/CLIQUE`; empty where the driver tells of none."""
+    """Return the NVLink domain of a node's GPUs that goes beyond the node, as `CLUSTER/CLIQUE`; empty if the driver reports none."""
     domains = {(g["fabric"]["cluster"] or "", g["fabric"]["clique"] or "") for g in snapshot["gpus"]}
     cluster, clique = domains.pop() if len(domains) == 1 else ("", "")
     return f"{cluster}/{clique}" if cluster.strip("0-") and cluster.upper() != "N/A" else ""
@@ -508,8 +509,8 @@ def link_words(states: list[float | None]) -> str:
 
 
 def links_down(by_uuid: dict[str, list[float | None]]) -> dict[str, str]:
-    """{GPU UUID: words} of GPUs with fewer links up, or slower ones, than the best of the node. How many there should
-    be the driver does not say: it lists the unused links of a GPU without NVSwitch as inactive too."""
+    """Return {GPU UUID: words} of GPUs with fewer or slower links up than the best GPU of the node. The driver does not report how many
+    there should be: it lists the unused links of a GPU without NVSwitch as inactive, too."""
     total = {uuid: sum(speed or 0 for speed in states) for uuid, states in by_uuid.items()}
     best = max(total, key=lambda uuid: total[uuid], default="")
     return {
@@ -546,8 +547,8 @@ def board_of(g: dict[str, t.Any], gpus: t.Sequence[dict[str, t.Any]]) -> tuple[i
 
 
 def unseen(root: str, snapshot: dict[str, t.Any]) -> list[str]:
-    """PCI addresses of GPUs that the kernel driver has and nvidia-smi does not show; not those that were excluded on
-    purpose. In a container the driver lists only the GPUs that are given to it."""
+    """Return the PCI addresses of GPUs that the kernel driver has and nvidia-smi does not show, without GPUs excluded on purpose. In a
+    container the driver lists only the container's own GPUs."""
     listed = {_bdf(g["bdf"] or "") for g in snapshot["gpus"]}
     missing = []
     for path in sorted(glob.glob(os.path.join(root, "proc/driver/nvidia/gpus/*"))):

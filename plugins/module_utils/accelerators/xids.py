@@ -18,7 +18,7 @@ import typing as t
 
 
 class Class(t.NamedTuple):
-    """A class of Xids: the reason code that decides the verdict, the code where the process was one of our own test's, and what to do."""
+    """A class of Xids: the reason code that decides the verdict, the code if the process belongs to our own test, and advice."""
 
     name: str
     code: str
@@ -147,8 +147,8 @@ SHOWN = 200
 
 
 class XidEvent(t.NamedTuple):
-    """One error in the log: where (PCI address, None where the line is cut), its name (`Xid 79`), class, what happened, the process that
-    the driver names, and the line."""
+    """One error in the log: PCI address (None if the line is cut), name (`Xid 79`), class, meaning, pid that the driver names, and the
+    line."""
 
     where: str | None
     name: str
@@ -162,7 +162,7 @@ class XidEvent(t.NamedTuple):
 
 
 def read(text: str) -> XidEvent | None:
-    """The error that a line of the kernel's log tells of; None where it tells of none. A line that begins like one and cannot be read is
+    """Return the error in a line of the kernel's log; None if the line reports none. A line that begins like an error and cannot be read is
     an error of an unknown number."""
     line = text.strip()[:SHOWN]
     match = _XID.match(text)
@@ -201,14 +201,14 @@ def _class(number: int, message: str) -> tuple[Class, str]:
 
 
 def _switch(number: int, message: str) -> tuple[Class, str]:
-    """An error of an NVSwitch: its line says whether it is fatal, and one that does not is."""
+    """Return the class and the meaning of an NVSwitch error. A line that does not say whether the error is fatal is taken for fatal."""
     if _NONFATAL.search(message) and number not in SXID_FATAL:
         return NOTED, "NVSwitch error, not fatal"
     return LINK, "fatal NVSwitch error"
 
 
 def code_in(words: str) -> str:
-    """The reason code of an Xid or SXid that `words` tell of; that of a noted one where they name no number, as no probe writes them."""
+    """Return the reason code of the Xid or SXid in `words`; that of a noted one if they have no number, which no probe writes."""
     match = _ANYWHERE.search(words)
     if match is None:
         return NOTED.code

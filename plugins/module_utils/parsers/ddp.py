@@ -212,7 +212,7 @@ def _hung(parsed: Record, errors: str, world: int) -> Failure | None:
 
 
 def _torchrun(parsed: Record) -> Failure | None:
-    """torchrun itself failed, and no rank or agent says why."""
+    """Return the cause if torchrun itself failed, and no rank or agent says why."""
     faults = [fault for fault in parsed["faults"] if "rank" not in fault]
     if not faults:
         return None
@@ -240,7 +240,7 @@ def _unfinished(parsed: Record, world: int) -> Failure | None:
 
 
 def _known(code: str) -> str:
-    """A code of a record, which has to be one of ours."""
+    """Return a code of a record if it is a known reason code, else `tool_failed`."""
     return code if code in reasons.ALL else "tool_failed"
 
 

@@ -153,7 +153,7 @@ def _options(text: str, op: str | None, ranks: int | None, options: dict[str, fl
 
 
 def _table(text: str, result: Parsed) -> list[str]:
-    """Fills the rows; returns what the last column says of each. Several headers are several tests."""
+    """Fill the rows; return the last column of each. Raise _BadOutput for several headers: they are of several tests."""
     names: list[str] = []
     checks = []
     for line in text.split("\n"):
@@ -243,8 +243,8 @@ def _sweep(sizes: list[int], smallest: int, largest: int, options: dict[str, t.A
 
 
 def _default_step(sizes: list[int], largest: int, ranks: int) -> float:
-    """The step of the rows where it is what the program takes by itself: a tenth of the range, of ends and step that some versions
-    round to multiples of the ranks. 0 where it is not."""
+    """Return the step of the rows if it is the program's default, a tenth of the range, which some versions round to multiples of the
+    ranks; else 0."""
     step = sizes[1] - sizes[0] if len(sizes) > 1 else 0
     default_step = (largest - sizes[0]) / 10
     return step if abs(step - default_step) <= 0.1 * default_step + ranks else 0

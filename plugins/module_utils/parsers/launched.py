@@ -21,7 +21,7 @@ _LEVELS = 3
 
 
 def plain(text: str, landmark: re.Pattern[str]) -> str:
-    """The text as the tool wrote it: without carriage returns and colours, and without prefixes if one stands before `landmark`.
+    """Return the text as the tool wrote it: without carriage returns and colours, and without prefixes if one stands before `landmark`.
 
     `landmark` matches the beginning of a line that the tool surely prints, so that lines of its own that look like a
     prefix stay what they are.

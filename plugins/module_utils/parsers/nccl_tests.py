@@ -597,7 +597,7 @@ def _judge(result: Parsed, rc: int, expect_ranks: int | None, expect_max_bytes: 
 
 
 def _wrong_results(result: Parsed) -> str | None:
-    """The first wrong values; and how many rows say N/A there, for each half."""
+    """Return a text about the first wrong values, None if there are none. Count the rows with N/A in each half."""
     unknown = {"out_of_place": 0, "in_place": 0}
     of_old = bool(result["_layout"] and result["_layout"]["delta"])
     columns = result.get("_columns")
@@ -631,13 +631,13 @@ def _checked(result: Parsed) -> None:
 
 
 def _unchecked_in_place(result: Parsed) -> bool:
-    """Since 2.13.1 these tests print N/A there, and only there."""
+    """Return True if the test prints N/A in place, and only there: some tests do so since 2.13.1."""
     may = not result["_layout"]["delta"] and bool(result["_laws"] & set(UNCHECKED_IN_PLACE))
     return may and all(row["out_of_place"] for row in result["rows"])
 
 
 def _ranks(result: Parsed, header: tuple[int, int, int, int, int, str], expected: int | None) -> dict[int, int]:
-    """Number of ranks by group, after checking that each is there once."""
+    """Return the number of ranks by group. Raise _BadTable unless each rank is there once."""
     listed = result["ranks"]
     numbers = [r["rank"] for r in listed]
     of_one = header[0] * header[1]
@@ -928,7 +928,7 @@ def _coarse(value: float) -> float:
 
 
 def _guess(result: Parsed, factors: set[float], n: int) -> str | None:
-    """Versions before 2.16.7 do not say which test they are. What columns and factors prove is said, nothing else."""
+    """Return the test that columns and factors prove, else None. Versions before 2.16.7 do not print their name."""
     if n < 2 or len(factors) != 1:
         return None
     rows, layout, factor = result["rows"], result["_layout"], next(iter(factors))

@@ -44,7 +44,7 @@ class _BadRow(Exception):
 
 
 def failure(text: str) -> tuple[str, str] | None:
-    """Reason code and reason where npu-smi says in a sentence that it cannot answer, else None."""
+    """Return reason code and reason if npu-smi prints a sentence about why it cannot answer, else None."""
     for mark, code, meaning in FAILURES:
         if mark in text:
             line = next((line.strip() for line in text.splitlines() if mark in line), mark)
@@ -166,7 +166,7 @@ def parse_ecc(text: t.Any) -> dict[str, int | None]:
 
 
 def parse_list(text: t.Any) -> int | None:
-    """`info -l`: how many NPUs there are; None where it does not say."""
+    """Return the number of NPUs in `info -l`; None if it is not there."""
     pairs = parse_pairs(text)
     count = pairs.get("Total Count") or pairs.get("Card Count") or ""
     return int(count) if count.isdigit() else None
@@ -181,7 +181,7 @@ def parse_identity(text: t.Any) -> str | None:
 
 
 def parse_alarms(text: t.Any) -> str:
-    """The error codes of `info -t health` with what they mean; empty where there are none."""
+    """Return the error codes of `info -t health` with their meaning; empty if there are none."""
     if not isinstance(text, str) or len(text) > LIMIT:
         return ""
     pairs = parse_pairs(text)
@@ -189,7 +189,7 @@ def parse_alarms(text: t.Any) -> str:
 
 
 def parse_watch(line: t.Any) -> tuple[int, int, float | None, float | None] | None:
-    """A row of `info watch -s pt`: (NPU, chip, power in W, temperature in C); None for any other line."""
+    """Return (NPU, chip, power in W, temperature in C) of a row of `info watch -s pt`; None for any other line."""
     words = line.split() if isinstance(line, str) else []
     if len(words) < 4 or not words[0].isdigit() or not words[1].isdigit():
         return None

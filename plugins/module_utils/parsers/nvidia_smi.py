@@ -48,7 +48,7 @@ FAILURES = (
 
 
 def failure(text: str) -> tuple[str, str] | None:
-    """Reason code and reason where nvidia-smi says in a sentence that it cannot answer, else None."""
+    """Return reason code and reason if nvidia-smi prints a sentence about why it cannot answer, else None."""
     for mark, code, meaning in FAILURES:
         if mark in text:
             line = next((line.strip() for line in text.splitlines() if mark in line), mark)
@@ -121,7 +121,7 @@ def parse_xml(text: t.Any) -> dict[str, t.Any]:
 
 
 def _tree(xml: str) -> ElementTree.Element | str:
-    """The parsed document, or what is wrong with it. The DTD is not part of it, so there is no entity to expand."""
+    """Return the parsed document, or a text about what is wrong with it. The DTD is cut off, so that no entity is expanded."""
     try:
         return ElementTree.fromstring(xml)
     except (ElementTree.ParseError, ValueError, RecursionError) as error:
@@ -169,7 +169,7 @@ def _sum(node: ElementTree.Element, *paths: str) -> int | None:
 
 
 def _yes(node: ElementTree.Element, *paths: str) -> str | None:
-    """`Yes` where one of `paths` says so, `No` where one says that and none Yes."""
+    """Return `Yes` if one of `paths` says so, else `No` if one says that, else None."""
     answers = {(_text(node, path) or "").capitalize() for path in paths}
     return "Yes" if "Yes" in answers else "No" if "No" in answers else None
 

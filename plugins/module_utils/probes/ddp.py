@@ -63,7 +63,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
 
 
 def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
-    """The checks of a call that names none."""
+    """Return the default checks, for a call that names none."""
     pairs = checks_of(params["ops"], params["gpus"], params["sizes"], params["type"], params["backend"])
     return [{"check": check, "variant": variant} for check, variant in pairs]
 
@@ -88,7 +88,7 @@ def _device(backend: str) -> dict[str, t.Any]:
 
 
 class TorchHead(fabric.GroupHead):
-    """Measures bandwidth over a group with PyTorch: nccl_fabric where nccl-tests is not installed."""
+    """The head of a group that measures bandwidth with PyTorch: for nccl_fabric without nccl-tests."""
 
     def __init__(self, params: dict[str, t.Any], node: Node, local_facts: dict[str, t.Any] | None) -> None:
         super().__init__(params, node, local_facts)
@@ -145,7 +145,7 @@ class TorchHead(fabric.GroupHead):
     def launch_of(
         self, checks: t.Sequence[dict[str, str]], members: list[group.GroupMember], slots: t.Sequence[int], timeout: float
     ) -> launching.Job:
-        """A launch over `slots` of each of `members`, the head first, where it is one of them."""
+        """Return a launch over `slots` of each of `members`, the head first if it is one of them."""
         members = self._head_first(members)
         mixed = any("NCCL_SOCKET_IFNAME" in (member.nccl or {}) for member in members)
         rank_order = self.order(checks, members)
@@ -280,7 +280,7 @@ class Trainer(TorchHead):
     def _searched(
         self, checks: list[dict[str, str]], report: LaunchReport, members: list[group.GroupMember], slots: list[int]
     ) -> t.Iterator[Observation]:
-        """Parts of the group are measured where it is slow, or fails and does not say whose fault it is."""
+        """Yield the findings of a search over parts of the group, if the group is slow, or fails without naming the cause."""
         if not self.params["localise"] or len(members) < 3:
             return
         for check in checks:
@@ -299,7 +299,7 @@ class Trainer(TorchHead):
                     return
 
     def _leave(self, files: dict[str, t.Any] | None) -> None:
-        """The files that other tools look for, where a folder for them is given; None of a launch that they say nothing of."""
+        """Write the files that other tools read, if `results_dir` is set. `files` is None for a launch without training."""
         if self.params["results_dir"] and files is not None:
             problem = left_files.write(self.params["results_dir"], files, FILES)
             self.warnings += [problem] if problem else []

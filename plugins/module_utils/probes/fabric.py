@@ -59,7 +59,8 @@ class LaunchResult(t.NamedTuple):
 
 
 class GroupHead:
-    """Measures a group from one of its nodes. `here` is what that node says of itself, None where `members` says it all."""
+    """The head of a group, which measures the group from one of its nodes. `local_facts`: the node's description of itself, None if
+    `members` has all that is needed."""
 
     # Whose variables people are told of.
     stage = "nccl_fabric"
@@ -87,7 +88,7 @@ class GroupHead:
         return launching.Mpi(self.params["mpirun"], self.params["mpi_args"], "nccl_fabric_mpirun")
 
     def measure(self, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
-        """Gather the group, measure each check over it, and search where one fails."""
+        """Gather the group, measure each check over it, and search for the cause of a failure."""
         if not checks:
             return
         with self.group:
@@ -227,7 +228,7 @@ class GroupHead:
         return list(range(len(members[0].gpus) if requested == "all" else int(requested)))
 
     def _sizes(self, members: list[group.GroupMember], keys: dict[str, str]) -> tuple[str, str]:
-        """Smallest and largest message, in the words that were asked for."""
+        """Return the smallest and the largest message size, as requested."""
         smallest, _colon, largest = keys.get("sizes", "8M:auto").partition(":")
         if largest in ("", "auto"):
             largest = str(nccl.largest_that_fits([{"memory_total_mib": member.memory_mib} for member in members]))
@@ -238,7 +239,8 @@ class GroupHead:
         return {**self.env, **rails.environment(keys["rail"])} if "rail" in keys else dict(self.env)
 
     def _choose_gids(self, members: list[group.GroupMember], op: str, keys: dict[str, str]) -> tuple[str, str] | None:
-        """NCCL_IB_GID_INDEX, where NCCL needs it: one number for all nodes, so it must be right on each."""
+        """Set NCCL_IB_GID_INDEX if this NCCL needs it. There is one number for all nodes, so it must be right on each. Return (reason code,
+        reason) if no number is."""
         if self.chose_gid:  # for the ports of an earlier check, which may have been those of another rail
             del self.env["NCCL_IB_GID_INDEX"]
             self.chose_gid = False
@@ -332,7 +334,8 @@ class GroupHead:
         return [*members[local:], *members[:local]]
 
     def _seeing(self, members: list[group.GroupMember], slots: t.Sequence[int], keys: dict[str, str]) -> dict[str, str]:
-        """The environment in which ranks see these slots of their nodes, and where those are all of them, whatever they see anyway."""
+        """Return the environment in which ranks see these slots of their nodes. For all slots the variable of visible devices stays as it
+        is."""
         env = self._env_of(keys)
         if list(slots) != list(range(len(members[0].gpus))):
             visible = [word for word in env.get(self.visible, "").split(",") if word]
@@ -468,13 +471,13 @@ class Floors:
         self.context = context
 
     def expected(self, nodes: int) -> dict[t.Any, float]:
-        """Value by message size (bytes, `plateau`, or None: the peak) for a group of so many nodes."""
+        """Return the floor by message size (bytes, `plateau`, or None: the peak) for a group of `nodes` nodes."""
         context = {**self.context, "nodes": nodes, "check": self.op}
         # Nobody is convicted by a floor that this hardware may not be able to reach.
         return {size: rule.value for (_metric, size), rule in matching.choose(self.rules, context, certain=True).items()}
 
     def missed(self, launch: LaunchResult) -> int | None:
-        """The message size at which the whole group is furthest below its floor; None where it is not."""
+        """Return the message size at which the whole group is furthest below its floor; None if it is not below."""
         if launch.outcome != "measured":
             return None
         worst: tuple[float, int] | None = None
@@ -581,7 +584,7 @@ class Search:
         """Return the result that settles the test; None if it needs more repetitions."""
         floor = self._floor(test)
         value = launch.busbw(self.size) if launch.outcome == "measured" else None
-        if launch.outcome == "timeout" and launch.job.timeout >= launch.job.asked:
+        if launch.outcome == "timeout" and launch.job.timeout >= launch.job.requested_timeout:
             return localise.GroupTestResult("hang", tuple(values), floor, reason=str(launch.reason))
         if launch.code == "wrong_results":
             return localise.GroupTestResult("fail", (*values, 0.0), floor, reason=str(launch.reason))

@@ -104,7 +104,7 @@ def _context(want: dict[str, t.Any], snapshot: dict[str, t.Any], ran: dict[str, 
 
 
 def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
-    """The checks of a call that names none."""
+    """Return the default checks, for a call that names none."""
     return [
         {"check": dtype, "variant": observation.variant(mode=mode, shape=params["shape"])}
         for dtype in params["types"]

@@ -61,7 +61,7 @@ def _roce(kind: str | None) -> str | None:
 
 
 def address(gid: str) -> str | None:
-    """The address in a GID: IPv4 where it is a mapped one."""
+    """Return the address in a GID, IPv4 if it is a mapped one; None if there is none."""
     try:
         ip = ipaddress.IPv6Address(gid)
     except ValueError:
@@ -76,7 +76,7 @@ def link_local(text: str) -> bool:
 
 
 def networks(words: t.Iterable[str]) -> list[t.Any]:
-    """CIDRs as networks; ValueError names the word that is none."""
+    """Return CIDRs as networks. Raise ValueError, which names the word, for a word that is not a CIDR."""
     return [ipaddress.ip_network(word, strict=False) for word in words]
 
 
@@ -88,9 +88,9 @@ def choose(
     allow_link_local: bool = False,
     index: int | None = None,
 ) -> tuple[list[Gid], str]:
-    """The GIDs that may be used, the best one first, or none and why none will do, with what is there.
+    """Return the GIDs that may be used, the best one first; or an empty list and the reason, with the GIDs that there are.
 
-    `wanted` are CIDRs (none: any network), `version` the RoCE version, `family` `ipv4`, `ipv6` or both. An `index` given by the
+    `allowed_networks` are CIDRs (none: any network), `version` the RoCE version, `family` `ipv4`, `ipv6` or both. An `index` given by the
     user is taken as it is, if it holds a GID. On InfiniBand no GID has to be chosen.
     """
     listed = "; ".join(f"{g['index']}: {g['address']} {g['type']} {g['netdev'] or ''}".strip() for g in gids) or "no GID at all"
@@ -119,8 +119,8 @@ def choose(
 
 
 def of_one_network(local_gids: list[Gid], remote_gids: list[Gid], prefix: int | None) -> tuple[Gid, Gid]:
-    """The best candidates of two ports that are in one network (`prefix` bits of an IPv4 address, 64 of an IPv6 one); the best of
-    each where no two are."""
+    """Return the best candidates of two ports that are in one network (`prefix` bits of an IPv4 address, 64 of an IPv6 one); if no two are,
+    the best of each."""
     for local_gid in local_gids:
         bits = 64 if ":" in local_gid["address"] else prefix or 24
         network = ipaddress.ip_network(f"{local_gid['address']}/{bits}", strict=False)

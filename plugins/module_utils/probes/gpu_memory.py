@@ -308,7 +308,7 @@ def _metric(value: float, unit: str = "GB/s") -> Record:
 
 @dataclasses.dataclass
 class GpuResult:
-    """The result of one GPU in a check: metrics, what its context has besides, and its rows, which the node's observation has."""
+    """The result of one GPU in a check: metrics, additional context, and rows for the node's observation."""
 
     metrics: Record
     context: Record = dataclasses.field(default_factory=dict)

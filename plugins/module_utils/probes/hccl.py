@@ -191,8 +191,8 @@ class HcclHead(fabric.GroupHead):
 
 
 def _first(ends: list[launching.End], failed: list[launching.End], table: dict[str, t.Any]) -> launching.End:
-    """Which of these ranks ended first and took others with it, which crash at a lost connection: words of several nodes come in any
-    order. Where all was done, nobody left the others by ending well."""
+    """Return the rank that ended first and made the others fail, which crash when they lose a connection. Lines of several nodes come in
+    any order. In a finished test no rank left the others by ending with status 0."""
     absent = [end for end in failed if end.status in (126, 127)]
     ended_well = [] if table["complete"] or table["reason_code"] == "tool_failed" else [end for end in ends if not end.status]
     return (absent or ended_well or (failed if table["complete"] else ends))[0]

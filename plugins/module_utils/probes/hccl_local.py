@@ -19,7 +19,7 @@ Observation = t.Dict[str, t.Any]
 
 
 def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
-    """The checks of a call that names none, here and over a group."""
+    """Return the default checks of this node or of a group, for a call that names none."""
     variant = observation.variant(gpus=params["gpus"], sizes=params["sizes"], type=params["type"])
     return [{"check": op, "variant": variant} for op in params["ops"]]
 

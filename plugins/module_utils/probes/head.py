@@ -55,7 +55,7 @@ def ssh_args(port: int, identity: str) -> list[str]:
 
 
 def _identity(path: str, folder: str) -> str:
-    """A copy that nobody else can read: ssh refuses a key that a group may read, as a pod's fsGroup makes it."""
+    """Return the path of a private copy of the key: ssh refuses a key that a group may read, as a pod's fsGroup makes it."""
     private_copy = f"{folder}/identity"
     handle = os.open(private_copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as target, open(path, "rb") as source:

@@ -51,7 +51,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
 
 
 def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
-    """The checks of a call that names none."""
+    """Return the default checks, for a call that names none."""
     variant = observation.variant(gpus=params["gpus"], sizes=params["sizes"], type=params["type"])
     return [{"check": op, "variant": variant} for op in params["ops"]]
 
@@ -134,7 +134,7 @@ def _binary(op: str, params: dict[str, t.Any]) -> str:
 
 
 def largest_that_fits(gpus: list[dict[str, t.Any]]) -> int:
-    """The largest power of two that fits into every GPU, 16 GiB at most, 1 GiB where the memory is unknown."""
+    """Return the largest power of two in bytes that fits into every GPU, 16 GiB at most, 1 GiB if the memory is unknown."""
     memory = min((g.get("memory_total_mib") or 0) for g in gpus) * (1 << 20)
     if not memory:
         return 1 << 30
@@ -193,7 +193,7 @@ def metrics(read: dict[str, t.Any]) -> dict[str, t.Any]:
 
 
 def series(read: dict[str, t.Any]) -> list[dict[str, t.Any]]:
-    """Rows as printed; `busbw` is the better of the two halves, which both stand beside it."""
+    """Return the rows as printed. `busbw` is the better of the two halves; both are given, too."""
     rows = []
     for row in read["rows"]:
         halves = [half for half in (row["out_of_place"], row["in_place"]) if half]

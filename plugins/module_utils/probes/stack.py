@@ -20,7 +20,7 @@ START_TIMEOUT_S = 90.0
 
 
 def default_checks(_params: dict[str, t.Any]) -> list[dict[str, str]]:
-    """The checks of a call that names none."""
+    """Return the default checks, for a call that names none."""
     return [{"check": name, "variant": ""} for name in ("facts", "gpu_health", "cuda")]
 
 
@@ -52,7 +52,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
 def _absent(
     check: str, snapshot: dict[str, t.Any], expected: int | None, fields: dict[str, t.Any]
 ) -> dict[str, t.Any] | None:
-    """The observation of a node whose GPUs do not answer, None where all do."""
+    """Return the observation of a node whose GPUs do not answer; None if all do."""
     if snapshot["outcome"] == "measured":
         return None
     if expected == 0 and snapshot["reason_code"] in ("no_gpu", "tool_missing"):
@@ -155,7 +155,7 @@ def _keyed(logged: base.Logged | None) -> tuple[t.Any, base.Logged] | None:
 
 
 def _part(g: dict[str, t.Any]) -> str:
-    """A GPU that no longer says who it is goes by its place."""
+    """Return the part of a GPU. A GPU that does not report its UUID is named by its place."""
     return f"gpu/{g['uuid'] or g['bdf'] or g['index']}"
 
 

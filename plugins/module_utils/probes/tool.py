@@ -57,7 +57,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
 def read(text: str, specs: list[dict[str, t.Any]], errors: str = "") -> tuple[dict[str, t.Any], str | None]:
     """The metrics in a tool's output, or what is wrong with it.
 
-    Each of `wanted` is {"name", "unit", "regex"} with one group around the number, or {"name", "unit", "json"} with the
+    Each of `specs` is {"name", "unit", "regex"} with one group around the number, or {"name", "unit", "json"} with the
     key in the one JSON object that the tool prints. Some tools print their numbers where errors go (dd): `errors` is searched too.
     """
     metrics = {}

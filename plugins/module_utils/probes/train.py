@@ -138,7 +138,7 @@ def measured(params: Record, node: Node, ran: list[TrainOutput]) -> t.Iterator[R
 
 
 def default_checks(params: Record) -> list[dict[str, str]]:
-    """The checks of a call that names none."""
+    """Return the default checks, for a call that names none."""
     gpus = params["gpus"] or None
     checks = [
         {"check": "compute", "variant": observation.variant(gpus=gpus, mode=mode, shape=params["shape"], type=dtype)}
@@ -285,7 +285,7 @@ def _bits(record: Record) -> list[str]:
 def _observations(
     check: str, number: int, output: TrainOutput, used: list[Record], rulings: Rulings, common: Record, raw: str
 ) -> t.Iterator[Record]:
-    """The node's own and those of its GPUs, of which each has its result or why it has none."""
+    """Yield the observation of the node and those of its GPUs; each has a result, or the reason why it has none."""
     parts, tflops = [], []
     for device, g in enumerate(used):
         gpu_fields = {

@@ -39,7 +39,8 @@ _LIMITS = {"MaxStartups": "512", "MaxSessions": "256", "LoginGraceTime": "30"}
 
 
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
-    """`params`: {"port", "authorized_keys": path, "work": the request of what the node does itself as a member, or None}.
+    """Start sshd on a node of a group and yield the observations of the member, or why the worker cannot be entered. `params`: {"port",
+    "authorized_keys": path, "work": the request of what the node does itself as a member, or None}.
 
     Yields what the member saw, or why the worker cannot be entered. Without a member's half it stays to its deadline.
     """

@@ -87,7 +87,7 @@ def code_of(error: BaseException, otherwise: str, order: Record) -> str:
 
 
 class Agent:
-    """Says what its node is, meets the others, and runs torchrun.
+    """The agent of a node: it describes its node, meets the other agents, and runs torchrun.
 
     Order: {"role": "agent", "id", "nodes": names by NODE_RANK, "addresses": the same of their own, "rendezvous": "c10d" or "static",
     "join_timeout", "socket_interface": whether NCCL is told the interface too, "order": what each rank is told}.
@@ -172,7 +172,7 @@ class Agent:
         put(f"[ENV] {self.name}: Python {a['python']}, {words}, {devices}")
 
     def _interface(self) -> None:
-        """gloo, and NCCL where nobody has told it, speak where the nodes find one another."""
+        """Let gloo, and NCCL unless it is configured, use the interface by which the nodes find one another."""
         address = self.order["addresses"][self.number] if self.number < len(self.order["addresses"]) else ""
         name = interface_of(address)
         if name:
@@ -234,7 +234,7 @@ def _leave(*_about: object) -> None:
 
 @contextlib.contextmanager
 def _swept(folder: str) -> t.Iterator[None]:
-    """Somebody removes the folder where this process is killed: torchrun waits for minutes at its end, deaf to signals that ask."""
+    """Let a second process remove the folder if this one is killed: torchrun needs minutes to end and ignores signals meanwhile."""
     argv = ["sh", "-c", 'cat >/dev/null; rm -rf "$1"', "sh", folder]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True):
         yield
@@ -246,8 +246,9 @@ def _own_text() -> str:
 
 
 def _mend(run: t.Any, address: str) -> None:
-    """torch 1.13 under Python 3.11 takes its own default for the redirection of output for nothing. Where it has no --local_addr it tells
-    the ranks the host name of the first of them, which others need not know: `own` is the address that they do."""
+    """Work around two defects of torchrun. torch 1.13 under Python 3.11 rejects its own default for the redirection of output. Versions
+    without --local_addr give the ranks the host name of the first rank, which other nodes need not know: `address` is one that they
+    know."""
     from torch.distributed.elastic.agent.server import api
 
     if address and hasattr(api, "_get_fq_hostname"):
@@ -301,7 +302,7 @@ def _plugged(torch: t.Any, device: str, plugin: str, ranks: int) -> Record:
 
 
 def interface_of(address: str) -> str:
-    """The network interface that has this address; empty where none has."""
+    """Return the network interface that has this address; empty if none has."""
     import array
     import fcntl
 
@@ -327,7 +328,7 @@ def interface_of(address: str) -> str:
 
 
 class Meeting:
-    """Every agent tells the first one what it is, and is told to go on, or why not."""
+    """The meeting of all agents: each describes itself to the first one, which answers with a go or a refusal."""
 
     # What must be the same on all nodes, with its name for people.
     ALIKE = (("torch", "PyTorch"), ("nccl", "NCCL"), ("cuda", "the CUDA of PyTorch"), ("nnodes", "--nnodes"), ("nproc", "--nproc_per_node"),
@@ -432,7 +433,7 @@ class Meeting:
 
 
 def _listener(port: int) -> socket.socket:
-    """A listening socket for both families; OSError where anybody else has the port of either."""
+    """Return a listening socket for both families. Raise OSError if another program has the port of either."""
     family = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
     try:
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -451,7 +452,7 @@ def _listener(port: int) -> socket.socket:
 
 
 def _read_line(link: socket.socket) -> Record | None:
-    """A line of JSON, None for anything else."""
+    """Return the object in a line of JSON; None for anything else."""
     received = b""
     try:
         while not received.endswith(b"\n") and len(received) < LINE:

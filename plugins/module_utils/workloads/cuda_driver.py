@@ -194,7 +194,7 @@ class CudaDevice:
 
 
 class Links:
-    """PCIe generation and width of GPUs as NVML tells them now; nothing where there is no NVML."""
+    """The present PCIe generation and width of GPUs by NVML; None without NVML."""
 
     def __init__(self) -> None:
         try:

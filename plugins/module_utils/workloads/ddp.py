@@ -146,7 +146,7 @@ def slower(times: t.Sequence[float], nodes: t.Sequence[str], devices: t.Sequence
 
 
 class Pulse(threading.Thread):
-    """Says what its rank is doing, and ends it where that takes too long or where its agent is gone."""
+    """The pulse of a rank: it prints what the rank is doing, and ends the rank if that takes too long or if its agent is gone."""
 
     def __init__(self, rank: int, node: str, order: Record) -> None:
         super().__init__(daemon=True)
@@ -296,7 +296,7 @@ class Rank:
             raise CannotTrain("rank_mismatch", answer)
 
     def _leave(self) -> None:
-        """Whoever keeps the store stays until all are done."""
+        """Leave the group. The rank that keeps the store stays until all are done."""
         self.pulse.doing("end")
         say(kind="end", rank=self.rank, node=self.node, wrong=self.wrong)
         if self.collect("done", self.wrong) is not None:

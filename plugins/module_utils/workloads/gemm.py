@@ -287,7 +287,7 @@ class CublasProduct(Product):
         return pointer
 
     def _largest(self, matrix: ctypes.c_void_p) -> float:
-        """Largest absolute value of a matrix in single precision; not finite where any element is not."""
+        """Return the largest absolute value of a matrix in single precision; not finite if any element is not."""
         values: list[float] = []
         total, index = ctypes.c_float(), ctypes.c_int()
         for begin in range(0, self.m * self.n, self.MOST):

@@ -389,7 +389,7 @@ class Bench:
         say(kind="result", check="peer", device=gpu.place, to=peer.place, direct=direct, rate=rate, **times(began))
 
     def _sent(self, gpu: TestedGpu, peer: TestedGpu, shift: int) -> float:
-        """Copy the data to another GPU once, verified there; GB/s."""
+        """Copy the data to another GPU once, and verify it there. Return GB/s."""
         device = gpu.device
         first, last = device.event(), device.event()
         device.record(first, gpu.up)

@@ -356,7 +356,7 @@ class TorchProduct(Product):
 
 
 def worst(*values: float) -> float:
-    """The largest; infinite where one is not a number, which max() may pass over."""
+    """Return the largest value; infinite if one is not a number, which max() may pass over."""
     return max(values) if all(map(math.isfinite, values)) else math.inf
 
 

@@ -98,7 +98,7 @@ class Training:
 
 
 def learnt(losses: t.Sequence[float]) -> t.Tuple[float, float]:
-    """The losses at the start and at the end, each the mean of as many steps as there are batches."""
+    """Return the losses at the start and at the end, each the mean of as many steps as there are batches."""
     few = max(1, min(BATCHES, len(losses) // 2))
     return sum(losses[:few]) / few, sum(losses[-few:]) / few
 
@@ -109,8 +109,8 @@ def curve(losses: t.Sequence[float]) -> str:
 
 
 class Clock:
-    """Milliseconds of each of many pieces of work: by the device's own events on CUDA, else by the wall. `own` is for work that waits for
-    nobody: on a CPU, which is everybody's, only the time counts that it spent on it."""
+    """Milliseconds of each of many pieces of work, by the device's own events on CUDA, else by the wall clock. `cpu_time` is for work that
+    waits for nothing: on a CPU, which other processes share, only the time spent on it counts."""
 
     def __init__(self, torch: t.Any, device: t.Any) -> None:
         self.torch = torch
@@ -142,5 +142,5 @@ class Clock:
         return durations
 
     def typical(self, times: t.Sequence[float]) -> float:
-        """The median on a device that is ours alone, the least disturbed time on a CPU."""
+        """Return the median on a device that is ours alone, the shortest time on a CPU."""
         return sorted(times)[len(times) // 2] if self.device.type != "cpu" else min(times)

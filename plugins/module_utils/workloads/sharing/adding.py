@@ -100,13 +100,13 @@ def say(line: str) -> None:
 
 
 def place() -> str:
-    """The GPU that this container was given; empty where its runtime does not say it by name."""
+    """Return the GPU that this container was given; empty if its runtime does not name it."""
     visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "").partition(",")[0].strip()
     return visible if visible.startswith(("GPU-", "MIG-")) else ""
 
 
 def end(adder: Adder) -> int:
-    """Says how long it took, where it is right: how fast something else was computed is no measurement."""
+    """Print how long it took, if the result is right, and return the exit status: the speed of a wrong result is no measurement."""
     adder.synchronize()
     took = adder.elapsed()
     if not adder.right():
