@@ -223,7 +223,7 @@ def login_environment(node: Node) -> dict[str, str]:
     if node.root == "/":
         shell = pwd.getpwuid(os.geteuid()).pw_shell
         shell = shell if os.path.basename(shell) in LOGIN_SHELLS and node.which(shell) else "/bin/sh"
-        # What a profile prints stands before the mark.
+        # The output of a profile comes before the mark.
         result = node.run([shell, "-l", "-c", r"printf '\000login\000'; exec env -0"], timeout=20)
         pairs = result.out.partition("\0login\0")[2].split("\0")
         variables = {name: value for name, equals, value in (pair.partition("=") for pair in pairs) if equals}

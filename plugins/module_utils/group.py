@@ -51,7 +51,7 @@ class GroupMember:
     identity: dict[str, t.Any] = dataclasses.field(default_factory=dict)
     nccl: dict[str, str] | None = None
     nvlink_domain: str = ""
-    # By what it is known to be as it was before (evidence.quiet); None where it cannot tell.
+    # The state that shows whether anything has happened on the node (evidence.quiet); None if it cannot show that.
     state: dict[str, t.Any] | None = None
     problem: tuple[str, str] | None = None
     leash: Leash | None = None

@@ -35,12 +35,12 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import
 
 Record = t.Dict[str, t.Any]
 
-# In the network of its own pod nobody else listens.
+# The pod has a network of its own, in which no other program listens.
 PORT = 18514
 # A side that vanishes without a word is noticed after IDLE_S + TRIES * AGAIN_S seconds, whatever was on its way to it.
 IDLE_S, AGAIN_S, TRIES = 2, 2, 3
 LINE_LIMIT = 1 << 14
-# Patience of the guardian with whoever connects and says nothing, and how often it looks whether it was told to end.
+# Seconds that the guardian waits for the first line of a connection, and between two looks whether it was told to end.
 KEY_S, TICK_S = 2.0, 0.5
 # Patience of the test pod: with a guardian that is about to listen, about to switch (the machine, the lock, a second for the clocks),
 # about to give back.

@@ -67,7 +67,7 @@ class Entry(t.NamedTuple):
 class Launcher:
     """One way to run a command over nodes."""
 
-    # What people know it by, once refusal() has said that it can be used.
+    # Its name for people, once refusal() has returned None.
     version = ""
 
     def refusal(self, node: Node) -> tuple[str, str] | None:
@@ -247,7 +247,7 @@ class Job:
         self.path = path
         # Its command line as a person would have typed it, where it is another.
         self.words: list[str] = []
-        # What its ranks were told to do, for whoever reads whether they did.
+        # The order to its ranks; readers of the output compare the output with it.
         self.order: dict[str, t.Any] = {}
         self.rc: int | None = None
         self.out = self.err = ""

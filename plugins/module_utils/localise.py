@@ -854,7 +854,7 @@ class Localiser:
         if len(members) < 2 or len(witnesses) < min(LEAF_WITNESSES, len(members)) or len(partners) < 2:
             return False
         inside = leaf not in self._evidence.inside
-        # As many bad nodes could stand on one leaf, unless they pass within it; bad GPUs are ruled out slot by slot.
+        # All nodes of a leaf could be bad, unless they pass within it; bad GPUs are ruled out slot by slot.
         few = inside and len(members) <= LEAF_WITNESSES
         if few and any(self._missing_slots(n) for n in witnesses):
             return False

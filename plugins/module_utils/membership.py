@@ -27,7 +27,7 @@ Observation = t.Dict[str, t.Any]
 # What the head measures of these checks, given what its node says of itself (None without a token).
 Measure = t.Callable[[t.Optional[t.Dict[str, t.Any]], t.List[t.Dict[str, str]]], t.Iterator[Observation]]
 
-# Options of the module of every stage whose ranks mpirun starts, and of every one whose head searches for whom to blame.
+# Options of the module of every stage whose ranks mpirun starts, and of every one whose head searches for the cause of a failure.
 MPI: dict[str, dict[str, t.Any]] = {
     "mpirun": {"type": "str", "default": "mpirun"},
     "mpi_args": {"type": "list", "elements": "str", "default": []},

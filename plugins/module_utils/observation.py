@@ -13,7 +13,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 
-# Whatever stands in for missing hardware prints this in a comment of the format it speaks.
+# Stand-ins for missing hardware print this in a comment of their format.
 SIMULATED_MARK = "simulated by gpufleet.acceptance"
 
 FIELDS: dict[str, t.Any] = {

@@ -24,7 +24,7 @@ class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def server_bind(self) -> None:
-        # The one of HTTPServer asks the resolver for our own name, which may take long where there is none.
+        # HTTPServer would ask the resolver for our own name, which may take long without a resolver.
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         socketserver.TCPServer.server_bind(self)

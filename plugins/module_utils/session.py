@@ -40,7 +40,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import
 DEFAULT_STATE_DIR = "/var/lib/gpufleet-acceptance"
 # An uncollected result of a detached probe, or of one whose controller is gone, is kept this long after its deadline.
 KEEP_S = 3600.0
-# Two who come to a machine at the same moment, by SSH and in a pod, may each see the other first.
+# Two runs that come to a machine at the same moment, by SSH and in a pod, may each see the other first.
 MEETING_S = 2.0
 
 
@@ -121,7 +121,7 @@ class Ledger:
             elif entry["kind"] in LEASES:
                 actions.append(LEASES[entry["kind"]](entry))
             else:
-                # Of another version of the collection: whoever knows this lease gives it back.
+                # It is of another version of the collection, which gives this lease back.
                 remaining.append(entry)
                 actions.append(f"left a lease of unknown kind {entry['kind']!r} in {self.path}")
         if remaining:
@@ -223,7 +223,7 @@ class Session:
         self.undone: list[str] = []
         # What the node had finished before, as the same attempt of the same run: part of the result, or checkpoints.
         self.finished: list[dict[str, t.Any]] = []
-        # Whether somebody who resumes the run may take what is finished.
+        # True if a resumed run may take what is finished.
         self.keeps = False
         self._done_pipe = -1
         self._alive_pipe = -1
@@ -464,7 +464,7 @@ class ProbeGuardian:
     def guard(self, probe: t.Callable[[], t.Iterable[dict[str, t.Any]]]) -> None:
         """Does not return."""
         self._leave_terminal()
-        # Held while we live: a result that nobody holds is abandoned.
+        # Locked while the guardian lives: a result without a lock is abandoned.
         self.result = os.open(self.session.result_path, os.O_RDONLY)
         fcntl.flock(self.result, fcntl.LOCK_SH)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -113,7 +113,7 @@ def usable(context: t.Mapping[str, t.Any]) -> Usable | None:
         return Usable(0, min(int(nics), fit))
     if fit == 0:
         return Usable(0, 0)
-    # With as many NICs as GPUs or more each GPU has NICs of its own, as many as the others; storage NICs stand beside.
+    # With at least as many NICs as GPUs each GPU has the same number of NICs of its own; the rest are for storage.
     upper = int(min(nics, gpus * min(fit, nics // gpus))) if nics >= gpus else int(nics)
     is_certain = slot.proven and upper * each <= LINKS_SPARE * slot.links
     is_certain = is_certain and context.get("link_layer") in (None, "InfiniBand", "Ethernet")

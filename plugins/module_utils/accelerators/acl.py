@@ -49,7 +49,7 @@ except Exception as error:
     said["torch_error"] = "%s: %s" % (type(error).__name__, error)
 say()
 """
-# aclInit says so where somebody in this process has done it before.
+# The status of aclInit if this process has called it before.
 REPEATED = 100002
 
 

@@ -27,7 +27,7 @@ IDLE_MIB = 8192
 INTERVAL_S = 1
 # Where the driver puts hccn_tool.
 HCCN_TOOL = "/usr/local/Ascend/driver/tools/hccn_tool"
-# Words of net_health by which the way to the gateway of a port is bad; others say that nobody has set one to be asked.
+# Words of net_health for a bad path to the gateway of a port; other words mean that no gateway is configured.
 BAD_NET = ("Fault", "Unreachable", "Receive timeout", "Socket fail", "Time exceeded", "Thread error")
 # Where CANN is, the newest layout first.
 TOOLKITS = tuple(f"/usr/local/Ascend/{folder}" for folder in ("cann", "ascend-toolkit/latest", "latest", "nnae/latest"))

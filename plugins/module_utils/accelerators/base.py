@@ -118,7 +118,7 @@ class Accelerator:
     # PCI vendor, and the beginnings of the PCI classes of the devices; None if no RDMA device of the host is to be chosen by its
     # distance from them.
     pci: tuple[str, tuple[str, ...]] | None = None
-    # What hands all devices to a container, by engine, and what tells a container runtime to give all of them or none.
+    # Options that hand all devices to a container, by engine; variables by which a runtime hands over all of them, or none.
     container: t.Mapping[str, t.Sequence[str]] = {}
     runtime_all: t.Mapping[str, str] = {}
     runtime_none: t.Mapping[str, str] = {}
@@ -141,9 +141,9 @@ class Accelerator:
     # The evidence code of errors on links, and what people call such a link.
     link_code = "link_errors"
     link = "link"
-    # What stands for the state of links where it cannot be read.
+    # The evidence code for a state of links that cannot be read.
     links_code = "links"
-    # The evidence code of what the kernel's log tells of devices; empty where the driver writes nothing there that we could read.
+    # The evidence code of device errors in the kernel's log; empty if the driver writes none that can be read.
     log_code = ""
     # Throttle reasons that no machine in order shows under load, and the device's own counter of the time spent in each, if it has one.
     bad_throttle: t.Mapping[str, str | None] = {}

@@ -136,7 +136,7 @@ _BUS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}"
 _FALLEN = re.compile(rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?({_BUS})\b[^\n]{{0,300}}?\bfallen off the bus")
 # A GPU that the driver could not start (nvidia.ko, RmInitAdapter); older drivers do not name it. The second form stands behind the first.
 _NOT_STARTED = re.compile(rf"NVRM: (?:GPU (?:at )?(?:PCI:)?({_BUS})(?:\.[0-7])?: ?)?(?:RmInitAdapter|rm_init_adapter) failed\b")
-# Lines that only tell more of an SXid that was told before.
+# Lines with details of the SXid before them.
 _DETAIL = re.compile(r"\s*(?:Severity \d|Data \{)")
 _PID = re.compile(r"\bpid='?(\d{1,10})\b")
 _NONFATAL = re.compile(r"\bnon-?fatal\b", re.IGNORECASE)

@@ -488,7 +488,7 @@ def _read_json(text: str, result: Parsed) -> None:
     name = str(args[0]).rsplit("/", 1)[-1] if args else ""
     result["op"] = _op(name) if "_perf" in name else None
     result["_ops"] = {name} if name else set()
-    # Only the first GPU of each process stands in the file: the list cannot be complete.
+    # The file has only the first GPU of each process: the list cannot be complete.
     result["_ranks_partial"] = True
     for device in config.get("devices") or []:
         result["ranks"].append(
@@ -669,7 +669,7 @@ def _ranks(result: Parsed, header: tuple[int, int, int, int, int, str], expected
     if len(set(groups.values())) != 1:
         raise _BadTable("rank_mismatch", f"the groups have {sorted(set(groups.values()))} ranks: no one number to judge by")
     if expected is not None and len(groups) > 1:
-        # NCCL_TESTS_SPLIT in somebody's environment: ranks that never spoke to those of other groups, or nodes.
+        # NCCL_TESTS_SPLIT is set: the ranks never communicated with other groups, or other nodes.
         raise _BadTable("rank_mismatch", f"{expected} ranks were asked for, they ran as {len(groups)} groups of {groups[min(groups)]} each")
     return groups
 

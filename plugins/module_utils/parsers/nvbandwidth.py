@@ -102,7 +102,7 @@ def _read_text(text: str, result: Parsed) -> None:
                 raise ReasonedError("incomplete_output", f"{running} began and has no result")
             running, at = begun[1], at + 1
         elif line.startswith("Waived:"):
-            # In some versions the name stands before it, as of a test that runs.
+            # Some versions print the name before it, as for a test that runs.
             result["waived"] += 1
             running, at = "", at + 1
         elif _TITLE.fullmatch(line) and (running or result["tests"]) and not line.startswith(("\t", " ")):

@@ -23,7 +23,7 @@ ABSENT = {
     "requested functionality has been deprecated", "insufficient permissions", "insufficient permission",
     "function not found", "no running processes found",
 }  # fmt: skip
-# What stands in the place of a value when the driver has lost the GPU, or keeps it from being used.
+# Printed in place of a value if the driver has lost the GPU, or keeps it from being used.
 LOST = ("gpu is lost", "gpu requires reset", "gpu access blocked", "fallen off the bus")
 # A GPU answers these whatever its model; an error here is the GPU's, not the question's.
 VITAL = ("uuid", "product_name", "pci/pci_bus_id", "fb_memory_usage/total", "temperature/gpu_temp")

@@ -307,7 +307,7 @@ class GroupHead:
             "nics_down": max(map(len, down), default=0),
             "nic_gbps": rates.pop() if len(rates) == 1 else None,
             "link_layer": layers.pop() if len(layers) == 1 else None,
-            # A bond of two ports may tell the rate of one of them.
+            # A bond of two ports may report the rate of one of them.
             "bonded": any("bond" in port["device"] for of in ports for port in of),
             "mnnvl": across,
             "nvlink_domains": len(domains) if across and "" not in domains else None,
@@ -534,7 +534,7 @@ class Search:
         self.size = size
         self.floors = floors
         params = head.params
-        # What did end tells how long a part of it may take; a whole sweep is more than one size.
+        # The duration of a test that ended limits that of its parts, which measure one size and not a sweep.
         ended = failed.outcome == "measured" or failed.code == "wrong_results"
         took = failed.job.duration_s if ended else params["test_timeout"]
         self.timeout = min(params["test_timeout"], max(30.0, 3 * took))

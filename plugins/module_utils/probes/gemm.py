@@ -141,7 +141,7 @@ def _problem(
         if not valid or not _numbers(record, "time_ms") or not record["time_ms"] > 0:
             return "error", "bad_output", f"the workload printed time_ms {record.get('time_ms')} for GPU {device}"
     problems = list(filter(None, (reading.problem(f"GPU {record['device']}", record) for record in results)))
-    # What is wrong for sure comes before what nobody can tell.
+    # Certain faults come before results that cannot be judged.
     wrong = [problem for problem in problems if problem[0] == "wrong_results"] or problems
     return ("error", wrong[0][0], "; ".join(reason for _code, reason in wrong)) if wrong else None
 

@@ -95,7 +95,7 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
             continue
         skipped = _skipped(check, output, used)
         raw = result.raw if number == 0 else result.out
-        # What ended before a hang or a crash stands.
+        # Results from before a hang or a crash are valid.
         stands = (result.timed_out or result.rc != 0) and output.of(kind="time", check=check)
         problem = skipped or (None if stands else ended)
         if problem:

@@ -46,7 +46,7 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
 REDUCING = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatterv")
 # The status of what was told to end.
 ENDED = 128 + signal.SIGTERM
-# What a launch is said to be where nobody but mpirun knows why it ended.
+# Codes of a launch of which only mpirun knows why it ended.
 UNEXPLAINED = ("tool_failed", "launch_failed", "incomplete_output", "bad_output")
 
 

@@ -344,7 +344,7 @@ def _problem(
 ) -> tuple[str, str, str] | None:
     """Return why a GPU has no usable result, as (outcome, reason code, reason); None if it has one."""
     who = _who(g)
-    # A result that came before it ended stands.
+    # A result from before the end of the process is valid.
     fault = None if results else output.fault(number, device)
     if fault:
         code, reason = _coded(fault)

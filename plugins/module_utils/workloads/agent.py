@@ -32,13 +32,13 @@ import warnings
 
 Record = t.Dict[str, t.Any]
 
-# Its own text, which agents hand on to their ranks: whoever runs it from memory has set it.
+# Its own text, which agents hand on to their ranks. The program that runs it from memory has set it.
 SOURCE: str = globals().get("SOURCE", "")
-# Where a test plants a fault into ranks and agents: nobody else sets it, and whatever is printed then is marked.
+# The variable by which a test plants a fault into ranks and agents. Only tests set it, and all output is marked then.
 PLANTED = "GPUFLEET_PLANTED_FAULT"
 MARK = "simulated by gpufleet.acceptance"
 LINE = 60000
-# How long a first node that knows the group cannot train waits for those who have not heard so.
+# Seconds that the first node of a group that cannot train waits for agents that do not know it yet.
 LATECOMERS_S = 5.0
 # What a rank says that lost another one: it is not the cause.
 LOST = ("connection closed", "connection reset", "broken pipe", "connection refused", "remote process exited", "unhandled system error")

@@ -335,7 +335,7 @@ class TorchProduct(Product):
         """Return (distance of a product from one in single precision, as a function; the largest element of that; the tolerance)."""
         self.torch.backends.cuda.matmul.allow_tf32 = False
         want = self.a.float() @ self.b.float()
-        # Not a number where any element is none.
+        # NaN if any element is NaN.
         largest = float(want.abs().max())
         return lambda product: float((want - product).abs_().max()), largest, element_tolerance(self.dtype, self.k, largest)
 

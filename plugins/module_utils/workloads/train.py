@@ -38,7 +38,7 @@ if "TorchProduct" not in globals():  # else they stand above: workloads/packing.
 
 Record = t.Dict[str, t.Any]
 
-# This whole text, which the head hands on to the processes of the GPUs: whoever runs it from memory has set it.
+# This whole text, which is handed on to the processes of the GPUs. The program that runs it from memory has set it.
 SOURCE: str = globals().get("SOURCE", "")
 BOOT = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())), 'train.py', 'exec'))"
 PR_SET_PDEATHSIG = 1
