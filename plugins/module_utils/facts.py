@@ -365,7 +365,7 @@ def _limits(node: Node, disks: list[str]) -> Facts:
 
 
 def _clock(node: Node) -> Facts:
-    """Offset in seconds by whoever keeps the time, and whether the kernel holds its clock for synchronised."""
+    """Return the clock's offset in seconds, from the program that keeps the time, and whether the kernel calls its clock synchronised."""
     kernel, keeper = clock.of_kernel(), clock.of_keeper(node)
     facts: Facts = {"clock_synchronised": None if kernel is None else "yes" if kernel.synchronised else "no"}
     if keeper:
