@@ -14,6 +14,7 @@ FATAL = {
     "gpu_lost": "a GPU has fallen off the bus or its driver lost it",
     "ecc": "uncorrectable memory errors, or a row remap that is pending or failed",
     "not_trained": "the training did not learn, or its numbers were not finite",
+    "diagnostic_failed": "a test of the vendor's own diagnostic failed",
 }
 
 # Outcome `not_applicable` is accepted only under one of these rules: SKIPPED.
@@ -50,12 +51,14 @@ ERRORS = {
     "crash_loop": "a container ends again and again",
     "credentials": "the cluster does not accept the credentials",
     "cuda_failed": "CUDA cannot be initialised",
+    "diagnostic_skipped": "the vendor's diagnostic did not run a test, or not on all GPUs",
     "disk": "a disk has failed, or says that it is about to fail",
     "disk_full": "no space left on device",
     "driver_too_old": "the driver is older than the CUDA that the tool was built for",
     "duplicate_identity": "two subjects are the same GPU or machine",
     "evicted": "the pod was evicted or preempted",
     "fabric": "the NVLink fabric that a GPU belongs to is not ready or not whole",
+    "false_alarm": "a test of the vendor's diagnostic ended for a reason that says nothing about the GPU",
     "file_system": "a file system is damaged, or read-only without being meant so",
     "forged_frame": "the pod's log holds a result that is not its own",
     "gid_changed": "a GID is not what it was when the test was planned",
@@ -151,6 +154,7 @@ MILD = {
     "clock_offset": "the clock of a machine is off",
     "clocks_locked": "the clocks of a GPU are held below what it can give",
     "cpu_stalled": "a processor did nothing else for many seconds",
+    "diagnostic_warned": "a test of the vendor's diagnostic passed with a warning",
     "dimm_differs": "a memory module differs from the others of its machine",
     "dimm_lost": "the machine uses less memory than its modules have",
     "disk_space": "a file system is nearly full",

@@ -27,6 +27,8 @@ OWN = (
     # The probes of the stages of collectives, and what NCCL says of one rail.
     *(f"module_utils/probes/{name}.py" for name in ("nccl", "nccl_fabric", "fabric", "hccl", "hccl_local", "ddp")),
     "module_utils/rails.py",
+    # It runs the vendor's own diagnostic.
+    "module_utils/probes/dcgm.py",
     # They call CUDA's own libraries.
     "module_utils/workloads/gemm.py", "module_utils/workloads/cuda_driver.py",
 )  # fmt: skip
