@@ -169,7 +169,7 @@ def test_launches_run_side_by_side_each_to_its_own_deadline(tmp_path: pathlib.Pa
 def test_no_launch_outlives_the_probe(tmp_path: pathlib.Path) -> None:
     late = job(tmp_path, 0, "sleep 100", timeout=50)
     launching.run([late], Node(launching.END_S + 2), 1)
-    assert late.timed_out and late.timeout < late.asked == 50
+    assert late.timed_out and late.timeout < late.requested_timeout == 50
 
 
 def test_nodes_that_cannot_be_told_apart_are_refused() -> None:
