@@ -65,7 +65,7 @@ class Bus:
         kind = KINDS.get((self.tree.number(f"{of}/class") or 0) >> 8, "")
         names = [name for folder in ("infiniband", "nvme", "net") for name in self.tree.names(f"{of}/{folder}")]
         virtual = self.tree.exists(f"{of}/physfn")  # a virtual function has no link of its own
-        widths = (self.tree.number(f"{of}/{name}_link_width") or None for name in ("current", "max"))
+        widths = (_lanes(self.tree.number(f"{of}/{name}_link_width")) for name in ("current", "max"))
         speeds = (_gts(self.tree.text(f"{of}/{name}_link_speed")) for name in ("current", "max"))
         none = (None, None)
         return Device(
@@ -123,6 +123,9 @@ def look(tree: Tree, look: Look, correctable_per_day: float) -> None:
         look.missed("pcie_link", f"PCIe links: {DEVICES} is missing or empty", demanded=True)
         return
     mine = [device for device in bus.devices.values() if device.kind and device.width]
+    for device in bus.devices.values():
+        if (device.kind or device.width) and (tree.data(f"{DEVICES}/{device.address}/config") or b"")[:4] == b"\xff" * 4:
+            look.found("pcie_error", f"{bus.place(device)}: it does not answer: all bits of its configuration are set")
     if tree.is_virtual():
         look.missed("pcie_link", "PCIe links: those that a virtual machine shows are not those of the machine")
     elif look.place == BARE_METAL or mine:
@@ -190,6 +193,11 @@ def _row(bus: Bus, device: Device) -> dict[str, t.Any]:
         "device": device.address, "kind": device.kind, "names": list(device.names), "slot": bus.slot(device), "above": list(device.chain),
         "width": device.width, "width_max": device.width_max, "speed": device.speed, "speed_max": device.speed_max,
     }  # fmt: skip
+
+
+def _lanes(number: int | None) -> int | None:
+    """Return a width of a link. The kernel says 255, 63 or 0 for a device that has no link or does not answer."""
+    return number if number in (1, 2, 4, 8, 12, 16, 32) else None
 
 
 def _gts(text: str | None) -> float | None:

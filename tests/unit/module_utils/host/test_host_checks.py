@@ -174,6 +174,17 @@ def test_links_of_a_virtual_machine_are_not_looked_at(machine: MachineTree) -> N
     assert found["outcome"] == "measured" and list(found["context"]["not_looked_for"]) == ["pcie_link"]
 
 
+def test_a_device_that_does_not_answer_has_no_width(machine: MachineTree) -> None:
+    """As Linux 6.1 shows it behind a port that was reset after a fatal error."""
+    machine.device(NIC, max_link_width=255, max_link_speed="Unknown")
+    machine.device(tree_of.ROOT_OF_NIC, max_link_width=32)
+    assert ask(machine, "pcie")["outcome"] == "measured"
+    machine.path(f"sys/bus/pci/devices/{NIC}/config").write_bytes(b"\xff" * 64)
+    assert ask(machine, "pcie")["reason"] == (
+        "NIC mlx5_0 0000:31:00.0, below 0000:30:00.0: it does not answer: all bits of its configuration are set"
+    )
+
+
 @pytest.mark.parametrize(
     ("errors", "code"),
     [
