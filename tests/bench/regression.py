@@ -30,7 +30,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / ".collections"), str(ROOT / "tests")]
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import regression  # noqa: E402
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import Kind  # noqa: E402
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import ChangeKind  # noqa: E402
 from rigs.simulated import runs as simulated  # noqa: E402
 from rigs.simulated.runs import Fleet, Plant, Weather  # noqa: E402
 
@@ -118,7 +118,7 @@ def ours(fleet: Fleet, hiccups: collections.Counter[str]) -> tuple[dict[str, set
     for run in range(FIRST, fleet.runs):
         for change in regression.changes(fleet.today(run), fleet.past(run), facts):
             if not change.subject:
-                told += change.kind == Kind.STEP and change.attribution.fact == "driver"
+                told += change.kind == ChangeKind.STEP and change.attribution.fact == "driver"
             elif change.alarm and not (change.kind == "drop" and (change.subject, run) in fleet.hiccups):
                 alarms[change.subject].add(run)
             if (change.subject, run) in fleet.hiccups and change.subject not in fleet.plants:

@@ -145,9 +145,9 @@ def storm(console: Console, history: Postgres | None, given: argparse.Namespace)
     console.kill_all()
     results = str(console.folder / "results")
     with store.Store(store.url_of(console.folder / "results", history.url if history else ""), make=True) as kept:
-        before = len(searching.runs(kept, most=given.actions + 1))
+        before = len(searching.runs(kept, limit=given.actions + 1))
         folders.bring(kept, results)
-        after = [run["run"] for run in searching.runs(kept, most=given.actions + 1)]
+        after = [run["run"] for run in searching.runs(kept, limit=given.actions + 1)]
     left = console.left()
     whole_history = sorted(after) == sorted(console.runs())
     for line in [*wrong, *map(str, left)]:

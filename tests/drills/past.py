@@ -11,7 +11,7 @@ import random
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import regression
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import Change, Point, Today
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import Point, SeriesChange, Today
 from rigs.simulated import runs as simulated
 
 CHECK, LEVEL, NOISE, PER_NODE = "gemm bf16", 676.0, 0.004, 8
@@ -69,7 +69,7 @@ class Fleet:
             self.racks.update(dict.fromkeys(rack, f"rack-{first}") if told else {})
         return self
 
-    def changes(self, only: t.Collection[str] = (), today: int = -1) -> list[Change]:
+    def changes(self, only: t.Collection[str] = (), today: int = -1) -> list[SeriesChange]:
         """Return the changes of a run, the last one unless `today` counts back further; of the subjects `only`, all if empty."""
         last = self.runs + today
         now, past = [], {}

@@ -33,7 +33,7 @@ Moved = tuple[int, frozenset[str]]  # number of the run, subjects
 
 
 @dataclasses.dataclass(frozen=True)
-class FactChange:
+class FactOnset:
     """A fact's new value, first seen in the run with that number."""
 
     at: int
@@ -41,42 +41,42 @@ class FactChange:
     value: str
 
 
-class History:
+class FactHistory:
     """The facts of each place over the runs, in their order."""
 
     def __init__(self, facts: Facts, runs: t.Sequence[str]) -> None:
         self.facts, self.runs = facts, runs
-        self.of: dict[str, list[FactChange]] = {}
+        self.of: dict[str, list[FactOnset]] = {}
 
-    def place(self, name: str) -> list[FactChange]:
+    def place(self, name: str) -> list[FactOnset]:
         if name not in self.of:
             self.of[name] = list(self._changes(name))
         return self.of[name]
 
-    def _changes(self, name: str) -> t.Iterator[FactChange]:
-        had: dict[str, list[t.Any]] = defaultdict(list)
-        before: t.Mapping[str, t.Any] | None = None
+    def _changes(self, name: str) -> t.Iterator[FactOnset]:
+        earlier_values: dict[str, list[t.Any]] = defaultdict(list)
+        known_facts: t.Mapping[str, t.Any] | None = None
         last: t.Mapping[str, t.Any] | None = None
         for at, run in enumerate(self.runs):
             sheet = self.facts.get(run, {}).get(name)
             if not sheet or sheet is last:
                 continue
             last = sheet
-            for fact in sorted(sheet) if before is not None and sheet != before else ():
-                known = before is not None and fact in before
-                if before is None or sheet[fact] in had[fact]:
+            for fact in sorted(sheet) if known_facts is not None and sheet != known_facts else ():
+                was_known = known_facts is not None and fact in known_facts
+                if known_facts is None or sheet[fact] in earlier_values[fact]:
                     continue  # what says now this and now that was not exchanged each time: it would never have a past
-                if before[fact] != sheet[fact] if known else fnmatch.fnmatchcase(fact, "repaired*"):
-                    yield FactChange(at, fact, str(sheet[fact]))
+                if known_facts[fact] != sheet[fact] if was_known else fnmatch.fnmatchcase(fact, "repaired*"):
+                    yield FactOnset(at, fact, str(sheet[fact]))
             for fact, value in sheet.items():
-                if matches(fact, EXCHANGED) and value not in had[fact]:
-                    had[fact].append(value)
+                if matches(fact, EXCHANGED) and value not in earlier_values[fact]:
+                    earlier_values[fact].append(value)
             # What one run could not read is not forgotten.
-            before = {**(before or {}), **sheet}
+            known_facts = {**(known_facts or {}), **sheet}
 
     def repaired(self, names: t.Iterable[str]) -> int:
         """The last run that began anew for one of these places; 0 where none did."""
-        return max((one.at for name in names for one in self.place(name) if matches(one.fact, REPAIRS)), default=0)
+        return max((change.at for name in names for change in self.place(name) if matches(change.fact, REPAIRS)), default=0)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -85,7 +85,7 @@ def matches(fact: str, patterns: tuple[str, ...]) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
+class ChangeCase:
     """A subject of one check: where it stands, and in which run (its number) it changed, None where it did not."""
 
     subject: str
@@ -93,83 +93,85 @@ class Case:
     onset: int | None
 
 
-def attribute(cases: t.Sequence[Case], history: History, splits: t.Sequence[Moved] = ()) -> dict[str, Attribution]:
+def attribute(cases: t.Sequence[ChangeCase], history: FactHistory, splits: t.Sequence[Moved] = ()) -> dict[str, Attribution]:
     """Return {subject: the attribution of its change} for the subjects that changed.
 
     `splits` are the parts of the fleet that stepped together: (number of the run, subjects).
     """
     changed = [case for case in cases if case.onset is not None]
-    found = {case.subject: _to_own_place(case) for case in changed}
+    attributions = {case.subject: _to_own_place(case) for case in changed}
     if not changed:
-        return found
+        return attributions
     if len(changed) > 1:
-        found |= _to_small_fleet(cases, changed) | _to_places(cases, changed) | _to_facts(cases, changed, history)
-    found |= _to_facts_of_splits(cases, changed, history, splits)
-    return _with_likely_causes(cases, changed, history, found)
+        attributions |= _to_small_fleet(cases, changed) | _to_places(cases, changed) | _to_facts(cases, changed, history)
+    attributions |= _to_facts_of_splits(cases, changed, history, splits)
+    return _with_likely_causes(cases, changed, history, attributions)
 
 
-def _to_small_fleet(cases: t.Sequence[Case], changed: t.Sequence[Case]) -> dict[str, Attribution]:
+def _to_small_fleet(cases: t.Sequence[ChangeCase], changed: t.Sequence[ChangeCase]) -> dict[str, Attribution]:
     """Everybody's, if all of a fleet that is too small to know a run effect changed together on more than one node."""
     together = len(changed) == len(cases) and all(_together(changed[0], case) for case in changed)
     nodes = {name for case in cases for kind, name in case.places if kind == "node"}
     return {case.subject: Attribution(EVERYBODY) for case in changed} if together and len(nodes) > 1 else {}
 
 
-def _getters(cases: t.Sequence[Case], history: History) -> dict[tuple[str, str], dict[str, int]]:
+def _getters(cases: t.Sequence[ChangeCase], history: FactHistory) -> dict[tuple[str, str], dict[str, int]]:
     """{(fact, new value): {subject: number of the run since which a place of the subject has it}}"""
-    got: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    changed_at: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for case in cases:
         for name in _names(case):
-            for one in history.place(name):
-                if matches(one.fact, EXPLAINING):
-                    got[one.fact, one.value][case.subject] = one.at
-    return got
+            for change in history.place(name):
+                if matches(change.fact, EXPLAINING):
+                    changed_at[change.fact, change.value][case.subject] = change.at
+    return changed_at
 
 
 def _to_facts_of_splits(
-    cases: t.Sequence[Case], changed: t.Sequence[Case], history: History, splits: t.Sequence[Moved]
+    cases: t.Sequence[ChangeCase], changed: t.Sequence[ChangeCase], history: FactHistory, splits: t.Sequence[Moved]
 ) -> dict[str, Attribution]:
     """Each subject that moved with a part of the fleet, if a fact changed then for exactly that part. Not every one of the part need be
     seen to have changed: the part as a whole is clearer than each of its subjects."""
-    found: dict[str, Attribution] = {}
-    got = _getters(cases, history) if splits else {}
+    attributions: dict[str, Attribution] = {}
+    changed_at = _getters(cases, history) if splits else {}
     for at, moved in splits:
-        for (fact, value), since in sorted(got.items()):
-            got_then = {subject for subject, run in since.items() if abs(run - at) <= 1}
-            if len(got_then & moved) < EXACTLY * len(got_then | moved):
+        for (fact, value), since in sorted(changed_at.items()):
+            changed_then = {subject for subject, run in since.items() if abs(run - at) <= 1}
+            if len(changed_then & moved) < EXACTLY * len(changed_then | moved):
                 continue
             for case in changed:
                 if case.subject in moved and case.onset is not None and abs(case.onset - at) <= TOGETHER:
-                    found.setdefault(case.subject, Attribution(EVERYBODY, "", fact, value, history.runs[at]))
-    return found
+                    attributions.setdefault(case.subject, Attribution(EVERYBODY, "", fact, value, history.runs[at]))
+    return attributions
 
 
 def _with_likely_causes(
-    cases: t.Sequence[Case], changed: t.Sequence[Case], history: History, found: dict[str, Attribution]
+    cases: t.Sequence[ChangeCase], changed: t.Sequence[ChangeCase], history: FactHistory, attributions: dict[str, Attribution]
 ) -> dict[str, Attribution]:
     """Add to a blamed node the fact that became another when the node changed, unless subjects that got it too did not change."""
-    named, of_all_cases = dict(found), _getters(cases, history)
+    completed, of_all_cases = dict(attributions), _getters(cases, history)
     for (fact, value), since in sorted(_getters(changed, history).items()):
         all_that_got = of_all_cases[fact, value]
         explained = [c for c in changed if c.subject in since and c.onset is not None and abs(c.onset - since[c.subject]) <= 1]
         if len(explained) < NEARLY * len(all_that_got):
             continue
         for case in explained:
-            one = named[case.subject]
-            if one.kind != EVERYBODY and not one.fact:
-                named[case.subject] = dataclasses.replace(one, fact=fact, value=value, run=history.runs[since[case.subject]])
-    return named
+            attribution = completed[case.subject]
+            if attribution.kind != EVERYBODY and not attribution.fact:
+                completed[case.subject] = dataclasses.replace(attribution, fact=fact, value=value, run=history.runs[since[case.subject]])
+    return completed
 
 
-def attribute_to_fleet(cases: t.Sequence[Case], onset: int, history: History) -> Attribution:
+def attribute_to_fleet(cases: t.Sequence[ChangeCase], onset: int, history: FactHistory) -> Attribution:
     """Return the fact that changed on most of the fleet in a run in which all of it moved."""
     nodes = {name for case in cases for kind, name in case.places if kind == "node"}
     counts: dict[tuple[str, str], int] = defaultdict(int)
     places = {name for case in cases for name in _names(case)}
     standing = {name for name in places if history.place(name)}
     for name in standing:
-        for one in {(b.fact, b.value): b for b in history.place(name) if abs(b.at - onset) <= 1 and matches(b.fact, EXPLAINING)}.values():
-            counts[one.fact, one.value] += 1
+        for change in {
+            (b.fact, b.value): b for b in history.place(name) if abs(b.at - onset) <= 1 and matches(b.fact, EXPLAINING)
+        }.values():
+            counts[change.fact, change.value] += 1
     if counts:
         (fact, value), count = max(counts.items(), key=lambda item: (item[1], item[0]))
         if 2 * count >= max(len(nodes), 1):
@@ -177,51 +179,51 @@ def attribute_to_fleet(cases: t.Sequence[Case], onset: int, history: History) ->
     return Attribution(EVERYBODY, run=history.runs[onset])
 
 
-def _names(case: Case) -> set[str]:
+def _names(case: ChangeCase) -> set[str]:
     return {case.subject, *(name for _kind, name in case.places)}
 
 
-def _to_own_place(case: Case) -> Attribution:
+def _to_own_place(case: ChangeCase) -> Attribution:
     kind, name = case.places[0] if case.places else ("subject", case.subject)
     return Attribution(kind, name)
 
 
-def _to_places(cases: t.Sequence[Case], changed: t.Sequence[Case]) -> dict[str, Attribution]:
+def _to_places(cases: t.Sequence[ChangeCase], changed: t.Sequence[ChangeCase]) -> dict[str, Attribution]:
     members: dict[tuple[str, str], int] = defaultdict(int)
     for case in cases:
         for place in case.places:
             members[place] += 1
-    found: dict[str, Attribution] = {}
+    attributions: dict[str, Attribution] = {}
     for case in changed:
         best: tuple[int, int] | None = None
         for rank, place in enumerate(case.places):
             if members[place] < 2:
                 continue
-            alike = sum(place in other.places and _together(case, other) for other in changed)
+            alike = sum(place in neighbour.places and _together(case, neighbour) for neighbour in changed)
             if alike >= 2 and alike >= MOST * members[place] and (best is None or (alike, -rank) > best):
                 best = (alike, -rank)
-                found[case.subject] = Attribution(*place)
-    return found
+                attributions[case.subject] = Attribution(*place)
+    return attributions
 
 
-def _together(case: Case, other: Case) -> bool:
-    return case.onset is not None and other.onset is not None and abs(case.onset - other.onset) <= TOGETHER
+def _together(case: ChangeCase, neighbour: ChangeCase) -> bool:
+    return case.onset is not None and neighbour.onset is not None and abs(case.onset - neighbour.onset) <= TOGETHER
 
 
-def _to_facts(cases: t.Sequence[Case], changed: t.Sequence[Case], history: History) -> dict[str, Attribution]:
+def _to_facts(cases: t.Sequence[ChangeCase], changed: t.Sequence[ChangeCase], history: FactHistory) -> dict[str, Attribution]:
     """Each changed subject whose places got a fact's new value as it changed, where most that got it changed, and few that did not."""
-    got = _getters(cases, history)
-    if not got:
+    changed_at = _getters(cases, history)
+    if not changed_at:
         return {}
     nodes = {case.subject: next((name for kind, name in case.places if kind == "node"), case.subject) for case in cases}
-    found: dict[str, Attribution] = {}
-    for (fact, value), since in sorted(got.items()):
+    attributions: dict[str, Attribution] = {}
+    for (fact, value), since in sorted(changed_at.items()):
         explained = [c for c in changed if c.subject in since and c.onset is not None and abs(c.onset - since[c.subject]) <= TOGETHER]
         spread = {nodes[c.subject] for c in explained}
-        others = [c for c in changed if c.subject not in since]
+        unexplained = [c for c in changed if c.subject not in since]
         without = len(cases) - len(since)
-        if len(spread) < 2 or len(explained) < NEARLY * len(since) or (without and len(others) > (1 - NEARLY) * without):
+        if len(spread) < 2 or len(explained) < NEARLY * len(since) or (without and len(unexplained) > (1 - NEARLY) * without):
             continue
         for case in explained:
-            found.setdefault(case.subject, Attribution(EVERYBODY, "", fact, value, history.runs[since[case.subject]]))
-    return found
+            attributions.setdefault(case.subject, Attribution(EVERYBODY, "", fact, value, history.runs[since[case.subject]]))
+    return attributions

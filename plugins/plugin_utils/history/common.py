@@ -76,29 +76,29 @@ def shared(rows: t.Sequence[Row], splits: t.Sequence[Split] = ()) -> Levels:
     common = dict.fromkeys(runs, 0.0)
     if not runs:
         return common
-    kept = [[(run, value) for run, value in row if run in runs] for row in rows]
+    usable_rows = [[(run, value) for run, value in row if run in runs] for row in rows]
     for turn in range(ROUNDS):
-        left: dict[int, list[tuple[float, float]]] = defaultdict(list)
-        for row in kept:
+        residuals: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        for row in usable_rows:
             if len(row) < 3:
                 continue
-            rest = [value - common[run] for run, value in row]
-            level = statistics.median(rest)
-            weight = 1 / max(statistics.median([abs(r - level) for r in rest]), 5e-4)
+            without_effect = [value - common[run] for run, value in row]
+            level = statistics.median(without_effect)
+            weight = 1 / max(statistics.median([abs(r - level) for r in without_effect]), 5e-4)
             for run, value in row:
-                left[run].append((value - level, weight))
-        for run, found in left.items():
-            common[run] = _biweight(found) if turn else statistics.median([value for value, _weight in found])
+                residuals[run].append((value - level, weight))
+        for run, weighted in residuals.items():
+            common[run] = _biweight(weighted) if turn else statistics.median([value for value, _weight in weighted])
     middle = statistics.median(common.values())
     return {run: value - middle for run, value in common.items()}
 
 
-def _biweight(found: t.Sequence[tuple[float, float]]) -> float:
+def _biweight(weighted: t.Sequence[tuple[float, float]]) -> float:
     """(value, 1 / its scatter): each counts by how precise it is and by how near it is to the others."""
-    at = statistics.median([value for value, _weight in found])
-    for _again in range(2):
+    at = statistics.median([value for value, _weight in weighted])
+    for _pass in range(2):
         above = below = 0.0
-        for value, weight in found:
+        for value, weight in weighted:
             away = (value - at) * weight / (REACH * 1.4826)
             if -1 < away < 1:
                 counts = weight * weight * (1 - away * away) ** 2
@@ -119,53 +119,55 @@ def wander(rows: t.Sequence[Row], place_of: t.Sequence[str]) -> list[Levels]:
     for at, place in enumerate(place_of):
         if place and len(rows[at]) >= 3:
             members[place].append(at)
-    found = {place: _levels([rows[at] for at in of]) for place, of in members.items() if len(of) >= MEMBERS}
-    if len(found) < PLACES:
+    place_levels = {place: _levels([rows[at] for at in of]) for place, of in members.items() if len(of) >= MEMBERS}
+    if len(place_levels) < PLACES:
         return [{} for _row in rows]
-    by_chance = statistics.median([_of_scatter([rows[at] for at in members[place]], levels) for place, levels in found.items()])
-    alike = max(0.0, min(scatter.ALIKE, statistics.median([_alike(list(levels.values())) for levels in found.values()])))
-    own = statistics.median([_noise(list(levels.values())) for levels in found.values()]) / math.sqrt(1 - alike)
-    if own < WANDERS * by_chance:
+    by_chance = statistics.median([_of_scatter([rows[at] for at in members[place]], levels) for place, levels in place_levels.items()])
+    alike = max(0.0, min(scatter.ALIKE, statistics.median([_alike(list(levels.values())) for levels in place_levels.values()])))
+    typical = statistics.median([_noise(list(levels.values())) for levels in place_levels.values()]) / math.sqrt(1 - alike)
+    if typical < WANDERS * by_chance:
         return [{} for _row in rows]
-    share, most = 1 - (by_chance / own) ** 2, WANDERED * own
-    held = {place: {run: max(-most, min(most, share * level)) for run, level in levels.items()} for place, levels in found.items()}
-    return [held.get(place, {}) for place in place_of]
+    share, limit = 1 - (by_chance / typical) ** 2, WANDERED * typical
+    limited = {
+        place: {run: max(-limit, min(limit, share * level)) for run, level in levels.items()} for place, levels in place_levels.items()
+    }
+    return [limited.get(place, {}) for place in place_of]
 
 
 def _of_scatter(rows: t.Sequence[Row], levels: Levels) -> float:
     """Return the standard deviation of a place's median that the scatter of its subjects about it explains."""
-    left = []
+    deviations = []
     for row in rows:
         middle = statistics.median([value - levels[run] for run, value in row])
-        left += [abs(value - levels[run] - middle) for run, value in row]
+        deviations += [abs(value - levels[run] - middle) for run, value in row]
     # A median of n values scatters by 1.2533 times as much as their mean (Stuart and Ord, 10.11).
-    return 1.2533 * max(scatter.FLOOR, scatter.SIGMA * statistics.median(left)) / math.sqrt(len(rows))
+    return 1.2533 * max(scatter.FLOOR, scatter.SIGMA * statistics.median(deviations)) / math.sqrt(len(rows))
 
 
 def _alike(values: t.Sequence[float]) -> float:
     """Return how alike neighbouring values are (lag-1 autocorrelation), each held to BOUND scatters."""
     middle, spread = scatter.centre(values)
-    held = [max(-scatter.BOUND, min(scatter.BOUND, (value - middle) / max(spread, scatter.FLOOR))) for value in values]
-    square = sum(h * h for h in held)
-    return sum(a * b for a, b in itertools.pairwise(held)) / square + 1 / len(values) if square else 0.0
+    bounded = [max(-scatter.BOUND, min(scatter.BOUND, (value - middle) / max(spread, scatter.FLOOR))) for value in values]
+    square = sum(h * h for h in bounded)
+    return sum(a * b for a, b in itertools.pairwise(bounded)) / square + 1 / len(values) if square else 0.0
 
 
 def splits(rows: t.Sequence[Row], unit_of: t.Sequence[str]) -> list[Split]:
     """The splits of a fleet, the clearest first. `unit_of` names the unit (the node) of each row: a unit moves as a whole."""
-    found: list[Split] = []
-    for _again in range(SPLITS):
-        gone = {place for split in found for place in split.moved}
+    fleet_splits: list[Split] = []
+    for _round in range(SPLITS):
+        moved_places = {place for split in fleet_splits for place in split.moved}
         members: dict[str, list[int]] = defaultdict(list)
         for place, unit in enumerate(unit_of):
-            if place not in gone:
+            if place not in moved_places:
                 members[unit].append(place)
         if len(members) < ENOUGH:
             break
         at, moved = _split({unit: _levels([rows[place] for place in places]) for unit, places in members.items()})
         if not moved:
             break
-        found.append(Split(at, frozenset(place for unit in moved for place in members[unit])))
-    return found
+        fleet_splits.append(Split(at, frozenset(place for unit in moved for place in members[unit])))
+    return fleet_splits
 
 
 def _levels(rows: t.Sequence[Row]) -> Levels:
@@ -187,7 +189,7 @@ def _split(units: t.Mapping[str, Levels]) -> tuple[int, set[str]]:
     best: tuple[float, int, float] = (0.0, 0, 0.0)
     for place in range(FEWEST, len(runs)):
         old, new = runs[max(0, place - BEFORE) : place], runs[place : place + AFTER]
-        steps = {name: found for name, levels in sample.items() if (found := _step(levels, old, new)) is not None}
+        steps = {name: step_size for name, levels in sample.items() if (step_size := _step(levels, old, new)) is not None}
         if len(steps) >= ENOUGH:
             spread = statistics.median([noise[name] for name in steps]) * math.sqrt(1.57 * (1 / len(old) + 1 / len(new)))
             best = max(best, (*_clusters(list(steps.values()), spread, runs[place]),))
@@ -196,8 +198,8 @@ def _split(units: t.Mapping[str, Levels]) -> tuple[int, set[str]]:
     _score, at, threshold = best
     place = runs.index(at)
     old, new = runs[max(0, place - BEFORE) : place], runs[place : place + AFTER]
-    steps = {name: found for name, levels in units.items() if (found := _step(levels, old, new)) is not None}
-    low = {name for name, found in steps.items() if found < threshold}
+    steps = {name: step_size for name, levels in units.items() if (step_size := _step(levels, old, new)) is not None}
+    low = {name for name, step_size in steps.items() if step_size < threshold}
     high = set(steps) - low
     if not low or not high:
         return 0, set()
@@ -234,16 +236,16 @@ def _is_new(apart: Levels, old: t.Sequence[int], new: t.Sequence[int]) -> bool:
 
 def _begun(apart: Levels, old: t.Sequence[int], new: t.Sequence[int]) -> int:
     """Return the run since which two clusters are apart: medians see a step some runs before it, with a longer window."""
-    before, after = statistics.median([apart[run] for run in old]), statistics.median([apart[run] for run in new])
+    old_level, new_level = statistics.median([apart[run] for run in old]), statistics.median([apart[run] for run in new])
     runs = [*old[-AFTER // 2 :], *new]
-    return next(run for run in runs if abs(apart[run] - after) < abs(apart[run] - before))
+    return next(run for run in runs if abs(apart[run] - new_level) < abs(apart[run] - old_level))
 
 
 def _step(levels: Levels, old: t.Sequence[int], new: t.Sequence[int]) -> float | None:
-    before, after = [levels[run] for run in old if run in levels], [levels[run] for run in new if run in levels]
-    if len(before) < min(FEWEST, len(old)) or not after:
+    old_values, new_values = [levels[run] for run in old if run in levels], [levels[run] for run in new if run in levels]
+    if len(old_values) < min(FEWEST, len(old)) or not new_values:
         return None
-    return statistics.median(after) - statistics.median(before)
+    return statistics.median(new_values) - statistics.median(old_values)
 
 
 def _noise(values: t.Sequence[float]) -> float:

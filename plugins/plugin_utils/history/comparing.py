@@ -48,7 +48,7 @@ STILL_PCT = 0.5
 MOST = 500
 
 
-class Judged(t.NamedTuple):
+class ComparedVerdict(t.NamedTuple):
     """The verdict and number of one check in one run."""
 
     name: str
@@ -73,7 +73,7 @@ class Side(t.NamedTuple):
     run: str
     accepted: bool
     targets: frozenset[str]
-    verdicts: dict[About, Judged]
+    verdicts: dict[About, ComparedVerdict]
     places: dict[Whom, Place]
     facts: dict[Whom, Facts]
 
@@ -83,21 +83,21 @@ def of_content(store: Store, content: importing.Content) -> Side:
     judged = content.judgements[-1]
     with store.reading() as connection:
         identities = importing.identities_of(connection, Identities(content.measurements), [*content.measurements, *judged.verdicts])
-    verdicts: dict[About, Judged] = {}
+    verdicts: dict[About, ComparedVerdict] = {}
     places: dict[Whom, Place] = {}
     facts: dict[Whom, Facts] = {}
     for v in judged.verdicts:
-        one = who(v)
-        whom = (identities[one], one.simulated)
+        subject_key = who(v)
+        whom = (identities[subject_key], subject_key.simulated)
         reason = "" if v.verdict == "PASS" else v.reason
-        about = (whom, v.stage, v.check, v.variant)
-        verdicts.setdefault(about, Judged(one.id, v.verdict, v.value, v.metric or "", v.unit or "", reason))
-        if one.kind in ("node", "gpu", "nic"):
-            places[whom] = Place(one.id, one.kind, one.nodes[0])
+        check_key = (whom, v.stage, v.check, v.variant)
+        verdicts.setdefault(check_key, ComparedVerdict(subject_key.id, v.verdict, v.value, v.metric or "", v.unit or "", reason))
+        if subject_key.kind in ("node", "gpu", "nic"):
+            places[whom] = Place(subject_key.id, subject_key.kind, subject_key.nodes[0])
     for m in content.measurements:
-        one = who(m)
-        if one.kind == "node" and isinstance(m.context.get("facts"), dict):
-            facts[identities[one], one.simulated] = importing.lasting(m)
+        subject_key = who(m)
+        if subject_key.kind == "node" and isinstance(m.context.get("facts"), dict):
+            facts[identities[subject_key], subject_key.simulated] = importing.lasting(m)
     return Side(content.plan.run_id, judged.accepted, frozenset(content.plan.targets), verdicts, places, facts)
 
 
@@ -105,31 +105,31 @@ def of_run(store: Store, name: str) -> Side:
     """A run of the history, by its last judgement."""
     with store.reading() as connection:
         run, judgement = schema.run, schema.judgement
-        asked = (
+        query = (
             sa.select(run.c.id, run.c.scope, run.c.pruned, judgement.c.id.label("judgement"), judgement.c.accepted)
             .join(judgement, judgement.c.run_id == run.c.id)
             .where(run.c.name == name)
             .order_by(judgement.c.folder.desc())
             .limit(1)
         )
-        found = connection.execute(asked).first()
-        if found is None:
+        row = connection.execute(query).first()
+        if row is None:
             raise HistoryError(f"run {name} is not in the history {store.where}; playbooks/history_import.yml brings it in")
-        if found.pruned:
+        if row.pruned:
             raise HistoryError(f"run {name} was taken out of the history by its age; its folder, if it is there still, can be judged")
-        places = _places(connection, found.id)
+        places = _places(connection, row.id)
         return Side(
-            name, bool(found.accepted), frozenset(json.loads(found.scope)["targets"]), _verdicts(connection, found.id, found.judgement),
-            places, _facts(connection, found.id),
+            name, bool(row.accepted), frozenset(json.loads(row.scope)["targets"]), _verdicts(connection, row.id, row.judgement),
+            places, _facts(connection, row.id),
         )  # fmt: skip
 
 
-def _verdicts(connection: sqlalchemy.Connection, run: int, judgement: int) -> dict[About, Judged]:
+def _verdicts(connection: sqlalchemy.Connection, run: int, judgement: int) -> dict[About, ComparedVerdict]:
     verdict, basis, check, subject = schema.verdict, schema.basis, schema.check, schema.subject
     placed, word = schema.placement, schema.word
     of = sa.select(sa.func.min(word.c.text)).join(placed, placed.c.name_id == word.c.id)
     name = of.where(placed.c.run_id == run, placed.c.subject_id == verdict.c.subject_id)
-    asked = (
+    query = (
         sa.select(
             subject.c.identity, subject.c.simulated, check.c.stage, check.c.check, check.c.variant, name.scalar_subquery().label("name"),
             verdict.c.verdict, verdict.c.value, basis.c.metric, basis.c.unit, verdict.c.reason,
@@ -140,15 +140,15 @@ def _verdicts(connection: sqlalchemy.Connection, run: int, judgement: int) -> di
         .where(verdict.c.judgement_id == judgement)
     )  # fmt: skip
     return {
-        ((row[0], bool(row[1])), row[2], row[3], row[4]): Judged(row[5] or "", row[6], row[7], row[8], row[9], row[10] or "")
-        for row in connection.execute(asked)
+        ((row[0], bool(row[1])), row[2], row[3], row[4]): ComparedVerdict(row[5] or "", row[6], row[7], row[8], row[9], row[10] or "")
+        for row in connection.execute(query)
     }
 
 
 def _places(connection: sqlalchemy.Connection, run: int) -> dict[Whom, Place]:
     placed, subject, word = schema.placement, schema.subject, schema.word
     node, node_word, at = schema.subject.alias(), schema.word.alias(), schema.placement.alias()
-    asked = (
+    query = (
         sa.select(subject.c.identity, subject.c.simulated, word.c.text, subject.c.kind, node_word.c.text)
         .join(placed, placed.c.subject_id == subject.c.id)
         .join(word, word.c.id == placed.c.name_id)
@@ -157,18 +157,18 @@ def _places(connection: sqlalchemy.Connection, run: int) -> dict[Whom, Place]:
         .join(node_word, node_word.c.id == at.c.name_id)
         .where(placed.c.run_id == run, subject.c.kind.in_(("node", "gpu", "nic")))
     )
-    return {(row[0], bool(row[1])): Place(*row[2:]) for row in connection.execute(asked)}
+    return {(row[0], bool(row[1])): Place(*row[2:]) for row in connection.execute(query)}
 
 
 def _facts(connection: sqlalchemy.Connection, run: int) -> dict[Whom, Facts]:
     fact, sheet, subject = schema.fact, schema.sheet, schema.subject
-    asked = (
+    query = (
         sa.select(subject.c.identity, subject.c.simulated, sheet.c.facts)
         .join(fact, fact.c.subject_id == subject.c.id)
         .join(sheet, sheet.c.id == fact.c.sheet_id)
         .where(fact.c.run_id == run)
     )
-    return {(row[0], bool(row[1])): importing.unpacked(row[2]) for row in connection.execute(asked)}
+    return {(row[0], bool(row[1])): importing.unpacked(row[2]) for row in connection.execute(query)}
 
 
 # Which run to compare with --------------------------------------------------------------------------------------------------------------
@@ -181,22 +181,22 @@ def last_accepted(store: Store, side: Side) -> str | None:
     run, judgement, placed, subject = schema.run, schema.judgement, schema.placement, schema.subject
     best: tuple[int, str] | None = None
     with store.reading() as connection:
-        mine = _runs_of(connection, nodes)
+        run_ids = _runs_of(connection, nodes)
         last = sa.select(judgement.c.run_id, sa.func.max(judgement.c.folder).label("folder")).group_by(judgement.c.run_id).subquery()
-        asked = (
+        query = (
             sa.select(run.c.id, run.c.name)
             .join(judgement, judgement.c.run_id == run.c.id)
             .join(last, sa.and_(last.c.run_id == judgement.c.run_id, last.c.folder == judgement.c.folder))
             .where(run.c.name < side.run, ~run.c.pruned, judgement.c.accepted)
             .order_by(run.c.name.desc())
         )
-        for row in [row for row in connection.execute(asked) if row.id in mine][:PAST]:
-            of = (
+        for row in [row for row in connection.execute(query) if row.id in run_ids][:PAST]:
+            nodes_query = (
                 sa.select(subject.c.identity, subject.c.simulated)
                 .join(placed, placed.c.subject_id == subject.c.id)
                 .where(placed.c.run_id == row.id, subject.c.kind == "node")
             )
-            shared = len(nodes & {(one.identity, bool(one.simulated)) for one in connection.execute(of)})
+            shared = len(nodes & {(node_row.identity, bool(node_row.simulated)) for node_row in connection.execute(nodes_query)})
             if shared == len(nodes) and shared:
                 return str(row.name)
             if shared and (best is None or shared > best[0]):
@@ -211,11 +211,11 @@ def _nodes(side: Side) -> set[Whom]:
 def _runs_of(connection: sqlalchemy.Connection, nodes: t.Collection[Whom]) -> set[int]:
     """Runs that had any of these nodes: a history may hold those of many clusters."""
     placed, subject = schema.placement, schema.subject
-    found: set[int] = set()
-    for some in chunks(sorted({whom[0] for whom in nodes}), importing.MANY):
-        asked = sa.select(placed.c.run_id).join(subject, subject.c.id == placed.c.subject_id).where(subject.c.identity.in_(some))
-        found.update(connection.execute(asked.distinct()).scalars())
-    return found
+    run_ids: set[int] = set()
+    for identities in chunks(sorted({whom[0] for whom in nodes}), importing.MANY):
+        query = sa.select(placed.c.run_id).join(subject, subject.c.id == placed.c.subject_id).where(subject.c.identity.in_(identities))
+        run_ids.update(connection.execute(query.distinct()).scalars())
+    return run_ids
 
 
 # Comparing ------------------------------------------------------------------------------------------------------------------------------
@@ -226,26 +226,33 @@ def compare(store: Store, old: Side, new: Side) -> Comparison:
     where enough runs were before, in units of the subject's own scatter."""
     values: list[ValueChange] = []
     verdicts: list[VerdictChange] = []
-    for about, now in sorted(new.verdicts.items()):  # no database says in which order they come
-        before = old.verdicts.get(about)
-        whom, stage, check, variant = about
+    for check_key, new_verdict in sorted(new.verdicts.items()):  # no database says in which order they come
+        old_verdict = old.verdicts.get(check_key)
+        whom, stage, check, variant = check_key
         head: CheckOfSubject = {
-            "subject": now.name, "identity": whom[0], "simulated": whom[1], "stage": stage, "check": check, "variant": variant,
+            "subject": new_verdict.name, "identity": whom[0], "simulated": whom[1], "stage": stage, "check": check, "variant": variant,
         }  # fmt: skip
-        if before and before.verdict != now.verdict:
-            verdicts.append({**head, "before": before.verdict, "after": now.verdict, "reason": now.reason or before.reason})
-        if before and before.value is not None and now.value is not None and (before.metric, before.unit) == (now.metric, now.unit):
-            change = 100 * (now.value - before.value) / abs(before.value) if before.value else None
+        if old_verdict and old_verdict.verdict != new_verdict.verdict:
+            verdicts.append(
+                {**head, "before": old_verdict.verdict, "after": new_verdict.verdict, "reason": new_verdict.reason or old_verdict.reason}
+            )
+        if (
+            old_verdict
+            and old_verdict.value is not None
+            and new_verdict.value is not None
+            and (old_verdict.metric, old_verdict.unit) == (new_verdict.metric, new_verdict.unit)
+        ):
+            change = 100 * (new_verdict.value - old_verdict.value) / abs(old_verdict.value) if old_verdict.value else None
             values.append(
                 {
-                    **head, "metric": now.metric, "unit": now.unit, "before": before.value, "after": now.value, "change_pct": change,
-                    "scatter_pct": None, "beyond": None,
+                    **head, "metric": new_verdict.metric, "unit": new_verdict.unit, "before": old_verdict.value,
+                    "after": new_verdict.value, "change_pct": change, "scatter_pct": None, "beyond": None,
                 }
             )  # fmt: skip
-    values.sort(key=lambda one: -abs(one["change_pct"] or 0.0))
+    values.sort(key=lambda row: -abs(row["change_pct"] or 0.0))
     looked_up = _most_changed(values)
     _scattered(store, looked_up, new)
-    values.sort(key=lambda one: (one["beyond"] is not True, -abs(one["change_pct"] or 0.0)))
+    values.sort(key=lambda row: (row["beyond"] is not True, -abs(row["change_pct"] or 0.0)))
     return {
         "before": old.run,
         "after": new.run,
@@ -254,7 +261,7 @@ def compare(store: Store, old: Side, new: Side) -> Comparison:
         "compared": len(values),
         "not_looked_up": len(values) - len(looked_up),
         "values": values,
-        "verdicts": sorted(verdicts, key=lambda one: (one["subject"], one["stage"], one["check"], one["variant"])),
+        "verdicts": sorted(verdicts, key=lambda row: (row["subject"], row["stage"], row["check"], row["variant"])),
         "places": _moved(old, new),
         "facts": _facts_changed(old, new),
     }
@@ -263,9 +270,9 @@ def compare(store: Store, old: Side, new: Side) -> Comparison:
 def _most_changed(values: list[ValueChange]) -> list[ValueChange]:
     """Return the MOST most changed values, the same share of each check, so that a noisy check does not hide what another lost."""
     of_check: dict[tuple[str, str, str], list[ValueChange]] = {}
-    for one in values:
-        of_check.setdefault((one["stage"], one["check"], one["metric"]), []).append(one)
-    return [one for some in of_check.values() for one in some[: max(1, MOST // len(of_check))]]
+    for value in values:
+        of_check.setdefault((value["stage"], value["check"], value["metric"]), []).append(value)
+    return [value for of_one_check in of_check.values() for value in of_one_check[: max(1, MOST // len(of_check))]]
 
 
 def _scattered(store: Store, values: list[ValueChange], new: Side) -> None:
@@ -273,62 +280,62 @@ def _scattered(store: Store, values: list[ValueChange], new: Side) -> None:
     run, metric, quantity, check, subject = schema.run, schema.metric, schema.quantity, schema.check, schema.subject
     with store.reading() as connection:
         past: dict[tuple[t.Any, ...], list[float]] = {}
-        mine = _runs_of(connection, _nodes(new))
+        run_ids = _runs_of(connection, _nodes(new))
         earlier_runs = sa.select(run.c.id).where(run.c.name < new.run, ~run.c.pruned).order_by(run.c.name.desc())
-        latest = [one for one in connection.execute(earlier_runs).scalars() if one in mine][:PAST]
-        for some in chunks(sorted({one["identity"] for one in values}), importing.MANY):
-            asked = (
+        latest = [run_id for run_id in connection.execute(earlier_runs).scalars() if run_id in run_ids][:PAST]
+        for identities in chunks(sorted({value["identity"] for value in values}), importing.MANY):
+            query = (
                 sa.select(subject.c.identity, subject.c.simulated, check.c.stage, check.c.check, check.c.variant)
                 .add_columns(quantity.c.metric, quantity.c.unit, metric.c.value)
                 .select_from(subject)
                 .join(metric, metric.c.subject_id == subject.c.id)
                 .join(quantity, quantity.c.id == metric.c.quantity_id)
                 .join(check, check.c.id == quantity.c.check_id)
-                .where(subject.c.identity.in_(some), metric.c.run_id.in_(latest))
+                .where(subject.c.identity.in_(identities), metric.c.run_id.in_(latest))
             )
-            for row in connection.execute(asked):
+            for row in connection.execute(query):
                 past.setdefault((row[0], bool(row[1]), *row[2:7]), []).append(row[7])
-    for one in values:
-        key = (one["identity"], one["simulated"], one["stage"], one["check"], one["variant"], one["metric"], one["unit"])
+    for value in values:
+        key = (value["identity"], value["simulated"], value["stage"], value["check"], value["variant"], value["metric"], value["unit"])
         earlier = past.get(key, [])
-        if len(earlier) < ENOUGH or one["change_pct"] is None:
+        if len(earlier) < ENOUGH or value["change_pct"] is None:
             continue
         middle = statistics.median(earlier)
         if not middle:
             continue
         apart = statistics.median(abs(value - middle) for value in earlier)
         scatter_pct = 100 * 1.4826 * apart / abs(middle)
-        one["scatter_pct"] = scatter_pct
-        one["beyond"] = abs(one["change_pct"]) > max(BEYOND * scatter_pct, STILL_PCT)
+        value["scatter_pct"] = scatter_pct
+        value["beyond"] = abs(value["change_pct"]) > max(BEYOND * scatter_pct, STILL_PCT)
 
 
 def _moved(old: Side, new: Side) -> list[PlaceChange]:
     """Return the subjects that came, went, moved to another node or have another name. A subject of a target that the new run does not
     have did not go."""
-    was = {place.name: whom for whom, place in old.places.items() if place.kind == "node"}
+    old_nodes = {place.name: whom for whom, place in old.places.items() if place.kind == "node"}
     changes: list[PlaceChange] = []
     for whom in sorted({*old.places, *new.places}):
-        before, after = old.places.get(whom), new.places.get(whom)
-        if before and after:
-            node = new.places.get(was.get(before.node, whom))  # where its node is now, whatever it is called
-            what: t.Literal["came", "went", "moved", "renamed"]
-            if before.kind != "node" and before.node != after.node and not (node and node.name == after.node):
-                what = "moved"
-            elif before.kind == "node" and before.name != after.name:
-                what = "renamed"
+        old_place, new_place = old.places.get(whom), new.places.get(whom)
+        if old_place and new_place:
+            node = new.places.get(old_nodes.get(old_place.node, whom))  # where its node is now, whatever it is called
+            kind: t.Literal["came", "went", "moved", "renamed"]
+            if old_place.kind != "node" and old_place.node != new_place.node and not (node and node.name == new_place.node):
+                kind = "moved"
+            elif old_place.kind == "node" and old_place.name != new_place.name:
+                kind = "renamed"
             else:
                 continue
-        elif after:
-            what = "came"
-        elif before and keys.target_of(before.node) in new.targets:
-            what = "went"
+        elif new_place:
+            kind = "came"
+        elif old_place and keys.target_of(old_place.node) in new.targets:
+            kind = "went"
         else:
             continue
-        one = t.cast(Place, after or before)
+        place = t.cast(Place, new_place or old_place)
         changes.append(
             {
-                "what": what, "kind": one.kind, "subject": one.name, "identity": whom[0], "simulated": whom[1],
-                "before": before.node if before else None, "after": after.node if after else None,
+                "what": kind, "kind": place.kind, "subject": place.name, "identity": whom[0], "simulated": whom[1],
+                "before": old_place.node if old_place else None, "after": new_place.node if new_place else None,
             }
         )  # fmt: skip
     return changes
@@ -337,15 +344,18 @@ def _moved(old: Side, new: Side) -> list[PlaceChange]:
 def _facts_changed(old: Side, new: Side) -> list[FactChange]:
     """Return each change of a fact once, with the nodes that have it."""
     changes: dict[tuple[str, str, str], list[str]] = {}
-    for whom, now in new.facts.items():
-        before = old.facts.get(whom)
-        if before is None:
+    for whom, new_facts in new.facts.items():
+        old_facts = old.facts.get(whom)
+        if old_facts is None:
             continue
-        for item in sorted({*before, *now}):
-            if before.get(item) != now.get(item):
+        for item in sorted({*old_facts, *new_facts}):
+            if old_facts.get(item) != new_facts.get(item):
                 name = new.places[whom].name if whom in new.places else whom[0]
-                changes.setdefault((item, drift.text(before.get(item)), drift.text(now.get(item))), []).append(name)
-    return [{"item": item, "before": was, "after": now, "nodes": sorted(nodes)} for (item, was, now), nodes in sorted(changes.items())]
+                changes.setdefault((item, drift.text(old_facts.get(item)), drift.text(new_facts.get(item))), []).append(name)
+    return [
+        {"item": item, "before": old_text, "after": new_text, "nodes": sorted(nodes)}
+        for (item, old_text, new_text), nodes in sorted(changes.items())
+    ]
 
 
 # In words -------------------------------------------------------------------------------------------------------------------------------
@@ -354,64 +364,69 @@ def _facts_changed(old: Side, new: Side) -> list[FactChange]:
 def latest(store: Store) -> str:
     """The newest run."""
     with store.reading() as connection:
-        found = connection.execute(sa.select(sa.func.max(schema.run.c.name)).where(~schema.run.c.pruned)).scalar()
-    if not found:
+        name = connection.execute(sa.select(sa.func.max(schema.run.c.name)).where(~schema.run.c.pruned)).scalar()
+    if not name:
         raise HistoryError(f"history {store.where} is empty")
-    return str(found)
+    return str(name)
 
 
-def sentences(comparison: Comparison, most: int = 20) -> list[str]:
+def sentences(comparison: Comparison, limit: int = 20) -> list[str]:
     """Return the differences as sentences, the most important first; at most `most` of each kind."""
     sections = [
         [
-            f"{_of(one)}: {one['before']} before, {one['after']} now{': ' + one['reason'] if one['reason'] else ''}"
-            for one in comparison["verdicts"]
+            f"{_of(row)}: {row['before']} before, {row['after']} now{': ' + row['reason'] if row['reason'] else ''}"
+            for row in comparison["verdicts"]
         ]
     ]
-    beyond = [one for one in comparison["values"] if one["beyond"]]
+    beyond = [row for row in comparison["values"] if row["beyond"]]
     sections.append(
         [
-            f"{_of(one)}: {one['metric']} {number(one['after'])} {one['unit']}, {number(one['before'])} before, {one['change_pct']:+.1f} % "
-            f"where it lay within {one['scatter_pct']:.1f} %"
-            for one in beyond
+            f"{_of(row)}: {row['metric']} {number(row['after'])} {row['unit']}, {number(row['before'])} before, {row['change_pct']:+.1f} % "
+            f"where it lay within {row['scatter_pct']:.1f} %"
+            for row in beyond
         ]
     )
     words = {"came": "came", "went": "is gone from {before}", "moved": "moved from {before} to {after}", "renamed": "was {before} before"}
-    whole = {(one["what"], one["subject"]) for one in comparison["places"] if one["kind"] == "node"}  # its parts come and go with a node
+    whole_nodes = {
+        (row["what"], row["subject"]) for row in comparison["places"] if row["kind"] == "node"
+    }  # its parts come and go with a node
     sections.append(
         [
-            f"{_spoken(one)} {words[one['what']].format(**one)}"
-            for one in comparison["places"]
-            if one["kind"] == "node" or (one["what"], one["after"] or one["before"]) not in whole
+            f"{_spoken(row)} {words[row['what']].format(**row)}"
+            for row in comparison["places"]
+            if row["kind"] == "node" or (row["what"], row["after"] or row["before"]) not in whole_nodes
         ]
     )
     sections.append(
         [
-            f"{one['item']} is {one['after'][:120]}, {one['before'][:120]} before, on {', '.join(one['nodes'][:5])}"
-            + (f" and {len(one['nodes']) - 5} more" if len(one["nodes"]) > 5 else "")
-            for one in comparison["facts"]
+            f"{row['item']} is {row['after'][:120]}, {row['before'][:120]} before, on {', '.join(row['nodes'][:5])}"
+            + (f" and {len(row['nodes']) - 5} more" if len(row["nodes"]) > 5 else "")
+            for row in comparison["facts"]
         ]
     )
     lines = []
     for section in sections:
-        lines += section[:most] + ([f"and {len(section) - most} more like these"] if len(section) > most else [])
+        lines += section[:limit] + ([f"and {len(section) - limit} more like these"] if len(section) > limit else [])
     unchanged = f"{comparison['compared']} numbers compared, {len(beyond)} beyond the scatter of their own subject"
-    left = comparison["not_looked_up"]
-    young = sum(one["beyond"] is None for one in comparison["values"]) - left
+    not_looked_up = comparison["not_looked_up"]
+    young = sum(row["beyond"] is None for row in comparison["values"]) - not_looked_up
     unchanged += f"; {young} have too short a history to say" if young else ""
-    return [*lines, unchanged + (f"; {left} changed less than others of their check and were not held against it" if left else "")]
+    return [
+        *lines,
+        unchanged + (f"; {not_looked_up} changed less than others of their check and were not held against it" if not_looked_up else ""),
+    ]
 
 
 def _of(change: CheckOfSubject) -> str:
     return f"{spoken(change['subject'])} {change['stage']} {change['check']}{' (simulated)' if change['simulated'] else ''}"
 
 
-def _spoken(one: PlaceChange) -> str:
-    return spoken(one["subject"]) + (" (simulated)" if one["simulated"] else "")
+def _spoken(change: PlaceChange) -> str:
+    return spoken(change["subject"]) + (" (simulated)" if change["simulated"] else "")
 
 
 def since_accepted(store: Store, content: importing.Content) -> Comparison | None:
     """Return the comparison of a run with the last accepted run of the same subjects; None if there is none."""
     side = of_content(store, content)
-    before = last_accepted(store, side)
-    return compare(store, of_run(store, before), side) if before else None
+    accepted_run = last_accepted(store, side)
+    return compare(store, of_run(store, accepted_run), side) if accepted_run else None

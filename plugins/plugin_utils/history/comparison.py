@@ -50,8 +50,8 @@ def with_earlier_runs(
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import baselines, store
 
         with store.Store(store.url_of(results, str(options["url"]))) as history:
-            found = baselines.compare(history, plan, deciding, numbers, begun, racks=racks)
-        return found if found.compared or found.short or found.left_out else None
+            report = baselines.compare(history, plan, deciding, numbers, begun, racks=racks)
+        return report if report.compared or report.short or report.left_out else None
 
     return _answered(ask, seconds) if _is_there(results, options) else None
 

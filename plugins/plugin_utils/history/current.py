@@ -35,7 +35,7 @@ Target = tuple[str, bool]  # its name, whether it is simulated
 
 
 @dataclasses.dataclass(frozen=True)
-class Seen:
+class CurrentResult:
     """The result of a check for a node with its parts, or for a pair: the worst verdict, and of those that have it the number that is the
     furthest from its floor."""
 
@@ -66,22 +66,22 @@ class Check(t.NamedTuple):
 
 
 @dataclasses.dataclass
-class Node:
+class CurrentNode:
     """A node, a group or a switch, by its name; `run` is the last in which it was."""
 
     kind: str
     run: str
     judged_at: float
     simulated: bool
-    checks: dict[Check, Seen] = dataclasses.field(default_factory=dict)
+    checks: dict[Check, CurrentResult] = dataclasses.field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
-        return min((seen.verdict for seen in self.checks.values()), key=WORST_FIRST.index)
+        return min((result.verdict for result in self.checks.values()), key=WORST_FIRST.index)
 
 
 @dataclasses.dataclass
-class Run:
+class CurrentRun:
     name: str
     judged_at: float
     accepted: bool
@@ -97,41 +97,41 @@ class Fleet:
     """`runs`: those that say something of today, the newest first. `pairs`: {(end, end): {check: what it says}}, each in its run's
     words. `ahead`: how many runs are left out, since they are planned after today."""
 
-    runs: list[Run] = dataclasses.field(default_factory=list)
-    nodes: dict[str, Node] = dataclasses.field(default_factory=dict)
-    pairs: dict[tuple[str, str], dict[Check, Seen]] = dataclasses.field(default_factory=dict)
+    runs: list[CurrentRun] = dataclasses.field(default_factory=list)
+    nodes: dict[str, CurrentNode] = dataclasses.field(default_factory=dict)
+    pairs: dict[tuple[str, str], dict[Check, CurrentResult]] = dataclasses.field(default_factory=dict)
     ahead: int = 0
 
 
 @dataclasses.dataclass
-class Said:
+class DescribedFleet:
     """The fleet as runs describe it; simulated nodes are kept apart from real ones."""
 
-    nodes: dict[tuple[str, bool], Node] = dataclasses.field(default_factory=dict)
-    pairs: dict[tuple[tuple[str, str], bool], dict[Check, Seen]] = dataclasses.field(default_factory=dict)
+    nodes: dict[tuple[str, bool], CurrentNode] = dataclasses.field(default_factory=dict)
+    pairs: dict[tuple[tuple[str, str], bool], dict[Check, CurrentResult]] = dataclasses.field(default_factory=dict)
 
 
 def version(store: Store) -> tuple[int, int]:
     """Another one whenever there is another judgement."""
     judgement = schema.judgement
     with store.reading() as connection:
-        found = connection.execute(sa.select(sa.func.count(), sa.func.max(judgement.c.id))).one()
-    return int(found[0]), int(found[1] or 0)
+        row = connection.execute(sa.select(sa.func.count(), sa.func.max(judgement.c.id))).one()
+    return int(row[0]), int(row[1] or 0)
 
 
 def fleet(store: Store, now: datetime.datetime | None = None) -> Fleet:
     today = now or datetime.datetime.now(datetime.UTC)
     since, until = (today + datetime.timedelta(days=days) for days in (-DAYS, AHEAD_DAYS))
-    found, said = Fleet(), Said()
+    result, described = Fleet(), DescribedFleet()
     with store.reading() as connection:
         checks = {row.id: Check(row.stage, row.check, row.variant) for row in connection.execute(sa.select(schema.check))}
         # Targets of which whole runs were seen, of these inventories: what is older says nothing of them.
         closed: dict[Target, set[str]] = {}
         for row in _judged(connection, f"{since:%Y-%m-%dT%H:%M:%SZ}"):
             if row.planned_at > f"{until:%Y-%m-%dT%H:%M:%SZ}":
-                found.ahead += 1
+                result.ahead += 1
                 continue
-            run = Run(
+            run = CurrentRun(
                 row.name, _epoch(row.judged_at), bool(row.accepted), bool(row.partial), bool(row.simulated), row.planned, row.measured,
                 json.loads(row.counts),
             )  # fmt: skip
@@ -139,30 +139,30 @@ def fleet(store: Store, now: datetime.datetime | None = None) -> Fleet:
             targets = {placed.target(node) for node in placed.nodes}
             silent = set(json.loads(row.scope)["targets"]) - {name for name, _simulated in targets}
             targets |= {(name, run.simulated) for name in silent}
-            known = targets & closed.keys()
-            followed = any(_same(row.inventory, other) for target in known for other in closed[target])
+            closed_targets = targets & closed.keys()
+            followed = any(_same(row.inventory, inventory) for target in closed_targets for inventory in closed[target])
             for target in () if row.partial else targets:
                 closed.setdefault(target, set()).add(row.inventory)
-            if followed or (known and known == targets):
+            if followed or (closed_targets and closed_targets == targets):
                 continue
-            found.runs.append(run)
-            _add(said, run, placed, _verdicts(connection, row.judgement_id), checks, known)
+            result.runs.append(run)
+            _add(described, run, placed, _verdicts(connection, row.judgement_id), checks, closed_targets)
     # What is real comes after what is simulated, and takes its place.
-    found.nodes = {name: node for (name, _simulated), node in sorted(said.nodes.items(), key=lambda one: -one[0][1])}
-    found.pairs = {ends: of for (ends, _simulated), of in sorted(said.pairs.items(), key=lambda one: -one[0][1])}
-    return found
+    result.nodes = {name: node for (name, _simulated), node in sorted(described.nodes.items(), key=lambda entry: -entry[0][1])}
+    result.pairs = {ends: of for (ends, _simulated), of in sorted(described.pairs.items(), key=lambda entry: -entry[0][1])}
+    return result
 
 
-def _same(inventory: str, other: str) -> bool:
+def _same(inventory: str, second: str) -> bool:
     """Return True if two runs may be of one inventory; older versions did not store the inventory."""
-    return inventory == other or not (inventory and other)
+    return inventory == second or not (inventory and second)
 
 
 def _judged(connection: sqlalchemy.Connection, since: str) -> list[t.Any]:
     """Runs with the judgement that holds, the last of each; the newest first."""
     run, judgement = schema.run, schema.judgement
     last = sa.select(judgement.c.run_id, sa.func.max(judgement.c.folder).label("folder")).group_by(judgement.c.run_id).subquery()
-    asked = (
+    query = (
         sa.select(run.c.id, run.c.name, run.c.planned_at, run.c.partial, run.c.simulated, run.c.scope, run.c.inventory,
                   judgement.c.id.label("judgement_id"),
                   judgement.c.accepted, judgement.c.judged_at, judgement.c.counts, judgement.c.planned, judgement.c.measured)
@@ -171,7 +171,7 @@ def _judged(connection: sqlalchemy.Connection, since: str) -> list[t.Any]:
         .where(run.c.planned_at >= since)
         .order_by(run.c.planned_at.desc(), run.c.name.desc())
     )  # fmt: skip
-    return list(connection.execute(asked))
+    return list(connection.execute(query))
 
 
 class _Placed(t.NamedTuple):
@@ -194,60 +194,65 @@ class _Placed(t.NamedTuple):
 
 
 def _placed(connection: sqlalchemy.Connection, run_id: int) -> _Placed:
-    placed, word, subject = schema.placement, schema.word, schema.subject
-    asked = sa.select(placed.c.subject_id, placed.c.node_id, word.c.text, subject.c.kind, subject.c.simulated)
-    asked = asked.join(word, word.c.id == placed.c.name_id).join(subject, subject.c.id == placed.c.subject_id)
-    found = _Placed({}, {}, {}, {})
-    for number, node, name, kind, simulated in connection.execute(asked.where(placed.c.run_id == run_id)):
-        found.at.setdefault(number, []).append(node)
-        found.names[number], found.kinds[number], found.simulated[number] = name, kind, bool(simulated)
-    return found
+    placement, word, subject = schema.placement, schema.word, schema.subject
+    query = sa.select(placement.c.subject_id, placement.c.node_id, word.c.text, subject.c.kind, subject.c.simulated)
+    query = query.join(word, word.c.id == placement.c.name_id).join(subject, subject.c.id == placement.c.subject_id)
+    places = _Placed({}, {}, {}, {})
+    for number, node, name, kind, simulated in connection.execute(query.where(placement.c.run_id == run_id)):
+        places.at.setdefault(number, []).append(node)
+        places.names[number], places.kinds[number], places.simulated[number] = name, kind, bool(simulated)
+    return places
 
 
 def _verdicts(connection: sqlalchemy.Connection, judgement_id: int) -> t.Iterable[t.Any]:
     verdict, basis = schema.verdict, schema.basis
-    asked = sa.select(
+    query = sa.select(
         verdict.c.subject_id, verdict.c.check_id, verdict.c.verdict, verdict.c.value, verdict.c.floor, verdict.c.expected,
         verdict.c.regressed, basis.c.metric, basis.c.unit,
     ).join(basis, basis.c.id == verdict.c.basis_id)  # fmt: skip
-    return connection.execute(asked.where(verdict.c.judgement_id == judgement_id))
+    return connection.execute(query.where(verdict.c.judgement_id == judgement_id))
 
 
 def _add(
-    said: Said, run: Run, placed: _Placed, verdicts: t.Iterable[t.Any], checks: t.Mapping[int, Check], without: t.Container[Target]
+    described: DescribedFleet,
+    run: CurrentRun,
+    placed: _Placed,
+    verdicts: t.Iterable[t.Any],
+    checks: t.Mapping[int, Check],
+    without: t.Container[Target],
 ) -> None:
     """Add the results of a run for nodes, pairs and checks that no newer run has, without those of some targets."""
-    nodes: dict[tuple[str, bool], dict[Check, Seen]] = {}
-    pairs: dict[tuple[tuple[str, str], bool], dict[Check, Seen]] = {}
+    nodes: dict[tuple[str, bool], dict[Check, CurrentResult]] = {}
+    pairs: dict[tuple[tuple[str, str], bool], dict[Check, CurrentResult]] = {}
     kinds: dict[tuple[str, bool], str] = {}
-    for one in verdicts:
-        seen = Seen(one.verdict, one.value, one.floor, one.expected, one.metric, one.unit, bool(one.regressed))
-        check, number = checks[one[1]], one[0]
+    for row in verdicts:
+        result = CurrentResult(row.verdict, row.value, row.floor, row.expected, row.metric, row.unit, bool(row.regressed))
+        check, number = checks[row[1]], row[0]
         at, kind, simulated = placed.at.get(number, []), placed.kinds.get(number), placed.simulated.get(number, False)
         if kind == "pair":
             if placed.is_of(at, without):
                 continue
-            _worse(pairs.setdefault((keys.ends_of(placed.names[number]), simulated), {}), check, seen)
+            _worse(pairs.setdefault((keys.ends_of(placed.names[number]), simulated), {}), check, result)
             continue
         for node in at:
             if node not in placed.names or placed.is_of([node], without):
                 continue
             whom = placed.names[node], simulated
             kinds[whom] = placed.kinds[node]
-            _worse(nodes.setdefault(whom, {}), check, seen)
+            _worse(nodes.setdefault(whom, {}), check, result)
     for whom, of_node in nodes.items():
-        there = said.nodes.setdefault(whom, Node(kinds[whom], run.name, run.judged_at, whom[1], {}))
-        there.checks = {**of_node, **there.checks}
+        node_state = described.nodes.setdefault(whom, CurrentNode(kinds[whom], run.name, run.judged_at, whom[1], {}))
+        node_state.checks = {**of_node, **node_state.checks}
     for pair, of_pair in pairs.items():
-        said.pairs[pair] = {**of_pair, **said.pairs.get(pair, {})}
+        described.pairs[pair] = {**of_pair, **described.pairs.get(pair, {})}
 
 
-def _worse(into: dict[Check, Seen], check: Check, seen: Seen) -> None:
-    there = into.get(check)
-    if there is None or seen.badness > there.badness:
-        into[check] = dataclasses.replace(seen, regressed=seen.regressed or bool(there and there.regressed))
-    elif seen.regressed and not there.regressed:
-        into[check] = dataclasses.replace(there, regressed=True)
+def _worse(into: dict[Check, CurrentResult], check: Check, result: CurrentResult) -> None:
+    worst = into.get(check)
+    if worst is None or result.badness > worst.badness:
+        into[check] = dataclasses.replace(result, regressed=result.regressed or bool(worst and worst.regressed))
+    elif result.regressed and not worst.regressed:
+        into[check] = dataclasses.replace(worst, regressed=True)
 
 
 def _epoch(text: str) -> float:

@@ -43,54 +43,54 @@ CARRIED = 3.0  # scatters: more is not taken to be carried into the next run
 WIDER = (2.0, 3.0, 5.0)
 
 
-def level(window: t.Sequence[float], last: float, before: int, known: Known, noise: Noise) -> float:
+def level(window: t.Sequence[float], last: float, count: int, reference: Known, noise: Noise) -> float:
     """For the window's own median against the one known of so many before, of which `last` is the last; positive where it is higher,
     negative where it is lower."""
-    moved = statistics.median(window) - known[0]
+    moved = statistics.median(window) - reference[0]
     if abs(moved) < MINIMUM:
         return 0.0
-    found = _ratio(window, itertools.repeat(moved), last, known, noise) * before / (before + len(window))
-    return math.copysign(max(found, 0.0), moved)
+    ratio = _ratio(window, itertools.repeat(moved), last, reference, noise) * count / (count + len(window))
+    return math.copysign(max(ratio, 0.0), moved)
 
 
-def slope(window: t.Sequence[float], last: float, before: int, known: Known, noise: Noise) -> float:
+def slope(window: t.Sequence[float], last: float, count: int, reference: Known, noise: Noise) -> float:
     """For a line through the window that begins at the level before it; the slope is the median of those of its points."""
-    middle, runs = known[0], len(window)
+    middle, runs = reference[0], len(window)
     steep = statistics.median([(value - middle) / run for run, value in enumerate(window, 1) if run > runs // 3])
     if abs(steep * runs) < MINIMUM:
         return 0.0
-    found = _ratio(window, (steep * run for run in range(1, runs + 1)), last, known, noise)
+    ratio = _ratio(window, (steep * run for run in range(1, runs + 1)), last, reference, noise)
     total, squares = runs * (runs + 1) / 2, runs * (runs + 1) * (2 * runs + 1) / 6
-    return math.copysign(max(found * (1 - total * total / (before + runs) / squares), 0.0), steep)
+    return math.copysign(max(ratio * (1 - total * total / (count + runs) / squares), 0.0), steep)
 
 
-def _ratio(window: t.Sequence[float], moved: t.Iterable[float], last: float, known: Known, noise: Noise) -> float:
+def _ratio(window: t.Sequence[float], moved: t.Iterable[float], last: float, reference: Known, noise: Noise) -> float:
     """Return the log-likelihood ratio that the window moved so from the known level, against no move."""
-    middle, scatter, unsure = known
+    middle, scatter, unsure = reference
     alike, (half, tail) = noise.alike, noise.law(unsure)
     # A single bad run is followed by one as any other.
     limit, narrower = CARRIED * alike, math.sqrt(1 - alike * alike)
     carried = expected = max(-limit, min(limit, alike * (last - middle) / scatter))
-    found = 0.0
+    ratio = 0.0
     for value, by in zip(window, moved, strict=False):
         z = (value - middle) / scatter
-        rest = z - by / scatter
-        old, new = (z - carried) / narrower, (rest - expected) / narrower
-        found += math.log((tail + old * old) / (tail + new * new))
-        carried, expected = alike * z, alike * rest
+        residual = z - by / scatter
+        old, new = (z - carried) / narrower, (residual - expected) / narrower
+        ratio += math.log((tail + old * old) / (tail + new * new))
+        carried, expected = alike * z, alike * residual
         carried = -limit if carried < -limit else limit if carried > limit else carried
         expected = -limit if expected < -limit else limit if expected > limit else expected
-    return found * half / (1 + UNSURE * unsure)
+    return ratio * half / (1 + UNSURE * unsure)
 
 
-def spread(zs: t.Sequence[float], before: int, unsure: float, noise: Noise) -> tuple[float, float]:
+def spread(zs: t.Sequence[float], count: int, unsure: float, noise: Noise) -> tuple[float, float]:
     """(evidence, how many times wider): these distances from the old level, in old scatters, come from a wider law."""
     law = noise.law(unsure)
     as_ever = sum(deviance(z, law) for z in zs)
     best = (0.0, 1.0)
     for wider in WIDER:
-        found = as_ever - sum(deviance(z / wider, law) for z in zs) - len(zs) * math.log(wider)
-        best = max(best, (found * before / (before + len(zs)) / (1 + UNSURE * unsure), wider))
+        gain = as_ever - sum(deviance(z / wider, law) for z in zs) - len(zs) * math.log(wider)
+        best = max(best, (gain * count / (count + len(zs)) / (1 + UNSURE * unsure), wider))
     return best
 
 
@@ -112,9 +112,9 @@ def trend(values: t.Sequence[float], inflation: float) -> tuple[float, int]:
         if rising > runs:
             break
         line, variance = _line(runs, rising)
-        found = sum(map(float.__mul__, line, ranks)) / math.sqrt(variance * inflation)
-        if abs(found) > abs(best[0]):
-            best = (found, rising)
+        score = sum(map(float.__mul__, line, ranks)) / math.sqrt(variance * inflation)
+        if abs(score) > abs(best[0]):
+            best = (score, rising)
     return best
 
 

@@ -85,18 +85,18 @@ class Exporter:
         return kind, encode(t.cast(t.Any, _Shown(families)))
 
     def metrics(self, accept: str) -> tuple[str, bytes]:
-        wanted = ACCEPT[OPENMETRICS in accept]
-        kind, _nothing = self._encoded([], wanted)
+        content_type = ACCEPT[OPENMETRICS in accept]
+        kind, _nothing = self._encoded([], content_type)
         with self._lock:
             text = self._texts.get(kind, _nothing)
-        own = "\n".join(
+        own_metrics = "\n".join(
             f"# HELP {PREFIX}{name} {help}\n# TYPE {PREFIX}{name} gauge\n{PREFIX}{name} {value}"
             for name, help, value in (
                 ("history_up", "Whether the history could be read when it was last looked at.", int(not self.problem)),
                 ("history_read_seconds", "When the history was last read, as seconds of the epoch.", round(self._read, 3)),
             )
         )
-        return kind, own.encode() + b"\n" + text
+        return kind, own_metrics.encode() + b"\n" + text
 
     def healthz(self, _accept: str) -> tuple[str, bytes]:
         if self.problem and time.time() - self._read > STALE_S:
@@ -159,28 +159,28 @@ def _families(fleet: current.Fleet) -> t.Iterator[Metric]:
         node_name = _label(name)
         node_verdict.add_metric([node_name, node.kind, node.verdict, _bool(node.simulated)], 1)
         node_judged.add_metric([node_name], node.judged_at)
-        for check, seen in node.checks.items():
+        for check, result in node.checks.items():
             labels = [node_name, *map(_label, check)]
-            check_verdict.add_metric([*labels, seen.verdict], 1)
-            of_value = [*labels, _label(seen.metric), _label(seen.unit)]
-            if seen.value is not None:
-                value.add_metric(of_value, seen.value)
-            if seen.floor is not None:
-                floor.add_metric(of_value, seen.floor)
-            if seen.regressed:
+            check_verdict.add_metric([*labels, result.verdict], 1)
+            of_value = [*labels, _label(result.metric), _label(result.unit)]
+            if result.value is not None:
+                value.add_metric(of_value, result.value)
+            if result.floor is not None:
+                floor.add_metric(of_value, result.floor)
+            if result.regressed:
                 regression.add_metric(labels, 1)
     yield from (node_verdict, node_judged, check_verdict, value, floor, regression)
 
     of_pair = ("a", "b", "stage", "check", "variant")
     pair_verdict = family("pair_verdict", "1 at the verdict of a check between two nodes or ports.", *of_pair, "verdict")
     pair_value = family("pair_value", "What was measured between them, in its unit.", *of_pair, "metric", "unit")
-    every = [(ends, check, seen) for ends, said in fleet.pairs.items() for check, seen in said.items()]
-    every.sort(key=lambda one: one[2].badness, reverse=True)
-    for (a, b), check, seen in every[:PAIRS]:
+    every = [(ends, check, result) for ends, results in fleet.pairs.items() for check, result in results.items()]
+    every.sort(key=lambda entry: entry[2].badness, reverse=True)
+    for (a, b), check, result in every[:PAIRS]:
         labels = [_label(a), _label(b), *map(_label, check)]
-        pair_verdict.add_metric([*labels, seen.verdict], 1)
-        if seen.value is not None:
-            pair_value.add_metric([*labels, _label(seen.metric), _label(seen.unit)], seen.value)
+        pair_verdict.add_metric([*labels, result.verdict], 1)
+        if result.value is not None:
+            pair_value.add_metric([*labels, _label(result.metric), _label(result.unit)], result.value)
     left_out = family("pairs_left_out", "Checks of pairs that have no series here, the best ones.")
     left_out.add_metric([], max(0, len(every) - PAIRS))
     yield from (pair_verdict, pair_value, left_out)
@@ -204,17 +204,17 @@ def main(arguments: t.Sequence[str] | None = None) -> int:
     parser.add_argument("--url-file", help="file with the URL of the history's database")
     parser.add_argument("--address", default="", help="address to answer on; all where none is given")
     parser.add_argument("--port", type=int, default=PORT, help="port to answer on (%(default)s)")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
     try:
         url = ""
-        if given.url_file:
-            with open(given.url_file, encoding="utf-8") as source:
+        if options.url_file:
+            with open(options.url_file, encoding="utf-8") as source:
                 url = source.read().strip()
-        exporter = Exporter(url_of(given.results_dir, url))
-        server = exporter.serve(given.address, given.port)
+        exporter = Exporter(url_of(options.results_dir, url))
+        server = exporter.serve(options.address, options.port)
     except (RunError, OSError) as error:
         print(f"exporter: {error}", file=sys.stderr)
         return 1

@@ -28,7 +28,7 @@ COLUMNS = (
 _NUMBERS, _TRUTHS = ("floor", "value"), ("simulated",)
 
 
-def export(store: Store, asked: searching.Query, path: str) -> int:
+def export(store: Store, query: searching.Query, path: str) -> int:
     """Write what was asked for, by the ending of the file: .csv, .json (an object a line), .parquet. How many rows; one run's are held at
     a time, and the file is there when it is whole."""
     writers = {".csv": _csv, ".json": _json, ".parquet": _parquet}
@@ -39,7 +39,7 @@ def export(store: Store, asked: searching.Query, path: str) -> int:
     try:
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".new-")
         os.close(handle)
-        count = writers[target.suffix](temporary, (_numbers(rows) for _run, rows in searching.found_in_runs(store, asked)))
+        count = writers[target.suffix](temporary, (_numbers(rows) for _run, rows in searching.found_in_runs(store, query)))
         os.chmod(temporary, 0o644)
         os.replace(temporary, target)
     except OSError as error:

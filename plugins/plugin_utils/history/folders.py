@@ -79,14 +79,14 @@ def _judgement(run: pathlib.Path, folder: pathlib.Path, mode: str) -> importing.
         raise HistoryError(f"{where}/{VERDICTS} is not what was written".lstrip("/"))
     with open(folder / VERDICTS, "rb") as lines:
         verdicts = verdicts_of(lines)
-    about = (accepted, word, head["why"], head["counts"], head["coverage"])
-    return importing.Judging(where, digest, head["created_at"], *about, verdicts)
+    outcome = (accepted, word, head["why"], head["counts"], head["coverage"])
+    return importing.Judging(where, digest, head["created_at"], *outcome, verdicts)
 
 
 def _deciding(records: t.Iterable[Line], verdicts: t.Iterable[Verdict]) -> list[Measurement]:
     """Return the attempt of each check that was judged; of several with its number the one whose value was used."""
     judged = {v.key: v for v in verdicts}
-    found: dict[Key, Measurement] = {}
+    chosen: dict[Key, Measurement] = {}
     for m in records:
         if not isinstance(m, Measurement):
             continue
@@ -95,9 +95,9 @@ def _deciding(records: t.Iterable[Line], verdicts: t.Iterable[Verdict]) -> list[
         if v is not None and v.attempt == m.attempt:
             metric = m.metrics.get(v.metric or "")
             value = metric.value if metric else None
-            if key not in found or (v.value is not None and value == v.value):
-                found[key] = m
-    return list(found.values())
+            if key not in chosen or (v.value is not None and value == v.value):
+                chosen[key] = m
+    return list(chosen.values())
 
 
 class Brought(t.NamedTuple):

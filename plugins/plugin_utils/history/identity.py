@@ -52,9 +52,9 @@ class Identities:
         self.models: dict[str, str] = {}
         for m in measurements:
             context, subject = m.context, m.subject
-            told = context.get("identities")
-            for node, seen in told.items() if isinstance(told, dict) else ():
-                machine = seen.get("machine_id") if isinstance(seen, dict) else None
+            identities = context.get("identities")
+            for node, identity in identities.items() if isinstance(identities, dict) else ():
+                machine = identity.get("machine_id") if isinstance(identity, dict) else None
                 if isinstance(machine, str) and machine.strip():
                     machines[str(node)].add(machine.strip()[:128])
             node = keys.node_of(subject.id)
@@ -72,10 +72,10 @@ class Identities:
         guids = collections.Counter(self._guids.values())
         self._guids = {device: guid for device, guid in self._guids.items() if guids[guid] == 1}
 
-    def of(self, subject: Who, known: t.Callable[[str, bool], str | None] = lambda _name, _simulated: None) -> str:
+    def of(self, subject: Who, known_identity: t.Callable[[str, bool], str | None] = lambda _name, _simulated: None) -> str:
         """The identity of a subject. `known` says by which identity a node was known under this name before, for one that is silent now."""
         if subject.kind == "pair":
-            ends = (self.of(Who(keys.kind_of(end), end, subject.simulated), known) for end in keys.ends_of(subject.id))
+            ends = (self.of(Who(keys.kind_of(end), end, subject.simulated), known_identity) for end in keys.ends_of(subject.id))
             return "pair:" + "|".join(sorted(ends))
         if subject.kind not in ("node", "gpu", "nic"):
             return f"{subject.kind}:{subject.id}"
@@ -90,8 +90,8 @@ class Identities:
             if guid:
                 return f"port:{guid}/{port}"
         machine = self._machines.get(node)
-        own = f"machine:{machine}" if machine else known(node, subject.simulated) or NAME + node
-        return f"{own}/{part}" if part else own
+        node_identity = f"machine:{machine}" if machine else known_identity(node, subject.simulated) or NAME + node
+        return f"{node_identity}/{part}" if part else node_identity
 
 
 def _devices(context: Context) -> t.Iterator[PlainData]:

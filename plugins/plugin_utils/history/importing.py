@@ -82,48 +82,48 @@ class _Import:
     def write(self) -> Written:
         name = str(self.of.plan.run_id)
         table = schema.run
-        there = self.connection.execute(sa.select(table).where(table.c.name == name)).mappings().first()
-        if there and there["pruned"]:
+        stored = self.connection.execute(sa.select(table).where(table.c.name == name)).mappings().first()
+        if stored and stored["pruned"]:
             return Written(0, 0, pruned=True)
-        measured = not there or there["journal_sha256"] != self.of.journal_sha256
-        judgements = [one for one in self.of.judgements if self._is_new(int(there["id"]) if there else None, one)]
+        measured = not stored or stored["journal_sha256"] != self.of.journal_sha256
+        judgements = [judgement for judgement in self.of.judgements if self._is_new(int(stored["id"]) if stored else None, judgement)]
         if not measured and not judgements:
             return Written(0, 0)
-        self.run = int(there["id"]) if there else self._next(table)
-        if there and measured:
-            for other in schema.OF_RUN:
-                self.connection.execute(other.delete().where(other.c.run_id == self.run))
-        self._write_run(name, bool(there))
-        wanted = {one: tuple(map(clean, one)) for one in {_check(record) for record in self._everything()}}
-        checks = self._ids(schema.check, set(wanted.values()), "check")
-        self.checks = {one: checks[cleaned] for one, cleaned in wanted.items()}
+        self.run = int(stored["id"]) if stored else self._next(table)
+        if stored and measured:
+            for dependent in schema.OF_RUN:
+                self.connection.execute(dependent.delete().where(dependent.c.run_id == self.run))
+        self._write_run(name, bool(stored))
+        cleaned_keys = {check_key: tuple(map(clean, check_key)) for check_key in {_check(record) for record in self._everything()}}
+        checks = self._ids(schema.check, set(cleaned_keys.values()), "check")
+        self.checks = {check_key: checks[cleaned] for check_key, cleaned in cleaned_keys.items()}
         self._subjects()
         metrics = self._write_measurements() if measured else 0
-        for one in judgements:
-            self._write_judgement(one)
+        for judgement in judgements:
+            self._write_judgement(judgement)
         return Written(len(judgements), metrics)
 
     def _everything(self) -> t.Iterator[Measurement | Verdict]:
         yield from self.measurements
-        for one in self.of.judgements:
-            yield from one.verdicts
+        for judgement in self.of.judgements:
+            yield from judgement.verdicts
 
-    def _is_new(self, run: int | None, one: Judging) -> bool:
+    def _is_new(self, run: int | None, judgement: Judging) -> bool:
         """Return True if this judgement must be written. Removes another judgement of the same run."""
         if run is None:
             return True
         table = schema.judgement
-        there = self.connection.execute(
-            sa.select(table.c.id, table.c.digest).where(table.c.run_id == run, table.c.folder == one.folder)
+        stored = self.connection.execute(
+            sa.select(table.c.id, table.c.digest).where(table.c.run_id == run, table.c.folder == judgement.folder)
         ).first()
-        if there and there.digest == one.digest:
+        if stored and stored.digest == judgement.digest:
             return False
-        if there:
-            self.connection.execute(schema.verdict.delete().where(schema.verdict.c.judgement_id == there.id))
-            self.connection.execute(table.delete().where(table.c.id == there.id))
+        if stored:
+            self.connection.execute(schema.verdict.delete().where(schema.verdict.c.judgement_id == stored.id))
+            self.connection.execute(table.delete().where(table.c.id == stored.id))
         return True
 
-    def _write_run(self, name: str, there: bool) -> None:
+    def _write_run(self, name: str, is_stored: bool) -> None:
         plan, table = self.of.plan, schema.run
         scope = {
             "targets": {target: of["plane"] for target, of in plan.targets.items()},
@@ -138,7 +138,7 @@ class _Import:
             "ansible_version": clean(plan.ansible_version), "python_version": clean(plan.python_version),
             "journal_sha256": self.of.journal_sha256, "inventory": clean(plan.inventory),
         }  # fmt: skip
-        if there:
+        if is_stored:
             self.connection.execute(table.update().where(table.c.id == self.run).values(**values))
         else:
             self.connection.execute(table.insert().values(id=self.run, **values))
@@ -147,55 +147,70 @@ class _Import:
 
     def _subjects(self) -> None:
         """Write the subjects and their places."""
-        told = Identities(self.measurements)
-        identities = identities_of(self.connection, told, self._everything())
-        seen = list(identities)
+        run_identities = Identities(self.measurements)
+        identities = identities_of(self.connection, run_identities, self._everything())
+        subject_keys = list(identities)
         self._adopt(identities)
         ids = self._ids(
-            schema.subject, {(one.kind, found, one.simulated) for one, found in identities.items()}, "identity", ("identity", "simulated")
+            schema.subject,
+            {(subject_key.kind, identity, subject_key.simulated) for subject_key, identity in identities.items()},
+            "identity",
+            ("identity", "simulated"),
         )
-        self.subjects = {one: ids[one.kind, found, one.simulated] for one, found in identities.items()}
-        names = self._words({one.id for one in seen} | {*told.models.values(), ""})
+        self.subjects = {
+            subject_key: ids[subject_key.kind, identity, subject_key.simulated] for subject_key, identity in identities.items()
+        }
+        names = self._words({subject_key.id for subject_key in subject_keys} | {*run_identities.models.values(), ""})
         placed = schema.placement
-        there = {row.subject_id for row in self.connection.execute(sa.select(placed.c.subject_id).where(placed.c.run_id == self.run))}
+        placed_ids = {row.subject_id for row in self.connection.execute(sa.select(placed.c.subject_id).where(placed.c.run_id == self.run))}
         rows: dict[tuple[int, int], tuple[int, ...]] = {}
-        for one, subject in self.subjects.items():
-            for node in one.nodes:
-                at = self.subjects.get(Who("node", node, one.simulated), subject) if one.kind not in ("group", "switch") else subject
-                if subject not in there:
-                    model = names[told.models.get(node, "") if one.kind in ("node", "gpu") else ""]
-                    rows.setdefault((subject, at), (self.run, subject, at, names[one.id], model))
+        for subject_key, subject in self.subjects.items():
+            for node in subject_key.nodes:
+                at = (
+                    self.subjects.get(Who("node", node, subject_key.simulated), subject)
+                    if subject_key.kind not in ("group", "switch")
+                    else subject
+                )
+                if subject not in placed_ids:
+                    model = names[run_identities.models.get(node, "") if subject_key.kind in ("node", "gpu") else ""]
+                    rows.setdefault((subject, at), (self.run, subject, at, names[subject_key.id], model))
         insert(self.connection, placed, (rows[key] for key in sorted(rows)))
 
     def _adopt(self, identities: t.Mapping[Who, str]) -> None:
         """A node of which only the name was known, and its parts, have said who they are: they are what they were."""
         subject = schema.subject
-        silent = {(clean(NAME + one.id), one.simulated): found for one, found in identities.items() if one.kind == "node"}
-        silent = {key: found for key, found in silent.items() if key[0] != found}
-        there: set[tuple[str, bool]] = set()
+        silent = {
+            (clean(NAME + subject_key.id), subject_key.simulated): identity
+            for subject_key, identity in identities.items()
+            if subject_key.kind == "node"
+        }
+        silent = {key: identity for key, identity in silent.items() if key[0] != identity}
+        stored: set[tuple[str, bool]] = set()
         for chunk in chunks({*(name for name, _s in silent), *silent.values()}, MANY):
             rows = self.connection.execute(sa.select(subject.c.identity, subject.c.simulated).where(subject.c.identity.in_(chunk)))
-            there |= {(row.identity, bool(row.simulated)) for row in rows}
-        for (name, simulated), found in silent.items():
-            if (name, simulated) not in there or (found, simulated) in there:
+            stored |= {(row.identity, bool(row.simulated)) for row in rows}
+        for (name, simulated), identity in silent.items():
+            if (name, simulated) not in stored or (identity, simulated) in stored:
                 continue
-            mine = sa.and_(
+            is_node_or_part = sa.and_(
                 subject.c.simulated == simulated,
                 # Not LIKE, to which SQLite's A and a are the same.
                 sa.or_(subject.c.identity == name, sa.func.substr(subject.c.identity, 1, len(name) + 1) == name + "/"),
             )
-            for row in self.connection.execute(sa.select(subject.c.id, subject.c.identity).where(mine)).all():
-                self.connection.execute(subject.update().where(subject.c.id == row.id).values(identity=found + row.identity[len(name) :]))
+            for row in self.connection.execute(sa.select(subject.c.id, subject.c.identity).where(is_node_or_part)).all():
+                self.connection.execute(
+                    subject.update().where(subject.c.id == row.id).values(identity=identity + row.identity[len(name) :])
+                )
 
     # What was measured ---------------------------------------------------------------------------------------------------------------
 
     def _write_measurements(self) -> int:
         tools = self._words({m.tool_version or "" for m in self.measurements})
-        units = {(_check(m), name, of.unit) for m in self.measurements for name, of in m.metrics.items()}
-        wanted = {one: (self.checks[one[0]], clean(one[1]), clean(one[2])) for one in units}
-        ids = self._ids(schema.quantity, set(wanted.values()), "check_id")
-        quantities = {one: ids[found] for one, found in wanted.items()}
-        of = sorted(
+        units = {(_check(m), name, metric.unit) for m in self.measurements for name, metric in m.metrics.items()}
+        cleaned_keys = {unit_key: (self.checks[unit_key[0]], clean(unit_key[1]), clean(unit_key[2])) for unit_key in units}
+        ids = self._ids(schema.quantity, set(cleaned_keys.values()), "check_id")
+        quantities = {unit_key: ids[cleaned] for unit_key, cleaned in cleaned_keys.items()}
+        keyed = sorted(
             (((self.run, self.subjects[who(m)], self.checks[_check(m)]), m) for m in self.measurements), key=lambda pair: pair[0]
         )  # fmt: skip
         insert(
@@ -206,17 +221,17 @@ class _Import:
                     *key, m.attempt, m.outcome, m.reason_code, m.started_at, _float(m.duration_s),
                     tools[m.tool_version or ""],
                 )
-                for key, m in of
+                for key, m in keyed
             ),
         )  # fmt: skip
         metrics = insert(
             self.connection,
             schema.metric,
-            ((*key[:2], quantities[_check(m), name, unit], value) for key, m in of for name, unit, value in _numbers(m)),
+            ((*key[:2], quantities[_check(m), name, unit], value) for key, m in keyed for name, unit, value in _numbers(m)),
         )
-        insert(self.connection, schema.sweep, ((*key, _packed(m.series)) for key, m in of if m.series))
+        insert(self.connection, schema.sweep, ((*key, _packed(m.series)) for key, m in keyed if m.series))
         self._write_facts(
-            (key[1], _sheet(m)) for key, m in of if m.subject.kind == "node" and isinstance(m.context.get("facts"), dict)
+            (key[1], _sheet(m)) for key, m in keyed if m.subject.kind == "node" and isinstance(m.context.get("facts"), dict)
         )
         return metrics
 
@@ -231,19 +246,19 @@ class _Import:
         ids = self._ids(schema.sheet, set(rows.values()), "digest", ("digest",))
         insert(self.connection, schema.fact, ((self.run, subject, ids[rows[digest]]) for subject, digest in sorted(digests.items())))
 
-    def _write_judgement(self, one: Judging) -> None:
+    def _write_judgement(self, content: Judging) -> None:
         judgement = self._next(schema.judgement)
         self.connection.execute(
             schema.judgement.insert().values(
-                id=judgement, run_id=self.run, folder=one.folder, digest=one.digest, judged_at=one.judged_at, accepted=one.accepted,
-                why=clean(one.why), counts=json.dumps(dict(one.counts), sort_keys=True), planned=one.coverage["planned"],
-                measured=one.coverage["measured"], word=one.word,
+                id=judgement, run_id=self.run, folder=content.folder, digest=content.digest, judged_at=content.judged_at,
+                accepted=content.accepted, why=clean(content.why), counts=json.dumps(dict(content.counts), sort_keys=True),
+                planned=content.coverage["planned"], measured=content.coverage["measured"], word=content.word,
             )
         )  # fmt: skip
-        wanted = {basis: tuple(clean(text or "") for text in basis) for basis in {_basis(v) for v in one.verdicts}}
-        ids = self._ids(schema.basis, set(wanted.values()), "metric")
-        bases = {basis: ids[cleaned] for basis, cleaned in wanted.items()}
-        rows = {(self.subjects[who(v)], self.checks[_check(v)]): v for v in reversed(one.verdicts)}  # the worst first
+        cleaned_bases = {basis: tuple(clean(text or "") for text in basis) for basis in {_basis(v) for v in content.verdicts}}
+        ids = self._ids(schema.basis, set(cleaned_bases.values()), "metric")
+        bases = {basis: ids[cleaned] for basis, cleaned in cleaned_bases.items()}
+        rows = {(self.subjects[who(v)], self.checks[_check(v)]): v for v in reversed(content.verdicts)}  # the worst first
         insert(
             self.connection,
             schema.verdict,
@@ -260,32 +275,32 @@ class _Import:
     # Texts that many rows share ------------------------------------------------------------------------------------------------------
 
     def _words(self, texts: t.Iterable[str]) -> dict[str, int]:
-        wanted = {text: (clean(text),) for text in texts}
-        ids = self._ids(schema.word, set(wanted.values()), "text")
-        return {text: ids[cleaned] for text, cleaned in wanted.items()}
+        cleaned_texts = {text: (clean(text),) for text in texts}
+        ids = self._ids(schema.word, set(cleaned_texts.values()), "text")
+        return {text: ids[cleaned] for text, cleaned in cleaned_texts.items()}
 
     def _ids(
-        self, table: sqlalchemy.Table, wanted: t.Collection[tuple[t.Any, ...]], by: str, unique: t.Sequence[str] = ()
+        self, table: sqlalchemy.Table, rows: t.Collection[tuple[t.Any, ...]], by: str, unique: t.Sequence[str] = ()
     ) -> dict[tuple[t.Any, ...], int]:
         """The ids of rows without their id, which are made where they are missing: nobody else writes now. They are found by a column,
         and told apart by those that are `unique`, which are all if nothing is said."""
         names = [column.name for column in table.columns if column.name != "id"]
         unique = unique or names
         places = [names.index(name) for name in unique]
-        there: dict[tuple[t.Any, ...], int] = {}
+        known_ids: dict[tuple[t.Any, ...], int] = {}
         columns = [table.c[name] for name in unique]
-        for chunk in chunks({row[names.index(by)] for row in wanted}, MANY):
-            for found in self.connection.execute(sa.select(table.c.id, *columns).where(table.c[by].in_(chunk))):
-                there[tuple(found[1:])] = found[0]
+        for chunk in chunks({row[names.index(by)] for row in rows}, MANY):
+            for stored in self.connection.execute(sa.select(table.c.id, *columns).where(table.c[by].in_(chunk))):
+                known_ids[tuple(stored[1:])] = stored[0]
         ids: dict[tuple[t.Any, ...], int] = {}
         new: list[tuple[t.Any, ...]] = []
-        following = self._next(table)
-        for row in sorted(wanted):
-            told = tuple(row[place] for place in places)
-            if told not in there:
-                there[told] = following + len(new)
-                new.append((there[told], *row))
-            ids[row] = there[told]
+        next_id = self._next(table)
+        for row in sorted(rows):
+            key = tuple(row[place] for place in places)
+            if key not in known_ids:
+                known_ids[key] = next_id + len(new)
+                new.append((known_ids[key], *row))
+            ids[row] = known_ids[key]
         insert(self.connection, table, new)
         return ids
 
@@ -293,25 +308,29 @@ class _Import:
         return int(self.connection.execute(sa.select(sa.func.coalesce(sa.func.max(table.c.id), 0))).scalar_one()) + 1
 
 
-def identities_of(connection: sqlalchemy.Connection, told: Identities, records: t.Iterable[Measurement | Verdict]) -> dict[Who, str]:
+def identities_of(
+    connection: sqlalchemy.Connection, run_identities: Identities, records: t.Iterable[Measurement | Verdict]
+) -> dict[Who, str]:
     """Return the identity of every subject of a run's records, and of the nodes of these subjects."""
-    seen = dict.fromkeys(who(record) for record in records)
-    for one in list(seen):
-        if one.kind in ("node", "gpu", "nic", "pair"):
-            seen.update(dict.fromkeys(Who("node", node, one.simulated) for node in one.nodes))
+    subject_keys = dict.fromkeys(who(record) for record in records)
+    for subject_key in list(subject_keys):
+        if subject_key.kind in ("node", "gpu", "nic", "pair"):
+            subject_keys.update(dict.fromkeys(Who("node", node, subject_key.simulated) for node in subject_key.nodes))
     # Those that say it of themselves first: nobody else is them, whatever their name was before.
-    found: dict[Who, str] = {}
-    taken: set[tuple[str, bool]] = set()
-    for one in sorted(seen, key=lambda one: (one.kind != "node", told.of(one).startswith(NAME))):
-        identity = clean(told.of(one, lambda name, simulated: _known(connection, name, simulated, taken)))
-        if (identity, one.simulated) in taken:
-            identity = clean(f"{NAME}{one.kind}:{one.id}")
-        taken.add((identity, one.simulated))
-        found[one] = identity
-    return found
+    identities: dict[Who, str] = {}
+    used: set[tuple[str, bool]] = set()
+    for subject_key in sorted(
+        subject_keys, key=lambda subject_key: (subject_key.kind != "node", run_identities.of(subject_key).startswith(NAME))
+    ):
+        identity = clean(run_identities.of(subject_key, lambda name, simulated: _known(connection, name, simulated, used)))
+        if (identity, subject_key.simulated) in used:
+            identity = clean(f"{NAME}{subject_key.kind}:{subject_key.id}")
+        used.add((identity, subject_key.simulated))
+        identities[subject_key] = identity
+    return identities
 
 
-def _known(connection: sqlalchemy.Connection, name: str, simulated: bool, taken: t.Container[tuple[str, bool]]) -> str | None:
+def _known(connection: sqlalchemy.Connection, name: str, simulated: bool, used: t.Container[tuple[str, bool]]) -> str | None:
     """By which identity a node of this name was known last, unless it has another name since, or is another node of this run."""
     subject, placed, word, run = schema.subject, schema.placement, schema.word, schema.run
     last = (
@@ -323,7 +342,7 @@ def _known(connection: sqlalchemy.Connection, name: str, simulated: bool, taken:
         .limit(1)
     )
     bearer = connection.execute(last.where(word.c.text == clean(name), subject.c.kind == "node", subject.c.simulated == simulated)).first()
-    if bearer is None or (bearer.identity, simulated) in taken:
+    if bearer is None or (bearer.identity, simulated) in used:
         return None
     called = connection.execute(last.where(subject.c.id == bearer.id)).first()
     return str(bearer.identity) if called and called.text == clean(name) else None

@@ -24,24 +24,24 @@ class FactsSince(t.NamedTuple):
     facts: Facts
 
 
-def facts(store: Store, node: str, most: int = 20) -> list[FactsSince]:
+def facts(store: Store, node: str, limit: int = 20) -> list[FactsSince]:
     """The newest first, each once however many runs found it so; of every machine that ever had this name."""
     run, placed, word, fact, sheet = schema.run, schema.placement, schema.word, schema.fact, schema.sheet
-    named = sa.select(placed.c.subject_id).join(word, word.c.id == placed.c.name_id)
-    named = named.where(word.c.text == node, placed.c.subject_id == placed.c.node_id).distinct()
-    asked = (
+    subject_ids = sa.select(placed.c.subject_id).join(word, word.c.id == placed.c.name_id)
+    subject_ids = subject_ids.where(word.c.text == node, placed.c.subject_id == placed.c.node_id).distinct()
+    query = (
         sa.select(run.c.name, run.c.planned_at, fact.c.sheet_id)
         .join(placed, sa.and_(placed.c.run_id == run.c.id, placed.c.subject_id == placed.c.node_id))
         .join(fact, sa.and_(fact.c.run_id == run.c.id, fact.c.subject_id == placed.c.subject_id))
-        .where(placed.c.subject_id.in_(named))
+        .where(placed.c.subject_id.in_(subject_ids))
         .order_by(run.c.name)
     )
     with store.reading() as connection:
         changes: list[t.Any] = []
-        for row in connection.execute(asked):
+        for row in connection.execute(query):
             if not changes or changes[-1].sheet_id != row.sheet_id:
                 changes.append(row)
-        changes = changes[: -most - 1 : -1]
+        changes = changes[: -limit - 1 : -1]
         texts = sa.select(sheet.c.id, sheet.c.facts).where(sheet.c.id.in_({row.sheet_id for row in changes}))
         sheets = {row.id: importing.unpacked(row.facts) for row in connection.execute(texts)}
     return [FactsSince(row.name, row.planned_at, sheets[row.sheet_id]) for row in changes]

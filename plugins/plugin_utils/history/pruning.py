@@ -39,44 +39,44 @@ def prune(store: Store, older_than: str, really: bool = False) -> Pruned:
         raise HistoryError("older_than: found nothing, expected a day as 2026-08-01, or 30d, 8w, 6m, 1y")
     first = searching.since_when(older_than)[:7]  # the month that stays
     run, metric = schema.run, schema.metric
-    asked = sa.select(run.c.id, run.c.name, run.c.planned_at).where(run.c.planned_at < first, ~run.c.pruned).order_by(run.c.name)
+    query = sa.select(run.c.id, run.c.name, run.c.planned_at).where(run.c.planned_at < first, ~run.c.pruned).order_by(run.c.name)
     with store.writing() if really else store.reading() as connection:
-        found = connection.execute(asked).all()
+        rows = connection.execute(query).all()
         numbers = medians = 0
         months: dict[str, list[int]] = collections.defaultdict(list)
-        for row in found:
+        for row in rows:
             months[row.planned_at[:7]].append(row.id)
             numbers += int(connection.execute(sa.select(sa.func.count()).select_from(metric).where(metric.c.run_id == row.id)).scalar_one())
         if really:
             for month, ids in months.items():
                 medians += _keep(connection, month, ids)
-            for row in found:
+            for row in rows:
                 _take_out(connection, row.id)
-    if really and found and store.url.get_backend_name() == "sqlite":
+    if really and rows and store.url.get_backend_name() == "sqlite":
         # The room is given back where there is room to do it; where not, what comes next takes it.
         with contextlib.suppress(sa.exc.SQLAlchemyError), store.engine.connect() as connection:
             connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql("VACUUM")
-    return Pruned([row.name for row in found], numbers, medians)
+    return Pruned([row.name for row in rows], numbers, medians)
 
 
 def _keep(connection: sqlalchemy.Connection, month: str, runs: list[int]) -> int:
     """The medians of a month; one that is there already, of a run that came after its month had gone, stays."""
     metric, of = schema.metric, schema.month
-    there = {tuple(row) for row in connection.execute(sa.select(of.c.subject_id, of.c.quantity_id).where(of.c.month == month))}
+    kept_keys = {tuple(row) for row in connection.execute(sa.select(of.c.subject_id, of.c.quantity_id).where(of.c.month == month))}
     subjects = sa.select(schema.placement.c.subject_id).where(schema.placement.c.run_id.in_(runs)).distinct()
     ids = sorted(connection.execute(subjects).scalars())
     count = 0
-    for some in chunks(ids, 500):
-        asked = (
+    for subject_ids in chunks(ids, 500):
+        query = (
             sa.select(metric.c.subject_id, metric.c.quantity_id, metric.c.value)
-            .where(metric.c.run_id.in_(runs), metric.c.subject_id.in_(some))
+            .where(metric.c.run_id.in_(runs), metric.c.subject_id.in_(subject_ids))
             .order_by(metric.c.subject_id, metric.c.quantity_id)
         )
-        grouped = itertools.groupby(connection.execute(asked), key=lambda row: (row[0], row[1]))
+        grouped = itertools.groupby(connection.execute(query), key=lambda row: (row[0], row[1]))
         rows = []
         for key, group in grouped:
             values = [row[2] for row in group]
-            if key not in there:
+            if key not in kept_keys:
                 rows.append((*key, month, statistics.median(values), min(values), max(values), len(values)))
         count += insert(connection, of, rows)
     return count

@@ -27,10 +27,10 @@ def propose(store: Store, results_dir: str, since: str, until: str, date: str) -
     names = _accepted(store, since, until)
     used: list[str] = []
     left_out: list[str] = []
-    found = baseline.propose_of(_measured(results_dir, names, used, left_out), lambda: _said(used), date)
+    proposal = baseline.propose_of(_measured(results_dir, names, used, left_out), lambda: _said(used), date)
     if not used:
         raise HistoryError(f"none of the {len(names)} accepted runs can be read: {left_out[0]}")
-    return found._replace(left_out=[*left_out, *found.left_out])
+    return proposal._replace(left_out=[*left_out, *proposal.left_out])
 
 
 def _said(runs: list[str]) -> str:
@@ -43,16 +43,16 @@ def _accepted(store: Store, since: str, until: str) -> list[str]:
     if first and last and first > last:
         raise HistoryError(f"found since {since} and until {until}, expected a first day that is not after the last one")
     run, judgement = schema.run, schema.judgement
-    asked = sa.select(run.c.name, run.c.planned_at, judgement.c.folder, judgement.c.accepted)
-    asked = asked.join(judgement, judgement.c.run_id == run.c.id).where(~run.c.pruned).order_by(run.c.name, judgement.c.folder)
+    query = sa.select(run.c.name, run.c.planned_at, judgement.c.folder, judgement.c.accepted)
+    query = query.join(judgement, judgement.c.run_id == run.c.id).where(~run.c.pruned).order_by(run.c.name, judgement.c.folder)
     with store.reading() as connection:
-        rows = [row for row in connection.execute(asked) if first <= row.planned_at[:10] <= (last or row.planned_at[:10])]
+        rows = [row for row in connection.execute(query) if first <= row.planned_at[:10] <= (last or row.planned_at[:10])]
     judged = {row.name: bool(row.accepted) for row in rows}  # of each the last, which holds
     accepted = [name for name, good in judged.items() if good]
     if not accepted:
-        given = " ".join(f"{name} {text}" for name, text in (("since", since), ("until", until)) if text)
-        there = f"{len(judged)} runs are there" if judged else "no run is there"
-        raise HistoryError(f"{given}: {there} in the history {store.where}, expected one that was accepted")
+        range_words = " ".join(f"{name} {text}" for name, text in (("since", since), ("until", until)) if text)
+        count_words = f"{len(judged)} runs are there" if judged else "no run is there"
+        raise HistoryError(f"{range_words}: {count_words} in the history {store.where}, expected one that was accepted")
     return accepted
 
 

@@ -19,7 +19,7 @@ import statistics
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import evidence, scatter
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import Kind
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import ChangeKind
 
 FEWEST = 8  # runs of the past; of fewer nothing is guessed
 BEFORE, BETWEEN = 5, 3  # runs that a level is known by: of the reference, and of what followed it
@@ -37,17 +37,17 @@ FAR, SIDES = 2.0, 0.25  # scatters, and the least share of what is so far away o
 LIKELIER = 1.0  # how much better a slope must fit than a step
 SCREEN = 2.8  # standard deviations of a mean, below which no window is looked at closely
 
-CONFIRMED = frozenset((Kind.DRIFT, Kind.FLAPPING))  # alarms only if the run before showed one as well
+CONFIRMED = frozenset((ChangeKind.DRIFT, ChangeKind.FLAPPING))  # alarms only if the run before showed one as well
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class SeriesReading:
     """`reference` and `moved` are places in the series: the runs as ever, and those since the change.
 
     `by` is between their levels, `wider` between their scatters.
     """
 
-    kind: Kind
+    kind: ChangeKind
     reference: t.Sequence[int] = ()
     moved: t.Sequence[int] = ()
     by: float = 0.0
@@ -71,8 +71,8 @@ class Walk:
             self._step(place)
 
     def reference(self, places: t.Sequence[int]) -> evidence.Known:
-        middle, own = scatter.centre([self.values[p] for p in places])
-        return middle, *self.noise.scatter(own, len(places), self.floor)
+        middle, scatter_of_runs = scatter.centre([self.values[p] for p in places])
+        return middle, *self.noise.scatter(scatter_of_runs, len(places), self.floor)
 
     def level(self, places: t.Sequence[int]) -> float:
         return statistics.median([self.values[p] for p in places])
@@ -93,9 +93,9 @@ class Walk:
             return
         if self.lost:
             self.lost.append(place)
-        found = self.evidence(self.lost or self.now, self.good)
-        self.strength = -found
-        if abs(found) < CHANCE or (found > 0) == bool(self.lost):
+        change_evidence = self.evidence(self.lost or self.now, self.good)
+        self.strength = -change_evidence
+        if abs(change_evidence) < CHANCE or (change_evidence > 0) == bool(self.lost):
             self._back(self.lost or self.now)
         elif not self.lost and len(self.now) >= FEWEST:
             self.good = self.now
@@ -115,16 +115,16 @@ class Walk:
         self.good = sorted(self.good + moved)
         self.now, self.lost, self.known = self.good, [], (0, 0.0, 1.0)
 
-    def _again(self, before: list[int], moved: list[int]) -> None:
+    def _again(self, previous: list[int], moved: list[int]) -> None:
         """A second change: back, all the way or most of it, or further away."""
-        found = self.evidence(moved, self.good)
-        if abs(found) < CHANCE:
+        change_evidence = self.evidence(moved, self.good)
+        if abs(change_evidence) < CHANCE:
             self.news = moved[0] if self.lost else None
             self._back(moved)
             return
-        if self.lost and found < 0:
-            was, good = self.level(before), self.level(self.good)
-            if self.level(moved) - was >= REPAIRED * (good - was):
+        if self.lost and change_evidence < 0:
+            lost_level, good = self.level(previous), self.level(self.good)
+            if self.level(moved) - lost_level >= REPAIRED * (good - lost_level):
                 self.good = self.now = moved
                 self.lost, self.news, self.known = [], moved[0], (0, 0.0, 1.0)
                 return
@@ -162,55 +162,55 @@ class Walk:
         return window if window >= evidence.WINDOWS[0] else 0
 
 
-def read(values: t.Sequence[float], noise: scatter.Noise, floor: float) -> Reading:
+def read(values: t.Sequence[float], noise: scatter.Noise, floor: float) -> SeriesReading:
     """Return what the last of `values` says; they are logarithms of which more is better, in the order of their runs.
 
     A drift or a flapping is an alarm only if the run before showed one as well: most false ones are seen in one run only."""
-    found = _read(values, noise, floor)
-    if found.kind not in CONFIRMED or _read(values[:-1], noise, floor).kind in CONFIRMED | {Kind.STEP}:
-        return found
-    middle, own = scatter.centre([values[place] for place in found.reference])
-    spread, unsure = noise.scatter(own, len(found.reference), floor)
+    reading = _read(values, noise, floor)
+    if reading.kind not in CONFIRMED or _read(values[:-1], noise, floor).kind in CONFIRMED | {ChangeKind.STEP}:
+        return reading
+    middle, own_scatter = scatter.centre([values[place] for place in reading.reference])
+    spread, unsure = noise.scatter(own_scatter, len(reading.reference), floor)
     today = len(values) - 1
-    return _single(values[today] - middle, spread, noise.law(unsure), found.reference, today)
+    return _single(values[today] - middle, spread, noise.law(unsure), reading.reference, today)
 
 
-def _read(values: t.Sequence[float], noise: scatter.Noise, floor: float) -> Reading:
+def _read(values: t.Sequence[float], noise: scatter.Noise, floor: float) -> SeriesReading:
     if len(values) <= FEWEST:
-        return Reading(Kind.SHORT, range(len(values) - 1))
+        return SeriesReading(ChangeKind.SHORT, range(len(values) - 1))
     walk, today = Walk(values, noise, floor), len(values) - 1
     away = walk.now is not walk.good
     reference = walk.good if away else walk.good[:-1]
     if not reference:
-        return Reading(Kind.SHORT)
+        return SeriesReading(ChangeKind.SHORT)
     middle, spread, unsure = walk.reference(reference)
     if flapping := _flapping(values, middle, spread, reference):
         return flapping
     if scattering := _scattering(walk):
         return scattering
     if away and not walk.lost:
-        return Reading(Kind.IMPROVEMENT, walk.good, walk.now, walk.level(walk.now) - middle)
+        return SeriesReading(ChangeKind.IMPROVEMENT, walk.good, walk.now, walk.level(walk.now) - middle)
     if away and walk.strength >= SAID:
         return _shaped(walk, middle, spread)
     if walk.news is not None and today - walk.news < NEWS and walk.news > 0:
         moved = [p for p in walk.good if p >= walk.news]
         lower = range(max(0, walk.news - NEWS), walk.news)
-        return Reading(Kind.IMPROVEMENT, lower, moved, walk.level(moved) - walk.level(lower))
+        return SeriesReading(ChangeKind.IMPROVEMENT, lower, moved, walk.level(moved) - walk.level(lower))
     if len(reference) < FEWEST:
-        return Reading(Kind.SHORT, reference)
+        return SeriesReading(ChangeKind.SHORT, reference)
     return _drifting(walk) or _single(values[today] - middle, spread, noise.law(unsure), reference, today)
 
 
-def _single(away: float, spread: float, law: tuple[float, float], reference: t.Sequence[int], today: int) -> Reading:
+def _single(away: float, spread: float, law: tuple[float, float], reference: t.Sequence[int], today: int) -> SeriesReading:
     """Return what a run says alone, `away` from its level: a drop if it is low beyond any chance, a hiccup if it is out of line."""
     if away < math.log1p(-LARGE) and scatter.deviance(away / spread, law) >= DROP:
-        return Reading(Kind.DROP, reference, (today,), away)
+        return SeriesReading(ChangeKind.DROP, reference, (today,), away)
     if abs(away) > max(HICCUP * spread, evidence.MINIMUM):
-        return Reading(Kind.HICCUP, reference, (today,), away)
-    return Reading(Kind.NOTHING, reference, (today,), away)
+        return SeriesReading(ChangeKind.HICCUP, reference, (today,), away)
+    return SeriesReading(ChangeKind.NOTHING, reference, (today,), away)
 
 
-def _flapping(values: t.Sequence[float], middle: float, spread: float, reference: t.Sequence[int]) -> Reading | None:
+def _flapping(values: t.Sequence[float], middle: float, spread: float, reference: t.Sequence[int]) -> SeriesReading | None:
     """Between the old level and a lower one: several runs on each, few elsewhere, and the lower ones agree."""
     places = range(max(0, len(values) - RECENT), len(values))
     zs = {p: (values[p] - middle) / spread for p in places}
@@ -224,32 +224,32 @@ def _flapping(values: t.Sequence[float], middle: float, spread: float, reference
     near = [p for p in near if p > low[0]]
     if len(near) < TURNS - 1:
         return None
-    level, own = scatter.centre([values[p] for p in low])
-    if own > max(0.25 * (middle - level), 1.5 * spread):
+    level, own_scatter = scatter.centre([values[p] for p in low])
+    if own_scatter > max(0.25 * (middle - level), 1.5 * spread):
         return None
-    return Reading(Kind.FLAPPING, [p for p in reference if p not in low], low, level - middle)
+    return SeriesReading(ChangeKind.FLAPPING, [p for p in reference if p not in low], low, level - middle)
 
 
-def _scattering(walk: Walk) -> Reading | None:
+def _scattering(walk: Walk) -> SeriesReading | None:
     """More than before, to both sides: what is far away on one side is another level."""
     places = range(walk.good[0] if len(walk.good) >= 2 * FEWEST else 0, len(walk.values))
     best = (0.0, 1.0, 0)
     for window in evidence.SPREADS:
         if len(places) - window < FEWEST:
             break
-        known = walk.reference(places[:-window])
-        away = [(walk.values[p] - known[0]) / known[1] for p in places[-window:]]
+        reference = walk.reference(places[:-window])
+        away = [(walk.values[p] - reference[0]) / reference[1] for p in places[-window:]]
         above, below = sum(z > FAR for z in away), sum(z < -FAR for z in away)
         if min(above, below) >= max(2, SIDES * (above + below)):
-            found, wider = evidence.spread(away, len(places) - window, known[2], walk.noise)
-            best = max(best, (found, wider, window))
-    found, wider, window = best
-    if found < evidence.SPREAD or (walk.lost and found < walk.strength):
+            spread_evidence, wider = evidence.spread(away, len(places) - window, reference[2], walk.noise)
+            best = max(best, (spread_evidence, wider, window))
+    spread_evidence, wider, window = best
+    if spread_evidence < evidence.SPREAD or (walk.lost and spread_evidence < walk.strength):
         return None
-    return Reading(Kind.SCATTER, places[:-window], places[-window:], 0.0, wider)
+    return SeriesReading(ChangeKind.SCATTER, places[:-window], places[-window:], 0.0, wider)
 
 
-def _drifting(walk: Walk) -> Reading | None:
+def _drifting(walk: Walk) -> SeriesReading | None:
     places = walk.good
     if len(places) < 12:
         return None
@@ -261,19 +261,19 @@ def _drifting(walk: Walk) -> Reading | None:
     for rising in evidence.RAMPS:
         if len(places) - rising < FEWEST:
             break
-        known = walk.reference(places[:-rising])
-        best = min(best, (evidence.slope(values[-rising:], values[-rising - 1], len(places) - rising, known, walk.noise), rising))
-    found, rising = best
-    if found > -evidence.SLOPE:
+        reference = walk.reference(places[:-rising])
+        best = min(best, (evidence.slope(values[-rising:], values[-rising - 1], len(places) - rising, reference, walk.noise), rising))
+    slope_evidence, rising = best
+    if slope_evidence > -evidence.SLOPE:
         return None
-    before, since = places[:-rising], places[-rising:]
-    ended = walk.level(since[-max(3, len(since) // 4) :]) - walk.level(before)
+    earlier, since = places[:-rising], places[-rising:]
+    ended = walk.level(since[-max(3, len(since) // 4) :]) - walk.level(earlier)
     if ended > -evidence.MINIMUM:
         return None
-    return Reading(Kind.DRIFT, before, since, ended)
+    return SeriesReading(ChangeKind.DRIFT, earlier, since, ended)
 
 
-def _shaped(walk: Walk, middle: float, spread: float) -> Reading:
+def _shaped(walk: Walk, middle: float, spread: float) -> SeriesReading:
     """A step or a slope: which fits better, of lines that begin at one of a few runs."""
     lost = walk.lost
     places = sorted({*walk.good, *lost})[-2 * max(evidence.RAMPS) :]
@@ -291,11 +291,11 @@ def _shaped(walk: Walk, middle: float, spread: float) -> Reading:
         best = min(best, (_misfit(values, line, spread, walk.noise), rising))
     if best[1]:
         since = places[-best[1] :]
-        before = [p for p in walk.good if p < since[0]]
-        if len(before) >= BEFORE:
-            return Reading(Kind.DRIFT, before, since, walk.level(since[-max(3, len(since) // 4) :]) - walk.level(before))
+        earlier = [p for p in walk.good if p < since[0]]
+        if len(earlier) >= BEFORE:
+            return SeriesReading(ChangeKind.DRIFT, earlier, since, walk.level(since[-max(3, len(since) // 4) :]) - walk.level(earlier))
     moved = walk.now if len(walk.now) >= BETWEEN else lost
-    return Reading(Kind.STEP, walk.good, lost, walk.level(moved) - middle)
+    return SeriesReading(ChangeKind.STEP, walk.good, lost, walk.level(moved) - middle)
 
 
 def _misfit(values: t.Sequence[float], line: t.Sequence[float], spread: float, noise: scatter.Noise) -> float:

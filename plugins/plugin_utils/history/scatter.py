@@ -61,9 +61,9 @@ class Noise:
     alike: float = GUESS
     freedom: int = min(TAILS)
 
-    def scatter(self, own: float, runs: int, floor: float) -> tuple[float, float]:
+    def scatter(self, own_scatter: float, runs: int, floor: float) -> tuple[float, float]:
         """The scatter of a subject whose own, of so many runs, is given, and the variance of its logarithm."""
-        logarithm, unsure = math.log(max(own, floor)), UNSURE / max(runs, 1)
+        logarithm, unsure = math.log(max(own_scatter, floor)), UNSURE / max(runs, 1)
         if self.mean is not None:
             weight = self.between / (self.between + unsure)
             logarithm, unsure = weight * logarithm + (1 - weight) * self.mean, weight * unsure
@@ -93,13 +93,13 @@ def noise(series: t.Sequence[t.Sequence[float]], floors: t.Sequence[float]) -> N
             continue
         middle, scatter = centre(values)
         scatter = max(scatter, floor)
-        held = [max(-BOUND, min(BOUND, (v - middle) / scatter)) for v in values]
-        found, square = sum(a * b for a, b in itertools.pairwise(held)), sum(h * h for h in held)
+        bounded = [max(-BOUND, min(BOUND, (v - middle) / scatter)) for v in values]
+        products, square = sum(a * b for a, b in itertools.pairwise(bounded)), sum(h * h for h in bounded)
         logs.append(math.log(scatter))
         runs += len(values)
         # A subject that changed looks alike from run to run; the median over subjects is not moved by it.
-        if found < ALIKE * square:
-            each_alike.append(found / square + 1 / len(values) if square else 0.0)
+        if products < ALIKE * square:
+            each_alike.append(products / square + 1 / len(values) if square else 0.0)
             pairs += len(values) - 1
             far += sum(FAR[0] < abs(v - middle) / scatter < FAR[1] for v in values)
     if not logs:

@@ -97,7 +97,7 @@ class Quantity(t.NamedTuple):
     unit: str
 
 
-class Subject(t.NamedTuple):
+class HistorySubject(t.NamedTuple):
     """A subject of the history, whatever its name."""
 
     kind: str
@@ -109,10 +109,10 @@ class Subject(t.NamedTuple):
 Point = tuple[str, str, float]
 
 
-def series(store: Store, subject: Subject, key: Quantity, before_run: str = "") -> list[Point]:
+def series(store: Store, subject: HistorySubject, key: Quantity, before_run: str = "") -> list[Point]:
     """Return the values of one subject in all runs, the oldest first; if a run is named, in the runs before it."""
     run, metric, quantity, check, of = schema.run, schema.metric, schema.quantity, schema.check, schema.subject
-    asked = (
+    query = (
         sa.select(run.c.name, run.c.planned_at, metric.c.value)
         .select_from(of)
         .join(schema.placement, schema.placement.c.subject_id == of.c.id)
@@ -127,14 +127,14 @@ def series(store: Store, subject: Subject, key: Quantity, before_run: str = "") 
         .distinct()
     )
     if before_run:
-        asked = asked.where(run.c.name < before_run)
+        query = query.where(run.c.name < before_run)
     with store.reading() as connection:
-        return [(row.name, row.planned_at, row.value) for row in connection.execute(asked)]
+        return [(row.name, row.planned_at, row.value) for row in connection.execute(query)]
 
 
 def all_series(
     store: Store, before_run: str, runs: int = 60, simulated: bool | None = None
-) -> t.Iterator[tuple[Subject, Quantity, list[Point]]]:
+) -> t.Iterator[tuple[HistorySubject, Quantity, list[Point]]]:
     """Every series of the last `runs` runs before one, the oldest first in each; so many subjects are held at once."""
     with store.reading() as connection:
         run = schema.run
@@ -150,22 +150,22 @@ def all_series(
         if simulated is not None:
             of = of.where(schema.subject.c.simulated == simulated)
         metric = schema.metric
-        for some in chunks(connection.execute(of).all(), importing.MANY):
-            who = {row.id: Subject(row.kind, row.identity, bool(row.simulated)) for row in some}
-            asked = (
+        for subjects_chunk in chunks(connection.execute(of).all(), importing.MANY):
+            subjects = {row.id: HistorySubject(row.kind, row.identity, bool(row.simulated)) for row in subjects_chunk}
+            query = (
                 sa.select(metric.c.subject_id, metric.c.quantity_id, metric.c.run_id, metric.c.value)
-                .where(metric.c.run_id.in_(of_run), metric.c.subject_id.between(some[0].id, some[-1].id))
+                .where(metric.c.run_id.in_(of_run), metric.c.subject_id.between(subjects_chunk[0].id, subjects_chunk[-1].id))
                 .order_by(metric.c.subject_id, metric.c.quantity_id)
             )
-            rows = (row for row in connection.execute(asked) if row.subject_id in who)
+            rows = (row for row in connection.execute(query) if row.subject_id in subjects)
             for (subject, quantity), points in itertools.groupby(rows, key=lambda row: (row.subject_id, row.quantity_id)):
-                yield who[subject], quantities[quantity], sorted((*of_run[row.run_id], row.value) for row in points)
+                yield subjects[subject], quantities[quantity], sorted((*of_run[row.run_id], row.value) for row in points)
 
 
 def _quantities(connection: sqlalchemy.Connection) -> dict[int, Quantity]:
     check, quantity = schema.check, schema.quantity
-    asked = sa.select(quantity.c.id, check.c.stage, check.c.check, check.c.variant, quantity.c.metric, quantity.c.unit)
-    rows = connection.execute(asked.join(check, check.c.id == quantity.c.check_id))
+    query = sa.select(quantity.c.id, check.c.stage, check.c.check, check.c.variant, quantity.c.metric, quantity.c.unit)
+    rows = connection.execute(query.join(check, check.c.id == quantity.c.check_id))
     return {row[0]: Quantity(*row[1:]) for row in rows}
 
 
@@ -196,43 +196,43 @@ class SearchResult(t.NamedTuple):
     cut: bool
 
 
-def search(store: Store, asked: Query, most: int = 100_000) -> SearchResult:
+def search(store: Store, query: Query, limit: int = 100_000) -> SearchResult:
     """The verdicts that somebody asks for, each with the numbers of its measurement."""
     runs: list[FoundRun] = []
     rows: list[FoundVerdict] = []
-    for run, found in found_in_runs(store, asked):
+    for run, matches in found_in_runs(store, query):
         runs.append(run)
-        rows += found
-        if len(rows) > most:
-            return SearchResult(runs, rows[:most], True)
+        rows += matches
+        if len(rows) > limit:
+            return SearchResult(runs, rows[:limit], True)
     return SearchResult(runs, rows, False)
 
 
-def found_in_runs(store: Store, asked: Query, most: int = 0, regressed: bool = False) -> t.Iterator[tuple[FoundRun, list[FoundVerdict]]]:
+def found_in_runs(store: Store, query: Query, limit: int = 0, regressed: bool = False) -> t.Iterator[tuple[FoundRun, list[FoundVerdict]]]:
     """Yield the matches of each run, the newest run first, one run at a time. At most `most` per run, if given; and
     with `regressed` only what was worse than its own past."""
-    words = [word.strip().upper() for word in asked.verdict.split(",") if word.strip()]
+    words = [word.strip().upper() for word in query.verdict.split(",") if word.strip()]
     if unknown := sorted(set(words) - set(WORST_FIRST)):
         raise HistoryError(f"verdict: found {unknown[0]}, expected some of {', '.join(WORST_FIRST)}")
-    since = since_when(asked.since)
+    since = since_when(query.since)
     with store.reading() as connection:
-        runs = _runs(connection, since, asked.run)
-        if asked.run and not runs:
-            raise HistoryError(f"run {asked.run} is not in the history {store.where}")
-        places = _places(connection, asked.node, runs) if asked.node else None
-        if asked.node and not places:
-            raise HistoryError(f"node {asked.node} is not in the history {store.where}{_known(connection, asked.node)}")
-        checks = _checks(connection, asked.check)
-        if asked.check and not checks:
-            raise HistoryError(f"check {asked.check} is not in the history {store.where}{_known_checks(connection, asked.check)}")
+        runs = _runs(connection, since, query.run)
+        if query.run and not runs:
+            raise HistoryError(f"run {query.run} is not in the history {store.where}")
+        places = _places(connection, query.node, runs) if query.node else None
+        if query.node and not places:
+            raise HistoryError(f"node {query.node} is not in the history {store.where}{_known(connection, query.node)}")
+        checks = _checks(connection, query.check)
+        if query.check and not checks:
+            raise HistoryError(f"check {query.check} is not in the history {store.where}{_known_checks(connection, query.check)}")
         quantities = _quantities(connection)
         for run in sorted(runs.values(), key=lambda run: run["name"], reverse=True):
             if places is None or run["id"] in places:
                 subjects = places[run["id"]] if places is not None else None
-                narrowed = Narrowed(checks if asked.check else None, words, most, regressed)
-                found = list(_rows(connection, run, subjects, checks, narrowed, quantities))
-                if found:
-                    yield _shown(run), found
+                narrowed = Narrowed(checks if query.check else None, words, limit, regressed)
+                matches = list(_rows(connection, run, subjects, checks, narrowed, quantities))
+                if matches:
+                    yield _shown(run), matches
 
 
 def since_when(text: str, today: datetime.date | None = None, name: str = "since") -> str:
@@ -249,23 +249,23 @@ def since_when(text: str, today: datetime.date | None = None, name: str = "since
         raise HistoryError(f"{name}: found {text!r}, expected a day as 2026-08-01, or 30d, 8w, 6m, 1y") from None
 
 
-def runs(store: Store, name: str = "", before: str = "", most: int = 50) -> list[JudgedRun]:
+def runs(store: Store, name: str = "", before_run: str = "", limit: int = 50) -> list[JudgedRun]:
     """Return runs with the judgement that holds, the newest first; one by its name, or those before another."""
-    asked = _judged_runs()
+    query = _judged_runs()
     if name:
-        asked = asked.where(schema.run.c.name == name)
-    if before:
-        asked = asked.where(schema.run.c.name < before)
+        query = query.where(schema.run.c.name == name)
+    if before_run:
+        query = query.where(schema.run.c.name < before_run)
     with store.reading() as connection:
-        found = connection.execute(asked.order_by(schema.run.c.name.desc()).limit(most)).mappings().all()
-    return [{**_shown(dict(row)), "counts": json.loads(row["counts"]), "journal_sha256": row["journal_sha256"]} for row in found]
+        rows = connection.execute(query.order_by(schema.run.c.name.desc()).limit(limit)).mappings().all()
+    return [{**_shown(dict(row)), "counts": json.loads(row["counts"]), "journal_sha256": row["journal_sha256"]} for row in rows]
 
 
 def run_of_digest(store: Store, sha256: str) -> str | None:
     """The run whose journal has this digest."""
     with store.reading() as connection:
-        found = connection.execute(sa.select(schema.run.c.name).where(schema.run.c.journal_sha256 == sha256)).scalar()
-    return str(found) if found else None
+        name = connection.execute(sa.select(schema.run.c.name).where(schema.run.c.journal_sha256 == sha256)).scalar()
+    return str(name) if name else None
 
 
 def _judged_runs() -> sqlalchemy.Select[t.Any]:
@@ -282,12 +282,12 @@ def _judged_runs() -> sqlalchemy.Select[t.Any]:
 
 def _runs(connection: sqlalchemy.Connection, since: str, name: str) -> dict[int, RunRow]:
     """Return runs with the judgement that holds, the last of each."""
-    asked = _judged_runs()
+    query = _judged_runs()
     if since:
-        asked = asked.where(schema.run.c.planned_at >= since)
+        query = query.where(schema.run.c.planned_at >= since)
     if name:
-        asked = asked.where(schema.run.c.name == name)
-    return {row["id"]: dict(row) for row in connection.execute(asked).mappings()}
+        query = query.where(schema.run.c.name == name)
+    return {row["id"]: dict(row) for row in connection.execute(query).mappings()}
 
 
 def _shown(run: RunRow) -> FoundRun:
@@ -304,7 +304,7 @@ def _matching(names: t.Iterable[str], pattern: str) -> list[str]:
 def _places(connection: sqlalchemy.Connection, node: str, runs: t.Container[int]) -> dict[int, list[int]]:
     """{run: subjects at the nodes of that name}: a node that has another name today is found by both."""
     subject, placed, word = schema.subject, schema.placement, schema.word
-    named = sa.select(subject.c.id).join(placed, placed.c.subject_id == subject.c.id).join(word, word.c.id == placed.c.name_id)
+    subjects_query = sa.select(subject.c.id).join(placed, placed.c.subject_id == subject.c.id).join(word, word.c.id == placed.c.name_id)
     if any(character in node for character in "*?["):
         every = (
             sa.select(word.c.id, word.c.text)
@@ -315,15 +315,15 @@ def _places(connection: sqlalchemy.Connection, node: str, runs: t.Container[int]
     else:
         ids = list(connection.execute(sa.select(word.c.id).where(word.c.text == node)).scalars())
     nodes: set[int] = set()
-    for some in chunks(ids, importing.MANY):
-        nodes |= set(connection.execute(named.where(word.c.id.in_(some), subject.c.kind == "node").distinct()).scalars())
-    found: dict[int, list[int]] = collections.defaultdict(list)
+    for ids_chunk in chunks(ids, importing.MANY):
+        nodes |= set(connection.execute(subjects_query.where(word.c.id.in_(ids_chunk), subject.c.kind == "node").distinct()).scalars())
+    subjects_by_run: dict[int, list[int]] = collections.defaultdict(list)
     for many in chunks(sorted(nodes), importing.MANY):
-        asked = sa.select(placed.c.run_id, placed.c.subject_id).where(placed.c.node_id.in_(many)).distinct()
-        for row in connection.execute(asked):
+        query = sa.select(placed.c.run_id, placed.c.subject_id).where(placed.c.node_id.in_(many)).distinct()
+        for row in connection.execute(query):
             if row.run_id in runs:
-                found[row.run_id].append(row.subject_id)
-    return dict(found)
+                subjects_by_run[row.run_id].append(row.subject_id)
+    return dict(subjects_by_run)
 
 
 def _checks(connection: sqlalchemy.Connection, pattern: str) -> dict[int, tuple[str, str, str]]:
@@ -342,26 +342,26 @@ def _meant(name: str, names: t.Sequence[str]) -> str:
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-def _known(connection: sqlalchemy.Connection, asked_for: str) -> str:
+def _known(connection: sqlalchemy.Connection, requested: str) -> str:
     placed, word, subject = schema.placement, schema.word, schema.subject
-    asked = (
+    query = (
         sa.select(word.c.text)
         .join(placed, placed.c.name_id == word.c.id)
         .join(subject, sa.and_(subject.c.id == placed.c.subject_id, subject.c.kind == "node"))
         .distinct()
         .order_by(word.c.text)
     )
-    names = list(connection.execute(asked).scalars())
-    if meant := _meant(asked_for, names):
-        return meant
+    names = list(connection.execute(query).scalars())
+    if suggestion := _meant(requested, names):
+        return suggestion
     return f"; there are {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}" if names else ": it is empty"
 
 
-def _known_checks(connection: sqlalchemy.Connection, asked_for: str) -> str:
-    found = {(stage, check) for stage, check, _variant in _checks(connection, "").values()}
-    names = sorted({f"{stage} {check}" for stage, check in found})
-    if meant := _meant(asked_for, [*names, *sorted({word for pair in found for word in pair})]):
-        return meant
+def _known_checks(connection: sqlalchemy.Connection, requested: str) -> str:
+    stage_checks = {(stage, check) for stage, check, _variant in _checks(connection, "").values()}
+    names = sorted({f"{stage} {check}" for stage, check in stage_checks})
+    if suggestion := _meant(requested, [*names, *sorted({word for pair in stage_checks for word in pair})]):
+        return suggestion
     return f"; there are {', '.join(names[:12])}{' ...' if len(names) > 12 else ''}" if names else ": it is empty"
 
 
@@ -383,18 +383,18 @@ def _seldom(connection: sqlalchemy.Connection, judgement: int, narrowed: Narrowe
     """The subjects of a judgement that have something of what is seldom. Asked for first and alone: SQLite then reads an index, and else
     every verdict of the judgement."""
     verdict = schema.verdict
-    asked = sa.select(verdict.c.subject_id).where(verdict.c.judgement_id == judgement)
+    query = sa.select(verdict.c.subject_id).where(verdict.c.judgement_id == judgement)
     if narrowed.regressed:
-        asked = asked.where(verdict.c.regressed == sa.true(), sa.text("verdict.regressed"))  # in the words of the index
+        query = query.where(verdict.c.regressed == sa.true(), sa.text("verdict.regressed"))  # in the words of the index
     else:
-        asked = asked.where(verdict.c.verdict.in_(narrowed.words), sa.text("verdict.verdict <> 'PASS'"))
-    whole = not (narrowed.regressed and narrowed.words)
+        query = query.where(verdict.c.verdict.in_(narrowed.words), sa.text("verdict.verdict <> 'PASS'"))
+    is_complete = not (narrowed.regressed and narrowed.words)
     if narrowed.checks is not None:
-        whole = whole and len(narrowed.checks) <= importing.MANY
-        asked = asked.where(verdict.c.check_id.in_(narrowed.checks)) if len(narrowed.checks) <= importing.MANY else asked
-    if narrowed.most and whole:
-        asked = asked.limit(narrowed.most)
-    return list(connection.execute(asked).scalars())
+        is_complete = is_complete and len(narrowed.checks) <= importing.MANY
+        query = query.where(verdict.c.check_id.in_(narrowed.checks)) if len(narrowed.checks) <= importing.MANY else query
+    if narrowed.most and is_complete:
+        query = query.limit(narrowed.most)
+    return list(connection.execute(query).scalars())
 
 
 def _rows(
@@ -411,7 +411,7 @@ def _rows(
         subjects = _seldom(connection, run["judgement_id"], narrowed)
     parts: t.Iterable[list[int] | None] = [None] if subjects is None else chunks(sorted(set(subjects)), importing.MANY)
     for part in parts:
-        asked = (
+        query = (
             sa.select(
                 verdict.c.subject_id, verdict.c.check_id, verdict.c.verdict, verdict.c.value, verdict.c.floor, verdict.c.expected,
                 verdict.c.reason_code, verdict.c.reason, verdict.c.regressed, basis.c.metric, basis.c.unit, basis.c.layer,
@@ -422,40 +422,44 @@ def _rows(
             .where(verdict.c.judgement_id == run["judgement_id"])
         )  # fmt: skip
         if part is not None:
-            asked = asked.where(verdict.c.subject_id.in_(part))
+            query = query.where(verdict.c.subject_id.in_(part))
         if narrowed.words:
-            asked = asked.where(verdict.c.verdict.in_(narrowed.words))
+            query = query.where(verdict.c.verdict.in_(narrowed.words))
         too_many = narrowed.checks is not None and len(narrowed.checks) > importing.MANY
         if narrowed.checks is not None and not too_many:
-            asked = asked.where(verdict.c.check_id.in_(narrowed.checks))
+            query = query.where(verdict.c.check_id.in_(narrowed.checks))
         if narrowed.regressed:
-            asked = asked.where(verdict.c.regressed)
+            query = query.where(verdict.c.regressed)
         if narrowed.most and not too_many:
-            asked = asked.limit(narrowed.most)
-        found = [dict(row) for row in connection.execute(asked).mappings() if row["check_id"] in checks]
-        ids = sorted({row["subject_id"] for row in found})
+            query = query.limit(narrowed.most)
+        matches = [dict(row) for row in connection.execute(query).mappings() if row["check_id"] in checks]
+        ids = sorted({row["subject_id"] for row in matches})
         names: dict[int, str] = {}
         numbers: dict[tuple[int, tuple[str, str, str]], list[NumberData]] = collections.defaultdict(list)
-        for some in chunks(ids, importing.MANY):
+        for ids_chunk in chunks(ids, importing.MANY):
             places = sa.select(placed.c.subject_id, word.c.text).join(word, word.c.id == placed.c.name_id)
             names.update(
-                {row[0]: row[1] for row in connection.execute(places.where(placed.c.run_id == run["id"], placed.c.subject_id.in_(some)))}
+                {
+                    row[0]: row[1]
+                    for row in connection.execute(places.where(placed.c.run_id == run["id"], placed.c.subject_id.in_(ids_chunk)))
+                }
             )
             metric = schema.metric
             for row in connection.execute(
                 sa.select(metric.c.subject_id, metric.c.quantity_id, metric.c.value).where(
-                    metric.c.run_id == run["id"], metric.c.subject_id.in_(some)
+                    metric.c.run_id == run["id"], metric.c.subject_id.in_(ids_chunk)
                 )
             ):
                 quantity = quantities[row.quantity_id]
                 numbers[row.subject_id, quantity[:3]].append({"metric": quantity.metric, "unit": quantity.unit, "value": row.value})
-        for one in sorted(found, key=lambda one: (names.get(one["subject_id"], ""), checks[one["check_id"]])):
-            stage, check, variant = checks[one["check_id"]]
+        for match in sorted(matches, key=lambda match: (names.get(match["subject_id"], ""), checks[match["check_id"]])):
+            stage, check, variant = checks[match["check_id"]]
             yield {
-                "run": run["name"], "planned_at": run["planned_at"], "subject": names.get(one["subject_id"], ""), "kind": one["kind"],
-                "identity": one["identity"], "simulated": bool(one["simulated"]), "stage": stage, "check": check, "variant": variant,
-                "verdict": one["verdict"], "metric": one["metric"], "value": one["value"], "unit": one["unit"], "floor": one["floor"],
-                "expected": one["expected"], "layer": one["layer"], "source": one["source"], "reason_code": one["reason_code"],
-                "reason": one["reason"], "regressed": bool(one["regressed"]),
-                "numbers": numbers[one["subject_id"], (stage, check, variant)],
+                "run": run["name"], "planned_at": run["planned_at"], "subject": names.get(match["subject_id"], ""), "kind": match["kind"],
+                "identity": match["identity"], "simulated": bool(match["simulated"]), "stage": stage, "check": check, "variant": variant,
+                "verdict": match["verdict"], "metric": match["metric"], "value": match["value"], "unit": match["unit"],
+                "floor": match["floor"], "expected": match["expected"], "layer": match["layer"], "source": match["source"],
+                "reason_code": match["reason_code"],
+                "reason": match["reason"], "regressed": bool(match["regressed"]),
+                "numbers": numbers[match["subject_id"], (stage, check, variant)],
             }  # fmt: skip

@@ -52,7 +52,7 @@ class Today:
         return next((name for kind, name in self.places if kind == "node"), "")
 
 
-class Kind(enum.StrEnum):
+class ChangeKind(enum.StrEnum):
     NOTHING = "nothing"
     HICCUP = "hiccup"
     DROP = "drop"
@@ -65,7 +65,7 @@ class Kind(enum.StrEnum):
     UNUSABLE = "unusable"
 
 
-ALARMS = frozenset((Kind.STEP, Kind.DRIFT, Kind.SCATTER, Kind.FLAPPING, Kind.DROP))
+ALARMS = frozenset((ChangeKind.STEP, ChangeKind.DRIFT, ChangeKind.SCATTER, ChangeKind.FLAPPING, ChangeKind.DROP))
 EVERYBODY = "everybody"
 
 
@@ -82,7 +82,7 @@ class Attribution:
 
 
 @dataclasses.dataclass(frozen=True)
-class Change:
+class SeriesChange:
     """The change of one subject in one check; of all `members` if `subject` is empty.
 
     `reference` is its own median of `runs` runs since `reference_since`; `level` its median since run `onset`; `change` is level against
@@ -91,7 +91,7 @@ class Change:
 
     subject: str
     check: str
-    kind: Kind
+    kind: ChangeKind
     attribution: Attribution
     sentence: str
     change: float | None = None

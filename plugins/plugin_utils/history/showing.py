@@ -29,8 +29,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats
 LINES, CHARTS, CURVES = 60, 24, 16
 
 
-def words(asked: Query) -> str:
-    return ", ".join(f"{name} {value}" for name, value in asked._asdict().items() if value)
+def words(query: Query) -> str:
+    return ", ".join(f"{name} {value}" for name, value in query._asdict().items() if value)
 
 
 def table(answer: SearchResult) -> list[terminal.Line]:
@@ -54,9 +54,12 @@ def table(answer: SearchResult) -> list[terminal.Line]:
     if any(row["simulated"] for row in rows):
         lines.append(("* simulated", "yellow"))
     counts = collections.Counter(row["verdict"] for row in answer.rows)
-    found = ", ".join(f"{counts[word]} {word}" for word in terminal.COLOURS if counts[word])
+    verdict_counts = ", ".join(f"{counts[word]} {word}" for word in terminal.COLOURS if counts[word])
     lines.append(
-        (f"{len(answer.rows)} verdicts in {len(answer.runs)} runs: {found or 'none'}{'; there is more' if answer.cut else ''}", None)
+        (
+            f"{len(answer.rows)} verdicts in {len(answer.runs)} runs: {verdict_counts or 'none'}{'; there is more' if answer.cut else ''}",
+            None,
+        )
     )
     return lines
 
@@ -78,10 +81,10 @@ def _by_node(answer: SearchResult) -> list[terminal.Line]:
     cells = []
     for node in chosen:
         counts = collections.Counter(row["verdict"] for row in last[node])
-        found = ", ".join(f"{counts[word]} {word}" for word in WORST_FIRST if counts[word])
+        verdict_counts = ", ".join(f"{counts[word]} {word}" for word in WORST_FIRST if counts[word])
         bad = worst[node]
-        about = f"{bad['stage']} {bad['check']}: {bad['reason']}" if bad["verdict"] != "PASS" else ""
-        cells.append((plain(node) + "*" * bad["simulated"], bad["run"], bad["verdict"], found, plain(about)))
+        worst_words = f"{bad['stage']} {bad['check']}: {bad['reason']}" if bad["verdict"] != "PASS" else ""
+        cells.append((plain(node) + "*" * bad["simulated"], bad["run"], bad["verdict"], verdict_counts, plain(worst_words)))
     widths = [min(60, max(map(terminal.columns, column))) for column in zip(head, *cells, strict=True)]
     lines: list[terminal.Line] = [(_line(head, widths), None)]
     lines += [(_line(of, widths), terminal.COLOURS[of[2]]) for of in cells]
@@ -94,13 +97,13 @@ def _line(cells: t.Iterable[str], widths: t.Iterable[int]) -> str:
     return "  ".join(terminal.pad(cell, width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
-def html(asked: Query, answer: SearchResult) -> str:
+def html(query: Query, answer: SearchResult) -> str:
     """One page, without network."""
     charts = _charts(answer.rows)
-    shown = charts[:CHARTS]
+    visible = charts[:CHARTS]
     return page.environment().get_template("history.html.j2").render(
-        asked=words(asked), runs=answer.runs, rows=answer.rows, cut=answer.cut, charts=shown, all_charts=len(charts), made=utc(),
-        limits=page.LIMITS, library=page.packed_library() if shown else "",
+        asked=words(query), runs=answer.runs, rows=answer.rows, cut=answer.cut, charts=visible, all_charts=len(charts), made=utc(),
+        limits=page.LIMITS, library=page.packed_library() if visible else "",
     )  # fmt: skip
 
 
@@ -127,10 +130,20 @@ def _charts(rows: list[FoundVerdict]) -> list[HistoryChart]:
     curves: dict[tuple[t.Any, ...], dict[str, list[CurvePoint]]] = collections.defaultdict(lambda: collections.defaultdict(list))
     for row in reversed(rows):
         numbers = row["numbers"] or ([number_of(row)] if row["value"] is not None else [])
-        for one in numbers:
-            key = (row["stage"], row["check"], row["variant"], one["metric"] != row["metric"], one["metric"], one["unit"], row["simulated"])
-            floor = row["floor"] if one["metric"] == row["metric"] else None
-            curves[key][row["identity"]].append({**one, "at": row["planned_at"], "name": row["subject"], "run": row["run"], "floor": floor})
+        for entry in numbers:
+            key = (
+                row["stage"],
+                row["check"],
+                row["variant"],
+                entry["metric"] != row["metric"],
+                entry["metric"],
+                entry["unit"],
+                row["simulated"],
+            )
+            floor = row["floor"] if entry["metric"] == row["metric"] else None
+            curves[key][row["identity"]].append(
+                {**entry, "at": row["planned_at"], "name": row["subject"], "run": row["run"], "floor": floor}
+            )
     return [_chart(key, of) for key, of in sorted(curves.items(), key=lambda item: item[0])]
 
 

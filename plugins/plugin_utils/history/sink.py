@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base imp
 URLS = ("postgresql://", "postgresql+psycopg://", "sqlite:///")
 
 
-class History(Sink):
+class HistorySink(Sink):
     """Everything of a run that is worth to be compared with later."""
 
     name = "history"
@@ -24,8 +24,8 @@ class History(Sink):
 
     def problem(self, options: Options) -> str | None:
         # The value may hold a password.
-        known = str(options["url"]).startswith(URLS)
-        return None if known or not options["url"] else "expected the URL of a database, like postgresql://USER:PASSWORD@HOST/DATABASE"
+        is_supported = str(options["url"]).startswith(URLS)
+        return None if is_supported or not options["url"] else "expected the URL of a database, like postgresql://USER:PASSWORD@HOST/DATABASE"
 
     def judged(self, of: Judged, options: Options) -> None:
         # Half a second of imports, which nobody pays who asked for no history.
@@ -35,4 +35,4 @@ class History(Sink):
             importing.write(history, folders.of_judged(of))
 
 
-SINK = History()
+SINK = HistorySink()

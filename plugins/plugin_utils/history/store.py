@@ -120,18 +120,20 @@ class Store:
     def _prepare(self) -> None:
         """Make the tables, or bring them up to date."""
         with self.engine.connect() as connection:
-            found = _revision(connection)
-        if found == schema.REVISIONS[-1]:
+            revision = _revision(connection)
+        if revision == schema.REVISIONS[-1]:
             return
         with self.writing() as connection:
-            found = _revision(connection)  # somebody may have been faster
-            if found is None:
+            revision = _revision(connection)  # somebody may have been faster
+            if revision is None:
                 schema.METADATA.create_all(connection)
                 connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)")
                 connection.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{schema.REVISIONS[-1]}')")
-            elif found not in schema.REVISIONS:
-                raise HistoryError(f"{self.where}: found schema {found}, expected at most {schema.REVISIONS[-1]}: a newer version made it")
-            elif found != schema.REVISIONS[-1]:
+            elif revision not in schema.REVISIONS:
+                raise HistoryError(
+                    f"{self.where}: found schema {revision}, expected at most {schema.REVISIONS[-1]}: a newer version made it"
+                )
+            elif revision != schema.REVISIONS[-1]:
                 _upgrade(connection)
 
     @contextlib.contextmanager
@@ -140,12 +142,12 @@ class Store:
         try:
             yield
         except sa.exc.SQLAlchemyError as error:
-            said = " ".join(str(getattr(error, "orig", None) or error).split())
+            message = " ".join(str(getattr(error, "orig", None) or error).split())
             for secret in sorted(_secrets(self.url), key=len, reverse=True):
-                said = said.replace(secret, "***")
-            if "locked" in said or "lock timeout" in said:
-                said = f"another process has been writing for more than {self.locked_s:g} s ({said})"
-            raise HistoryError(f"history {self.where}: {said[:400]}") from error
+                message = message.replace(secret, "***")
+            if "locked" in message or "lock timeout" in message:
+                message = f"another process has been writing for more than {self.locked_s:g} s ({message})"
+            raise HistoryError(f"history {self.where}: {message[:400]}") from error
 
 
 def insert(connection: sqlalchemy.Connection, table: sqlalchemy.Table, rows: t.Iterable[t.Sequence[t.Any]]) -> int:
@@ -184,10 +186,10 @@ def chunks(items: t.Iterable[T], size: int = TOGETHER) -> t.Iterator[list[T]]:
 
 def clean(text: t.Any) -> str:
     """Text as every database takes it: a node can send zero bytes, and halves of characters."""
-    found = str(text)
-    if found.isascii() and "\0" not in found:
-        return found
-    return found.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
+    cleaned = str(text)
+    if cleaned.isascii() and "\0" not in cleaned:
+        return cleaned
+    return cleaned.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
 
 
 def _secrets(url: sqlalchemy.URL) -> set[str]:

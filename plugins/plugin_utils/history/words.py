@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import EVERYBODY, Change, Kind, Today
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import EVERYBODY, ChangeKind, SeriesChange, Today
 
 # The first of a subject's places is what it is itself.
 PLURAL = {"node": "nodes", "gpu": "GPUs", "port": "ports", "path": "paths", "group": "groups"}
@@ -39,45 +39,47 @@ def runs(count: int) -> str:
     return f"{count} run{'' if count == 1 else 's'}"
 
 
-def sentence(today: Today, change: Change, siblings: Siblings, wider: float = 1.0) -> str:
+def sentence(today: Today, change: SeriesChange, siblings: Siblings, wider: float = 1.0) -> str:
     """`change` without its sentence; its `change` in percent of better or worse is turned into above or below here."""
-    what = _what(today)
-    if change.kind == Kind.UNUSABLE:
-        return f"{what}: today's {change.value if change.value is not None else 'run'} gives no number above zero to compare"
-    if change.kind == Kind.SHORT:
+    label = _what(today)
+    if change.kind == ChangeKind.UNUSABLE:
+        return f"{label}: today's {change.value if change.value is not None else 'run'} gives no number above zero to compare"
+    if change.kind == ChangeKind.SHORT:
         ignored = f", {change.ignored} without a usable number" if change.ignored else ""
         new = ", a new reference" if change.attribution.fact else ""
-        return f"{what} {_value(today, change)}: {runs(change.runs)} before{new}{ignored}; too few to tell a change (8 are needed)"
-    own = f"its own median {number(change.reference)} of {runs(change.runs)} since {day(change.reference_since)}"
+        return f"{label} {_value(today, change)}: {runs(change.runs)} before{new}{ignored}; too few to tell a change (8 are needed)"
+    own_median = f"its own median {number(change.reference)} of {runs(change.runs)} since {day(change.reference_since)}"
     text = {
-        Kind.STEP: _moved, Kind.DRIFT: _moved, Kind.IMPROVEMENT: _moved,
-    }.get(change.kind, _at)(today, change, own)  # fmt: skip
-    if change.kind == Kind.NOTHING:
+        ChangeKind.STEP: _moved, ChangeKind.DRIFT: _moved, ChangeKind.IMPROVEMENT: _moved,
+    }.get(change.kind, _at)(today, change, own_median)  # fmt: skip
+    if change.kind == ChangeKind.NOTHING:
         return text
-    if change.kind == Kind.HICCUP:
+    if change.kind == ChangeKind.HICCUP:
         return f"{text}; one run alone, a hiccup until the next ones say more{_siblings(siblings)}"
-    if change.kind == Kind.DROP:
+    if change.kind == ChangeKind.DROP:
         text += "; one run so far, but far outside the scatter: measure again"
         return text + _attribution(today, change) + _siblings(siblings)
-    if change.kind == Kind.SCATTER:
+    if change.kind == ChangeKind.SCATTER:
         return (
-            f"{what} {_value(today, change)} scatters about {wider:.0f} times as much as before since {day(change.onset_time)}, about {own}"
-            + _siblings(siblings)
+            f"{label} {_value(today, change)} scatters about {wider:.0f} times as much as before since {day(change.onset_time)}, "
+            f"about {own_median}{_siblings(siblings)}"
         )
-    if change.kind == Kind.FLAPPING:
+    if change.kind == ChangeKind.FLAPPING:
         return (
-            f"{what} {_value(today, change)}, flaps since {day(change.onset_time)} between {own} and {number(change.level)}, "
+            f"{label} {_value(today, change)}, flaps since {day(change.onset_time)} between {own_median} and {number(change.level)}, "
             f"{percent(_signed(today, change))} it{_siblings(siblings)}"
         )
     return text + _attribution(today, change) + _siblings(siblings)
 
 
-def of_all(today: Today, change: Change) -> str:
+def of_all(today: Today, change: SeriesChange) -> str:
     """Return the sentence for a change that all subjects of a check share."""
-    what = PLURAL.get(today.places[0][0] if today.places else "", "subjects")
-    who = f"all {len(change.members)} {what}"
+    plural = PLURAL.get(today.places[0][0] if today.places else "", "subjects")
+    who = f"all {len(change.members)} {plural}"
     because = f" when {change.attribution.fact} became {change.attribution.value}" if change.attribution.fact else ""
-    went = {Kind.DRIFT: "drifted to", Kind.SCATTER: "scatter, and are", Kind.FLAPPING: "flap, and are"}.get(change.kind, "went to")
+    went = {ChangeKind.DRIFT: "drifted to", ChangeKind.SCATTER: "scatter, and are", ChangeKind.FLAPPING: "flap, and are"}.get(
+        change.kind, "went to"
+    )
     return (
         f"{_what(today)}: {who} together {went} {percent(_signed(today, change))} their medians of {runs(change.runs)} before, "
         f"since {day(change.onset_time)}{because}; shared, no regression of one of them"
@@ -92,33 +94,33 @@ def _what(today: Today) -> str:
     return today.label or today.check
 
 
-def _value(today: Today, change: Change) -> str:
+def _value(today: Today, change: SeriesChange) -> str:
     return f"{number(change.value)} {today.unit}".rstrip()
 
 
-def _signed(today: Today, change: Change) -> float:
+def _signed(today: Today, change: SeriesChange) -> float:
     """Percent as they are seen: a time that became worse is above."""
     return change.change or 0.0
 
 
-def _at(today: Today, change: Change, own: str) -> str:
+def _at(today: Today, change: SeriesChange, own_median: str) -> str:
     if change.value is None or not change.reference:
         return f"{_what(today)} {_value(today, change)}"
-    return f"{_what(today)} {_value(today, change)}, {percent(100 * (change.value / change.reference - 1))} {own}"
+    return f"{_what(today)} {_value(today, change)}, {percent(100 * (change.value / change.reference - 1))} {own_median}"
 
 
-def _moved(today: Today, change: Change, own: str) -> str:
+def _moved(today: Today, change: SeriesChange, own_median: str) -> str:
     """Return today's value and the level that it is about, if they differ."""
-    shown = 100 * (change.value / change.reference - 1) if change.value and change.reference else 0.0
+    today_change = 100 * (change.value / change.reference - 1) if change.value and change.reference else 0.0
     moved = change.change or 0.0
-    drifting = "drifting " if change.kind == Kind.DRIFT else ""
-    if shown * moved > 0 and 0.5 * abs(moved) < abs(shown) < 1.5 * abs(moved):
-        return f"{_what(today)} {_value(today, change)}, {drifting and 'drifted to '}{percent(shown)} {own}"
+    drifting = "drifting " if change.kind == ChangeKind.DRIFT else ""
+    if today_change * moved > 0 and 0.5 * abs(moved) < abs(today_change) < 1.5 * abs(moved):
+        return f"{_what(today)} {_value(today, change)}, {drifting and 'drifted to '}{percent(today_change)} {own_median}"
     since = f"{number(change.level)} {today.unit}".rstrip()
-    return f"{_what(today)} {_value(today, change)} today, {drifting}{since} since {day(change.onset_time)}, {percent(moved)} {own}"
+    return f"{_what(today)} {_value(today, change)} today, {drifting}{since} since {day(change.onset_time)}, {percent(moved)} {own_median}"
 
 
-def _attribution(today: Today, change: Change) -> str:
+def _attribution(today: Today, change: SeriesChange) -> str:
     attribution = change.attribution
     if attribution.kind == EVERYBODY:
         return f"; everybody's since {attribution.fact} became {attribution.value}" if attribution.fact else "; everybody's"

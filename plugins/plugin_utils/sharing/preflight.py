@@ -77,7 +77,7 @@ class ClusterFacts:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class PreflightRow:
     topic: str
     actual: str
     expected: str
@@ -88,7 +88,7 @@ class Row:
         return [self.topic, self.actual, self.expected, self.means]
 
 
-def rows(system: System, facts: ClusterFacts) -> list[Row]:
+def rows(system: System, facts: ClusterFacts) -> list[PreflightRow]:
     """Return the rows of the table."""
     table = [_nodes(facts)]
     if system.scheduler:
@@ -110,16 +110,16 @@ def rows(system: System, facts: ClusterFacts) -> list[Row]:
     for draining in facts.draining:
         table += [_drains(draining), _guardian(draining)]
     images = sorted({image for pod in (*facts.schedulers, *facts.plugins) for image in pod.images})
-    table.append(Row("images", _some(images) or "none", "", NOTED))
+    table.append(PreflightRow("images", _some(images) or "none", "", NOTED))
     return table
 
 
-def refusal(table: t.Iterable[Row]) -> str:
+def refusal(table: t.Iterable[PreflightRow]) -> str:
     """Return why the run is refused, naming every wrong row; empty if it is not refused."""
     return "; ".join(f"{row.topic}: found {row.actual}, expected {row.expected}" for row in table if row.means == WRONG)
 
 
-def text(table: t.Sequence[Row]) -> list[str]:
+def text(table: t.Sequence[PreflightRow]) -> list[str]:
     """Return the table as lines of text."""
     cells = [COLUMNS, *(row.cells for row in table)]
     widths = [min(60, max(len(line[place]) for line in cells)) for place in range(len(COLUMNS))]
@@ -130,19 +130,19 @@ def _some(names: t.Sequence[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
-def _nodes(facts: ClusterFacts) -> Row:
+def _nodes(facts: ClusterFacts) -> PreflightRow:
     actual = f"{len(facts.nodes)}" + (f" with {', '.join(facts.products)}" if facts.products else "")
-    return Row("nodes of the plan", actual, "at least one", OK if facts.nodes else WRONG)
+    return PreflightRow("nodes of the plan", actual, "at least one", OK if facts.nodes else WRONG)
 
 
-def _everywhere(kind: str, daemonset: str, daemons: t.Sequence[SystemPod], facts: ClusterFacts) -> Row:
+def _everywhere(kind: str, daemonset: str, daemons: t.Sequence[SystemPod], facts: ClusterFacts) -> PreflightRow:
     ready = {pod.node for pod in daemons if pod.ready}
     without = [place.name for place in facts.nodes if place.name not in ready]
     actual = f"ready on {len(facts.nodes) - len(without)} of {len(facts.nodes)} nodes" + (f", not on {_some(without)}" if without else "")
-    return Row(f"{kind} ({daemonset})", actual, "ready on every node", WRONG if without else OK)
+    return PreflightRow(f"{kind} ({daemonset})", actual, "ready on every node", WRONG if without else OK)
 
 
-def _parts(system: System, facts: ClusterFacts) -> Row:
+def _parts(system: System, facts: ClusterFacts) -> PreflightRow:
     wrong, unknown = [], []
     for place in facts.nodes:
         if place.gpus is None:
@@ -152,10 +152,10 @@ def _parts(system: System, facts: ClusterFacts) -> Row:
             wrong.append(f"{place.name} offers {place.offered} with {gpus} GPUs")
     topic, expected = f"parts of GPUs ({system.resource})", f"{system.devices_per_gpu} of each GPU"
     if wrong:
-        return Row(topic, _some(wrong), expected, WRONG)
+        return PreflightRow(topic, _some(wrong), expected, WRONG)
     if unknown:
-        return Row(topic, f"the number of GPUs of {_some(unknown)} is not known", expected, NOT_KNOWN)
-    return Row(
+        return PreflightRow(topic, f"the number of GPUs of {_some(unknown)} is not known", expected, NOT_KNOWN)
+    return PreflightRow(
         topic, f"{sum(place.offered for place in facts.nodes)} of {sum(place.gpus or 0 for place in facts.nodes)} GPUs", expected, OK
     )
 
@@ -165,25 +165,25 @@ def _of(name: str, facts: ClusterFacts) -> dict[str, str | None]:
     return {scheduler.name: scheduler.env[name] for scheduler in facts.schedulers if name in scheduler.env}
 
 
-def _environment(name: str, value: str, facts: ClusterFacts) -> Row:
+def _environment(name: str, value: str, facts: ClusterFacts) -> PreflightRow:
     has = _of(name, facts)
     wrong = sorted(
         scheduler.name for scheduler in facts.schedulers if scheduler.name not in has or has[scheduler.name] not in (value, None)
     )
     if wrong:
         values = sorted({has.get(scheduler_name) or "not set" for scheduler_name in wrong})
-        return Row(name, f"{' and '.join(values)} in {_some(wrong)}", value, WRONG)
+        return PreflightRow(name, f"{' and '.join(values)} in {_some(wrong)}", value, WRONG)
     unread = [scheduler for scheduler, setting in has.items() if setting is None]
-    return Row(name, f"not in the spec of {_some(unread)}" if unread else value, value, NOT_KNOWN if unread or not has else OK)
+    return PreflightRow(name, f"not in the spec of {_some(unread)}" if unread else value, value, NOT_KNOWN if unread or not has else OK)
 
 
-def _host_pid(facts: ClusterFacts) -> Row:
+def _host_pid(facts: ClusterFacts) -> PreflightRow:
     without = sorted(scheduler.name for scheduler in facts.schedulers if not scheduler.host_pid)
     actual = f"not set of {_some(without)}" if without else "set"
-    return Row("hostPID of schedulers", actual, "set, for its metrics name processes of the node", WRONG if without else OK)
+    return PreflightRow("hostPID of schedulers", actual, "set, for its metrics name processes of the node", WRONG if without else OK)
 
 
-def _memory(system: System, facts: ClusterFacts) -> Row:
+def _memory(system: System, facts: ClusterFacts) -> PreflightRow:
     """Compare the memory of a GPU that each scheduler assumes with the driver's. Schedulers do not read it themselves."""
     name, otherwise = str(system.expects["memory_env"]), float(system.expects.get("memory_default_gib", 0))
     has = _of(name, facts)
@@ -203,30 +203,30 @@ def _memory(system: System, facts: ClusterFacts) -> Row:
             )
     expected = f"the memory of a GPU in GiB, to {MEMORY_TOLERANCE:.0%}"
     if wrong:
-        return Row(name, _some(wrong), expected, WRONG)
+        return PreflightRow(name, _some(wrong), expected, WRONG)
     if compared < len(facts.schedulers) or not compared:
-        return Row(name, f"compared on {compared} of {len(facts.schedulers)} nodes", expected, NOT_KNOWN)
-    return Row(name, _some(sorted({str(value) for value in has.values()} or {f"{otherwise:g} by default"})), expected, OK)
+        return PreflightRow(name, f"compared on {compared} of {len(facts.schedulers)} nodes", expected, NOT_KNOWN)
+    return PreflightRow(name, _some(sorted({str(value) for value in has.values()} or {f"{otherwise:g} by default"})), expected, OK)
 
 
-def _debug(name: str, facts: ClusterFacts) -> Row:
+def _debug(name: str, facts: ClusterFacts) -> PreflightRow:
     has = _of(name, facts)
-    return Row(name, f"set in {len(has)} of {len(facts.schedulers)} schedulers" if has else "not set", "", NOTED)
+    return PreflightRow(name, f"set in {len(has)} of {len(facts.schedulers)} schedulers" if has else "not set", "", NOTED)
 
 
-def _answering(facts: ClusterFacts) -> Row:
+def _answering(facts: ClusterFacts) -> PreflightRow:
     """Count the schedulers whose metrics answer. A silent one does not refuse the run: the cases about metrics judge it."""
-    return Row("metrics", f"{len(facts.answering)} of {len(facts.schedulers)} schedulers answer", "", NOTED)
+    return PreflightRow("metrics", f"{len(facts.answering)} of {len(facts.schedulers)} schedulers answer", "", NOTED)
 
 
-def _named(variable: str, node: str, facts: ClusterFacts) -> Row:
+def _named(variable: str, node: str, facts: ClusterFacts) -> PreflightRow:
     sharing_nodes = {place.name for place in facts.nodes if place.offered}
-    return Row(variable, node, "a node of the plan with shared GPUs", OK if node in sharing_nodes else WRONG)
+    return PreflightRow(variable, node, "a node of the plan with shared GPUs", OK if node in sharing_nodes else WRONG)
 
 
-def _drains(draining: Draining) -> Row:
+def _drains(draining: Draining) -> PreflightRow:
     actual = f"we may not {', '.join(draining.lacking)}" if draining.lacking else "we may"
-    return Row(
+    return PreflightRow(
         f"draining {draining.node}",
         actual,
         "the rights of files/rbac/sharing.yaml and sharing-drain.yaml",
@@ -234,19 +234,19 @@ def _drains(draining: Draining) -> Row:
     )
 
 
-def _guardian(draining: Draining) -> Row:
+def _guardian(draining: Draining) -> PreflightRow:
     """Check the service account of the guardian that uncordons the node if the run is killed."""
     variable = "gpu_sharing_guardian"
     if not draining.account:
-        return Row(
+        return PreflightRow(
             variable, f"none: whoever kills the run leaves {draining.node} cordoned until playbooks/cleanup.yml or the next run", "", NOTED
         )
     expected = f"one that may get and patch {draining.node}: make it as files/rbac/README.md says, or set {variable} to '' and do without"
     if draining.refused or draining.unknown:
-        return Row(
+        return PreflightRow(
             variable,
             f"service account {draining.account}: {draining.refused or draining.unknown}",
             expected,
             WRONG if draining.refused else NOT_KNOWN,
         )
-    return Row(variable, f"service account {draining.account}", expected, OK)
+    return PreflightRow(variable, f"service account {draining.account}", expected, OK)

@@ -74,7 +74,7 @@ class Past:
 
     def runs(self, before: str = "", most: int = 50) -> list[searching.JudgedRun]:
         store = self.store()
-        return searching.runs(store, before=before, most=most) if store else []
+        return searching.runs(store, before_run=before, limit=most) if store else []
 
     def run(self, name: str) -> searching.JudgedRun | None:
         store = self.store()

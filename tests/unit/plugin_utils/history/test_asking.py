@@ -16,7 +16,7 @@ import typing as t
 import pytest
 import sqlalchemy as sa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, folders, searching, showing
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Quantity, Query, Subject
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import HistorySubject, Quantity, Query
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, url_of
 from harness import history_runs as runs
 from harness.history_runs import Machine
@@ -55,7 +55,7 @@ def store(results: pathlib.Path) -> t.Iterator[Store]:
 
 
 def test_a_series_is_the_subjects_whatever_its_name_and_never_the_simulated_one(store: Store) -> None:
-    whom = Subject("node", f"machine:{'b' * 32}", False)
+    whom = HistorySubject("node", f"machine:{'b' * 32}", False)
     of = searching.series(store, whom, TFLOPS)
     assert [(run[6:8], value) for run, _at, value in of] == [
         ("01", 660.1),
@@ -121,7 +121,7 @@ def test_what_is_asked_is_all_that_comes(store: Store) -> None:
     assert {one["metric"]: one["value"] for one in bad.rows[0]["numbers"]} == {"tflops": 500.0, "time_ms": 2.2}
     assert len(searching.search(store, Query(since="2026-01-06")).runs) == 2
     assert len(searching.search(store, Query(run=runs.run_id(2), check="stack")).rows) == 2
-    few = searching.search(store, Query(), most=5)
+    few = searching.search(store, Query(), limit=5)
     assert len(few.rows) == 5 and few.cut
 
 

@@ -12,7 +12,14 @@ import typing as t
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import attribution, common
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.regression import changes
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import Attribution, Change, Facts, Kind, Point, Today
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import (
+    Attribution,
+    ChangeKind,
+    Facts,
+    Point,
+    SeriesChange,
+    Today,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rigs.simulated import runs as simulated
@@ -25,7 +32,7 @@ def point(run: int, value: float | None) -> Point:
     return Point(f"run-{run:03d}", simulated.time_of(run), value)
 
 
-def judged(series: t.Mapping[str, Values], facts: Facts | None = None, **of_today: t.Any) -> dict[str, Change]:
+def judged(series: t.Mapping[str, Values], facts: Facts | None = None, **of_today: t.Any) -> dict[str, SeriesChange]:
     """{subject: its change today}, of subjects NODE/gpu/N; the last of each series is today's. "" is the whole fleet."""
     today, past = [], {}
     for subject, values in series.items():
@@ -57,9 +64,9 @@ def test_a_step_of_one_gpu_in_one_sentence() -> None:
         "gemm bf16 655 TFLOPS, 3.1 % below its own median 676 of 12 runs since 2026-08-02; its 7 siblings unchanged"
     )
     change = found["n1/gpu/3"]
-    assert (change.kind, change.attribution, change.runs) == (Kind.STEP, Attribution("gpu", "n1/gpu/3"), 12)
+    assert (change.kind, change.attribution, change.runs) == (ChangeKind.STEP, Attribution("gpu", "n1/gpu/3"), 12)
     assert (change.reference, change.level, change.onset) == (676, 655, "run-012")
-    assert {c.kind for subject, c in found.items() if subject != "n1/gpu/3"} == {Kind.NOTHING}
+    assert {c.kind for subject, c in found.items() if subject != "n1/gpu/3"} == {ChangeKind.NOTHING}
 
 
 @pytest.mark.parametrize("days", (3, 4, 10, 40))
@@ -67,14 +74,14 @@ def test_a_step_is_said_for_as_long_as_it_lasts(days: int) -> None:
     series: dict[str, Values] = {**fleet(2, 12 + days)}
     series["n1/gpu/3"] = since(series["n1/gpu/3"], 12, 0.95)
     change = judged(series)["n1/gpu/3"]
-    assert change.kind == Kind.STEP
+    assert change.kind == ChangeKind.STEP
     assert change.change == pytest.approx(-5, abs=0.5)
 
 
 def test_less_than_eight_runs_are_not_guessed_about() -> None:
     series: dict[str, Values] = {"n1/gpu/0": [676, 675, 677, 600, 600, 600, 600]}
     change = judged(series)["n1/gpu/0"]
-    assert change.kind == Kind.SHORT
+    assert change.kind == ChangeKind.SHORT
     assert not change.alarm
     assert change.sentence == "gemm bf16 600 TFLOPS: 6 runs before; too few to tell a change (8 are needed)"
 
@@ -83,11 +90,11 @@ def test_one_bad_run_is_a_hiccup_and_the_next_good_one_is_nothing() -> None:
     series: dict[str, Values] = {**fleet(1, 20)}
     series["n1/gpu/3"] = [*series["n1/gpu/3"][:-1], 650.0]
     change = judged(series)["n1/gpu/3"]
-    assert change.kind == Kind.HICCUP
+    assert change.kind == ChangeKind.HICCUP
     assert not change.alarm
     assert "one run alone" in change.sentence
     series["n1/gpu/3"] = [*series["n1/gpu/3"][:-2], 500.0, 676.0]
-    assert judged(series)["n1/gpu/3"].kind == Kind.NOTHING
+    assert judged(series)["n1/gpu/3"].kind == ChangeKind.NOTHING
 
 
 @pytest.mark.parametrize("alone", (True, False))
@@ -95,7 +102,7 @@ def test_a_drop_far_outside_the_scatter_is_an_alarm_the_first_time(alone: bool) 
     series: dict[str, Values] = {"n1/gpu/3": healthy("drop", 30)} if alone else {**fleet(2, 30)}
     series["n1/gpu/3"] = since(series["n1/gpu/3"], 29, 0.7)
     change = judged(series)["n1/gpu/3"]
-    assert change.kind == Kind.DROP and change.alarm
+    assert change.kind == ChangeKind.DROP and change.alarm
     assert "one run so far, but far outside the scatter: measure again" in change.sentence
     assert not [subject for subject, other in judged(series).items() if other.alarm and subject != "n1/gpu/3"]
     series["n1/gpu/3"] = [*healthy("drop", 29), 676.0 / 0.7]
@@ -156,7 +163,7 @@ def standing(subject: str) -> tuple[tuple[str, str], ...]:
     return (("gpu", subject), ("node", node), ("rack", f"row-{int(node[1:]) // 5}"))
 
 
-def read_on(series: t.Mapping[str, Values], days: int, told: bool) -> dict[str, Change]:
+def read_on(series: t.Mapping[str, Values], days: int, told: bool) -> dict[str, SeriesChange]:
     """Return the alarms of a day by subject; `told`: the inventory states the racks."""
     today, past = [], {}
     for subject, values in series.items():
@@ -193,7 +200,7 @@ def test_a_fault_is_not_masked_by_the_loss_of_the_other_half() -> None:
     series = {s: since(v, 20, 0.97) if s.split("/")[0] in got else v for s, v in fleet(8, 25).items()}
     series["n7/gpu/2"] = since(series["n7/gpu/2"], 14, 0.96)
     change = judged(series, drivers(8, got, 20, 25))["n7/gpu/2"]
-    assert change.kind == Kind.STEP
+    assert change.kind == ChangeKind.STEP
     assert change.attribution == Attribution("gpu", "n7/gpu/2"), "it did not get the driver"
 
 
@@ -220,16 +227,16 @@ def test_a_repaired_node_at_its_old_level_keeps_its_reference(broken: float) -> 
         series[f"n1/gpu/{gpu}"] = since(since(series[f"n1/gpu/{gpu}"], 14, broken), 20, 1 / broken)
     for runs in (21, 22, 23):
         found = judged({subject: values[:runs] for subject, values in series.items()}, facts)
-        assert {change.kind for change in found.values()} <= {Kind.NOTHING, Kind.HICCUP}
+        assert {change.kind for change in found.values()} <= {ChangeKind.NOTHING, ChangeKind.HICCUP}
     series["n1/gpu/3"] = since(series["n1/gpu/3"], 22, 0.95)
-    assert judged({subject: values[:25] for subject, values in series.items()}, facts)["n1/gpu/3"].kind == Kind.STEP
+    assert judged({subject: values[:25] for subject, values in series.items()}, facts)["n1/gpu/3"].kind == ChangeKind.STEP
 
 
 def test_a_slow_drift_is_told_from_a_step() -> None:
     series: dict[str, Values] = {**fleet(2, 40)}
     series["n2/gpu/1"] = [value * (1 - 0.002 * max(0, run - 18)) for run, value in enumerate(fleet(2, 40)["n2/gpu/1"])]
     change = judged(series)["n2/gpu/1"]
-    assert change.kind == Kind.DRIFT
+    assert change.kind == ChangeKind.DRIFT
     assert "drifted to" in change.sentence or "drifting" in change.sentence
 
 
@@ -237,7 +244,7 @@ def test_flapping_between_two_levels() -> None:
     series: dict[str, Values] = {**fleet(2, 36)}
     series["n2/gpu/1"] = [v * (0.95 if run > 20 and run % 4 < 2 else 1) for run, v in enumerate(fleet(2, 36)["n2/gpu/1"])]
     change = judged(series)["n2/gpu/1"]
-    assert change.kind == Kind.FLAPPING
+    assert change.kind == ChangeKind.FLAPPING
     assert "flaps since" in change.sentence
 
 
@@ -245,7 +252,7 @@ def test_more_scatter() -> None:
     series: dict[str, Values] = {**fleet(2, 44)}
     series["n2/gpu/1"] = [676 + (v - 676) * (5 if run > 23 else 1) for run, v in enumerate(fleet(2, 44)["n2/gpu/1"])]
     change = judged(series)["n2/gpu/1"]
-    assert change.kind == Kind.SCATTER
+    assert change.kind == ChangeKind.SCATTER
     assert "times as much as before" in change.sentence
 
 
@@ -253,47 +260,47 @@ def test_an_improvement_is_told_and_becomes_the_reference() -> None:
     series: dict[str, Values] = {**fleet(2, 60)}
     series["n1/gpu/3"] = since(series["n1/gpu/3"], 20, 1.05)
     early = judged({subject: values[:25] for subject, values in series.items()})["n1/gpu/3"]
-    assert early.kind == Kind.IMPROVEMENT
+    assert early.kind == ChangeKind.IMPROVEMENT
     assert "above its own median" in early.sentence
-    assert judged({subject: values[:45] for subject, values in series.items()})["n1/gpu/3"].kind == Kind.NOTHING
+    assert judged({subject: values[:45] for subject, values in series.items()})["n1/gpu/3"].kind == ChangeKind.NOTHING
     series["n1/gpu/3"] = since(series["n1/gpu/3"], 50, 1 / 1.05)
-    assert judged(series)["n1/gpu/3"].kind == Kind.STEP
+    assert judged(series)["n1/gpu/3"].kind == ChangeKind.STEP
 
 
 def test_what_came_back_is_told_and_then_as_ever() -> None:
     series: dict[str, Values] = {**fleet(2, 60)}
     series["n1/gpu/3"] = since(since(series["n1/gpu/3"], 20, 0.9), 30, 1 / 0.9)
     kinds = [judged({subject: values[:count] for subject, values in series.items()})["n1/gpu/3"].kind for count in (30, 34, 50)]
-    assert kinds == [Kind.STEP, Kind.IMPROVEMENT, Kind.NOTHING]
+    assert kinds == [ChangeKind.STEP, ChangeKind.IMPROVEMENT, ChangeKind.NOTHING]
     series["n1/gpu/3"] = since(series["n1/gpu/3"], 55, 0.97)
-    assert judged(series)["n1/gpu/3"].kind == Kind.STEP
+    assert judged(series)["n1/gpu/3"].kind == ChangeKind.STEP
 
 
 def test_what_came_back_most_of_the_way_is_repaired_and_a_new_reference() -> None:
     series: dict[str, Values] = {**fleet(2, 60)}
     series["n1/gpu/3"] = since(since(series["n1/gpu/3"], 20, 0.9), 30, 0.98 / 0.9)
-    assert judged(series)["n1/gpu/3"].kind == Kind.NOTHING
+    assert judged(series)["n1/gpu/3"].kind == ChangeKind.NOTHING
     series["n1/gpu/3"] = since(series["n1/gpu/3"], 55, 0.97)
-    assert judged(series)["n1/gpu/3"].kind == Kind.STEP
+    assert judged(series)["n1/gpu/3"].kind == ChangeKind.STEP
 
 
 def test_a_repair_begins_a_new_reference() -> None:
     series: dict[str, Values] = {**fleet(2, 30)}
     series["n1/gpu/3"] = since(series["n1/gpu/3"], 20, 0.95)
     facts: Facts = {f"run-{run:03d}": {"n1/gpu/3": {"serial": "A" if run < 20 else "B"}} for run in range(30)}
-    assert judged(series)["n1/gpu/3"].kind == Kind.STEP
-    assert judged(series, facts)["n1/gpu/3"].kind == Kind.NOTHING
+    assert judged(series)["n1/gpu/3"].kind == ChangeKind.STEP
+    assert judged(series, facts)["n1/gpu/3"].kind == ChangeKind.NOTHING
     change = judged({subject: values[:24] for subject, values in series.items()}, facts)["n1/gpu/3"]
-    assert change.kind == Kind.SHORT
+    assert change.kind == ChangeKind.SHORT
     assert "3 runs before, a new reference" in change.sentence
 
 
 def test_a_serial_number_that_comes_and_goes_is_no_repair_each_time() -> None:
     facts = {f"{day}": {"a": {"serial": "AB"[day % 2]}} for day in range(20)}
-    history = attribution.History(facts, [f"{day}" for day in range(20)])
+    history = attribution.FactHistory(facts, [f"{day}" for day in range(20)])
     assert history.repaired(["a"]) == 1, "where the second one was first seen"
     facts["15"]["a"]["serial"] = "C"
-    assert attribution.History(facts, list(history.runs)).repaired(["a"]) == 15
+    assert attribution.FactHistory(facts, list(history.runs)).repaired(["a"]) == 15
 
 
 def test_a_whole_node_is_blamed_as_one() -> None:
@@ -309,7 +316,7 @@ def test_a_whole_node_is_blamed_as_one() -> None:
 
 def test_what_all_of_the_only_node_did_is_that_nodes() -> None:
     found = judged({subject: since(values, 20, 0.95) for subject, values in fleet(1, 24).items()})
-    assert len(found) == 8 and {change.kind for change in found.values()} == {Kind.STEP}
+    assert len(found) == 8 and {change.kind for change in found.values()} == {ChangeKind.STEP}
     assert {change.attribution for change in found.values()} == {Attribution("node", "n1")}
     quiet = judged(fleet(1, 24))
     assert not [change for change in quiet.values() if change.alarm]
@@ -322,7 +329,7 @@ def test_what_everybody_did_is_nobodys_and_the_driver_is_named() -> None:
     found = judged(series, facts)
     assert not [subject for subject, change in found.items() if subject and change.alarm]
     assert found[""].attribution == Attribution("everybody", "", "driver", "580", "run-020")
-    assert found[""].kind == Kind.STEP
+    assert found[""].kind == ChangeKind.STEP
     assert "when driver became 580; shared, no regression of one of them" in found[""].sentence
     assert len(found[""].members) == 40
 
@@ -365,18 +372,18 @@ def test_a_port_is_blamed_for_its_paths() -> None:
 def test_a_latency_becomes_worse_upwards() -> None:
     series: dict[str, Values] = {s: since(v, 20, 1.05) if s == "n1/gpu/0" else v for s, v in fleet(2, 25).items()}
     change = judged(series, better="lower", unit="us")["n1/gpu/0"]
-    assert change.kind == Kind.STEP
+    assert change.kind == ChangeKind.STEP
     assert "above its own median" in change.sentence
-    assert judged(series, better="higher")["n1/gpu/0"].kind == Kind.IMPROVEMENT
+    assert judged(series, better="higher")["n1/gpu/0"].kind == ChangeKind.IMPROVEMENT
 
 
 def test_constant_values_have_a_least_scatter() -> None:
     series: dict[str, Values] = {f"n1/gpu/{gpu}": [676.0] * 30 for gpu in range(8)}
-    assert {change.kind for change in judged(series).values()} == {Kind.NOTHING}
+    assert {change.kind for change in judged(series).values()} == {ChangeKind.NOTHING}
     series["n1/gpu/0"] = [*[676.0] * 29, 676.5]
-    assert judged(series)["n1/gpu/0"].kind == Kind.NOTHING
+    assert judged(series)["n1/gpu/0"].kind == ChangeKind.NOTHING
     series["n1/gpu/0"] = [*[676.0] * 26, *[655.0] * 4]
-    assert judged(series)["n1/gpu/0"].kind == Kind.STEP
+    assert judged(series)["n1/gpu/0"].kind == ChangeKind.STEP
 
 
 def test_rounded_values_are_no_steps() -> None:
@@ -387,10 +394,10 @@ def test_rounded_values_are_no_steps() -> None:
 def test_values_that_are_no_numbers_are_left_out_and_counted() -> None:
     bad: Values = [None, math.nan, math.inf, 0.0, -3.0]
     change = judged({"n1/gpu/0": [*bad, *healthy(1, 9)]})["n1/gpu/0"]
-    assert (change.kind, change.ignored) == (Kind.NOTHING, 5)
+    assert (change.kind, change.ignored) == (ChangeKind.NOTHING, 5)
     for value in bad:
         today = judged({"n1/gpu/0": [*healthy(1, 12), value]})["n1/gpu/0"]
-        assert today.kind == Kind.UNUSABLE
+        assert today.kind == ChangeKind.UNUSABLE
         assert not today.alarm
         assert "no number above zero" in today.sentence
 
@@ -400,15 +407,15 @@ def test_neither_a_later_run_nor_the_same_one_is_the_past() -> None:
     today = Today("n1/gpu/0", CHECK, point(12, 676.0))
     past = [point(run, 676 if run < 12 else 500) for run, _value in enumerate(values)]
     (change,) = changes([today], {today.key: past})
-    assert (change.kind, change.runs) == (Kind.NOTHING, 12)
+    assert (change.kind, change.runs) == (ChangeKind.NOTHING, 12)
 
 
 def test_a_subject_that_joins_late_is_judged_by_its_own_runs() -> None:
     series: dict[str, Values] = {**fleet(2, 30)}
     series["n1/gpu/0"] = [*[None] * 18, *since(healthy("late", 12, 640), 8, 0.95)]
-    assert judged(series)["n1/gpu/0"].kind == Kind.STEP
+    assert judged(series)["n1/gpu/0"].kind == ChangeKind.STEP
     series["n1/gpu/1"] = [*[None] * 24, *healthy("later", 6, 640)]
-    assert judged(series)["n1/gpu/1"].kind == Kind.SHORT
+    assert judged(series)["n1/gpu/1"].kind == ChangeKind.SHORT
 
 
 def test_nobody_today_is_nothing() -> None:
