@@ -31,10 +31,18 @@ import time
 import typing as t
 import zlib
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import checkpoints, evidence, guardian_pod, observation, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import (
+    checkpoints,
+    evidence,
+    guardian_pod,
+    numa,
+    observation,
+    process,
+)
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import perftest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid, governor, rdma_ports
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 
 Test = t.Dict[str, t.Any]
 
@@ -129,23 +137,61 @@ def _governor(params: dict[str, t.Any], node: Node) -> governor.Lease | guardian
     return governor.Lease(node, params["governor"]) if params["governor"] and params["rounds"] and node.ledger else None
 
 
-class _Walk:
-    """A node's way through its rounds."""
+class Runner:
+    """Runs sides of tests on a node, those together that belong together.
+
+    `params` has "binary_dir", "pause" and "test_timeout" as the options of the modules do.
+    """
+
+    # What a person can do where a tool is not found, and where a TCP port is in use.
+    if_missing = "install perftest or set rdma_binary_dir"
+    if_in_use = "set rdma_tcp_ports to a free range"
 
     def __init__(self, params: dict[str, t.Any], node: Node) -> None:
         self.params = params
         self.node = node
+        self.versions: dict[str, str | None] = {}
+        # Nodes that did not come to an earlier test, and where the others are, of those that came; None where each test says it.
+        self.lost: set[str] = set()
+        self.there: dict[str, str] | None = None
+
+    def run(self, sides: t.Sequence[Side]) -> None:
+        """Run some sides at the same time, each to its end; what became of it is its `result`."""
+        looked = 0.0
+        connected: set[tuple[str, str, int]] = set()
+        try:
+            while not all(side.finished for side in sides):
+                now = time.monotonic()
+                if now - looked >= LOOK_S and any(side.waits for side in sides):
+                    connected, looked = connections(), now
+                for side in sides:
+                    side.step(now, connected)
+                time.sleep(TICK_S)
+        finally:
+            for side in sides:
+                side.end()
+
+    def version(self, tool: str) -> str | None:
+        """perftest prints its version with status 1."""
+        if tool not in self.versions:
+            found = re.search(r"Version: *([\d.]{1,20})", self.node.run([tool, "--version"], timeout=10, merge=True).out)
+            self.versions[tool] = found.group(1) if found else None
+        return self.versions[tool]
+
+
+class _Walk(Runner):
+    """A node's way through its rounds."""
+
+    def __init__(self, params: dict[str, t.Any], node: Node) -> None:
+        super().__init__(params, node)
         self.begin = time.monotonic()
         self.governor = _governor(params, node)
         self.rows: list[dict[str, t.Any]] = []
         self.raw: list[str] = []
         self.changes: list[dict[str, t.Any]] = []
-        self.lost: set[str] = set()
-        self.versions: dict[str, str | None] = {}
         self.left: collections.Counter[t.Any] = collections.Counter()
         self.done: dict[t.Any, list[dict[str, t.Any]]] = collections.defaultdict(list)
-        # Where the other nodes are, of those that came; None where the timetable itself says it.
-        self.there: dict[str, str] | None = params.get("addresses")
+        self.there = params.get("addresses")
         tests = [test for planned in params["rounds"] for test in planned["tests"]]
         self.left.update(self._key(test) for test in tests if self._asks(test))
         self._take_up({self._test(test) for test in tests})
@@ -183,7 +229,7 @@ class _Walk:
         """By what a side of a test is known, whichever walk it is in."""
         return (*self._key(test), *(test[name] for name in ("rail", "a", "b", "role")))
 
-    def _checkpoint(self, number: int, side: _Side) -> dict[str, t.Any]:
+    def _checkpoint(self, number: int, side: Side) -> dict[str, t.Any]:
         check, variant, subject = self._key(side.test)
         about = {"check": check, "variant": variant, "subject": {"kind": "pair", "id": subject}} if self._asks(side.test) else TIMETABLE
         key = [number, self.params.get("walk") or "", *self._test(side.test)]
@@ -205,8 +251,8 @@ class _Walk:
             number = planned["round"]
             latest = self.begin + self.params["begins_in"] + (number + 1) * self.params["slot"]
             tests = [self._here(test, ports) for test in planned["tests"]]
-            sides = [_Side(test, self.params["kinds"][test["kind"]], self, min(latest, self.node.end)) for test in tests]
-            self._walk(sides)
+            sides = [Side(test, self.params["kinds"][test["kind"]], self, min(latest, self.node.end)) for test in tests]
+            self.run(sides)
             number += self.params.get("rounds_before") or 0
             for side in sides:
                 side.result["governor"] = self._held()
@@ -235,22 +281,7 @@ class _Walk:
                 test = {**test, "device": ports[rail]["device"], "port": ports[rail]["port"], **mine}
         return test
 
-    def _walk(self, sides: list[_Side]) -> None:
-        looked = 0.0
-        connected: set[tuple[str, str, int]] = set()
-        try:
-            while not all(side.finished for side in sides):
-                now = time.monotonic()
-                if now - looked >= LOOK_S and any(side.waits for side in sides):
-                    connected, looked = connections(), now
-                for side in sides:
-                    side.step(now, connected)
-                time.sleep(TICK_S)
-        finally:
-            for side in sides:
-                side.end()
-
-    def _keep(self, number: int, side: _Side) -> None:
+    def _keep(self, number: int, side: Side) -> None:
         """A row of the timetable; what the pair's own observation says already is not said twice."""
         self._enter(number, side.result)
         if side.result["reason_code"] == "partner":
@@ -314,18 +345,14 @@ class _Walk:
             started_at=observation.utc(time.time() - (time.monotonic() - self.begin)),
         )
 
-    def version(self, tool: str) -> str | None:
-        """perftest prints its version with status 1."""
-        if tool not in self.versions:
-            found = re.search(r"Version: *([\d.]{1,20})", self.node.run([tool, "--version"], timeout=10, merge=True).out)
-            self.versions[tool] = found.group(1) if found else None
-        return self.versions[tool]
 
+class Side:
+    """One side of one test: started, started again while the other side is not there, ended in time, and read.
 
-class _Side:
-    """One side of one test: started, started again while the other side is not there, ended in time, and read."""
+    `place` of a test is the NUMA node to start it on, if any.
+    """
 
-    def __init__(self, test: Test, kind: dict[str, t.Any], walk: _Walk, latest: float) -> None:
+    def __init__(self, test: Test, kind: dict[str, t.Any], walk: Runner, latest: float) -> None:
         self.test = test
         self.kind = kind
         self.walk = walk
@@ -339,6 +366,8 @@ class _Side:
         self.command = self.argv
         self.tool = tool
         self.child: subprocess.Popen[bytes] | None = None
+        # What of its NUMA node it was bound to, in the words of numa.py.
+        self.bound: str | None = None
         self.output = -1
         self.json = -1
         self.structured = ""
@@ -424,11 +453,15 @@ class _Side:
             self.json = os.memfd_create("perftest.json")
             self.command = [*self.argv[:-1], "--out_json", f"--out_json_file=/proc/{os.getpid()}/fd/{self.json}", self.argv[-1]]
         try:
-            self.child = process.spawn(self.command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.output)
+            with numa.bound(self.test.get("place")) as self.bound:
+                self.child = process.spawn(self.command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.output)
+        except ReasonedError as error:
+            self._close()
+            self._finish("error", error.reason_code, f"{self.test['device']} port {self.test['port']}: {error.reason}")
         except OSError as error:
             self._close()
             code = "tool_missing" if isinstance(error, FileNotFoundError) else "tool_not_executable"
-            self._finish("error", code, f"{self.tool}: {os.strerror(error.errno or 0)}; install perftest or set rdma_binary_dir")
+            self._finish("error", code, f"{self.tool}: {os.strerror(error.errno or 0)}; {self.walk.if_missing}")
 
     def _writes_json(self) -> bool:
         """Whether the side whose number counts can be had as JSON too; the text stays the raw output."""
@@ -448,7 +481,7 @@ class _Side:
             self.next_try = now + min(PAUSE_MOST_S, self.walk.params["pause"] * 1.5 ** min(self.tries - 1, 20))
             return
         if "Couldn't listen to port" in text:
-            self._finish("error", "port_in_use", f"TCP port {self.test['tcp_port']} is in use here; set rdma_tcp_ports to a free range")
+            self._finish("error", "port_in_use", f"TCP port {self.test['tcp_port']} is in use here; {self.walk.if_in_use}")
             return
         self._read(text, rc)
 
