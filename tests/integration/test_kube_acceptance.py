@@ -196,7 +196,7 @@ def test_every_playbook_of_the_readme_runs_over_a_mixed_inventory(healthy: Mixed
 def test_all_stages_on_nodes_with_containers(healthy: Mixed) -> None:
     done = healthy.run({"lab": healthy.lab(acceptance_nodes={"names": ["kube-01", "kube-02"]})}, hosts=False)
     assert not bad(done), [m for m in done.journal if m["outcome"] != "measured"]
-    assert {v["stage"] for v in done.verdicts} >= {"stack", "host_health", "gpu_memory", "nccl_node", "gemm", "train"}
+    assert {v["stage"] for v in done.verdicts} >= {"stack", "host_health", "gpu_memory", "nic_loopback", "nccl_node", "gemm", "train"}
     healthy.nothing_left()
 
 

@@ -63,6 +63,11 @@ NOT_COVERED = [
         "copies of GB300; both directions at once but of PCIe 5; all GPUs at once, far memory, between GPUs, latency",
         "not published, or healthy machines differ too much: held to the other GPUs of the node and to identical machines",
     ),
+    (
+        "nic_loopback",
+        "all ports at once; ports of RoCE, and reads, above 0.7 of their rate",
+        "not published, or what ports share differs: held to the other ports of the node and to identical machines",
+    ),
     ("ddp, hccl, storage", "all", "not published: `playbooks/baseline.yml` proposes from your own nodes"),
 ]
 STAGES = {
@@ -71,6 +76,7 @@ STAGES = {
     "gemm": "Matrix products of 8192 x 8192 x 8192 (dense TFLOPS per GPU)",
     "train": "Training (dense TFLOPS per GPU)",
     "gpu_memory": "Copies and memory of a GPU (GB/s)",
+    "nic_loopback": "An RDMA port against itself",
     "rdma": "RDMA between two ports",
 }
 SHORT = ("NVIDIA ", "Tesla ", "AMD Instinct ")
@@ -89,7 +95,7 @@ def text() -> str:
 
 def coverage(entries: t.Sequence[Expectation]) -> str:
     """Which GPU has entries of which stage, and how sure the best of them is."""
-    stages = [stage for stage in STAGES if stage != "rdma"]
+    stages = [stage for stage in STAGES if stage not in ("rdma", "nic_loopback")]
     rows = []
     for name in sorted({name for e in entries for name in several(e.match.get("gpu"))}):
         mine = [e for e in entries if name in several(e.match.get("gpu"))]

@@ -20,7 +20,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / ".collectio
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, gemm, gpu_memory, nccl, train
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import (
+    fabric,
+    gemm,
+    gpu_memory,
+    nccl,
+    nic_loopback,
+    train,
+)
 from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_fabric import OPTIONS
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma
@@ -45,6 +52,7 @@ def contexts(entry: expectations.Expectation, gpus: list[str]) -> t.Iterator[tup
     """(check, context) as the probes write it, of all machines with the hardware that an entry is about."""
     makers: dict[str, t.Callable[[expectations.Expectation, str], t.Iterator[tuple[str, dict[str, t.Any]]]]] = {
         "nccl_node": _nccl_node, "nccl_fabric": _nccl_fabric, "gemm": _gemm, "train": _train, "rdma": _rdma, "gpu_memory": _gpu_memory,
+        "nic_loopback": _nic_loopback,
     }  # fmt: skip
     make = makers.get(entry.match["stage"])
     for name in options(entry, "gpu") if "gpu" in entry.match else gpus:
@@ -98,6 +106,15 @@ def _gpu_memory(entry: expectations.Expectation, name: str) -> t.Iterator[tuple[
         _checks(entry, list(gpu_memory.CHECKS)), options(entry, "pcie_gen"), options(entry, "pcie_width")
     ):
         yield check, gpu_memory._hardware(check, [{"name": name, "pcie": {"gen_max": generation, "width_max": width}}])
+
+
+def _nic_loopback(entry: expectations.Expectation, _name: str) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
+    device = {"device": "mlx5_0", "type": "MT4129", "driver": "mlx5_core", **dict.fromkeys(("numa_node", "pcie", "pci_path", "pci"))}
+    for check, rate, layer in itertools.product(
+        _checks(entry, list(nic_loopback.TESTS)), options(entry, "nic_gbps"), ("InfiniBand", "Ethernet")
+    ):
+        port = {"device": "mlx5_0", "port": 1, "rate_gbps": rate, "link_layer": layer, "state": "ACTIVE", "gid": {}}
+        yield check, nic_loopback.Port(device, port, {}).context(check)
 
 
 def _rdma(entry: expectations.Expectation, _name: str) -> t.Iterator[tuple[str, dict[str, t.Any]]]:

@@ -92,8 +92,8 @@ def test_what_probes_return_is_said_in_the_same_words() -> None:
     """RETURN may name a fragment from ansible-core 2.20 on, and ansible-doc of 2.19 fails on a module that does (ansible/ansible#85644).
     Until 2.19 is not supported any more each module has the whole block: of a node, or of a group. ddp names its checks."""
     of_node = [
-        "dcgm", "gemm", "gpu_memory", "hccl_local", "host_health", "measure", "nccl_tests", "perftest_rounds", "rdma_ports", "stack_facts",
-        "train",
+        "dcgm", "gemm", "gpu_memory", "hccl_local", "host_health", "measure", "nccl_tests", "nic_loopback", "perftest_rounds", "rdma_ports",
+        "stack_facts", "train",
     ]  # fmt: skip
     for family in (of_node, ["ddp", "hccl", "nccl_fabric"]):
         blocks = [yaml.safe_load(importlib.import_module(f"{PACKAGE}.modules.{name}").RETURN) for name in family]

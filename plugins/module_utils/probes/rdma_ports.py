@@ -237,6 +237,11 @@ def _pci(node: Node, path: str, real: str) -> dict[str, t.Any]:
         side: {"speed": _gigatransfers(node.read(f"{path}/{side}_link_speed")), "width": _number(node.read(f"{path}/{side}_link_width"))}
         for side in ("current", "max")
     }
+    slot = os.path.dirname(real)  # the port of the bridge or switch that the device is plugged into
+    pcie["slot"] = {
+        "speed": _gigatransfers(_bytes(slot + "/max_link_speed").decode("ascii", "replace")),
+        "width": _number(_bytes(slot + "/max_link_width").decode("ascii", "replace")),
+    }
     control = _capability(config, _PCI_EXPRESS)
     relaxed = None
     if control and len(config) >= control + _DEVICE_CONTROL + 2:

@@ -226,7 +226,7 @@ def held(found: Reading, expected: Expectation, context: t.Mapping[str, t.Any]) 
 # What of a measurement's context, or of an expectation's match, says what its hardware can give.
 _HARDWARE = (
     "gpu", "gpus", "nodes", "nics", "nic", "nic_gbps", "link_layer", "bonded", "bidirectional", "nvls", "mnnvl", "algorithm", "op", "type",
-    "check", "pcie_gen", "pcie_width",
+    "check", "pcie_gen", "pcie_width", "loopback",
 )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ MISSED = ("fail", "unknown")
 # Keys of a measurement's context that change the number, and what their values are. A stage of a user's own may use any others.
 CONTEXT_KEYS = {
     **dict.fromkeys(("gpus", "nodes", "nics", "nvlink", "nvlink_domains", "pcie_gen", "pcie_width", "npus", "hops"), "a whole number"),
-    **dict.fromkeys(("nvls", "mnnvl", "bidirectional"), "true or false"),
+    **dict.fromkeys(("nvls", "mnnvl", "bidirectional", "loopback"), "true or false"),
     **dict.fromkeys(("gpu", "npu", "nic", "link_layer", "algorithm", "proto", "op", "type", "precision"), "text"),
     **dict.fromkeys(("mode", "shape", "backend", "placement", "cpu"), "text"),
     "nic_gbps": "a number",

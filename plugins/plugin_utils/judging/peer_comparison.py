@@ -18,11 +18,15 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.single
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 
+# Parts of a node that are compared with each other, in words.
+SIBLINGS = {"gpu": "GPUs", "nic": "ports of its kind"}
+
 
 def opinions(
     deciding: t.Mapping[Key, Measurement], chosen: t.Mapping[Key, Compared], leaf: t.Mapping[str, str]
 ) -> t.Iterator[tuple[Key, Opinion]]:
-    """Yield a WARN or FAIL for each number that is far worse than those of identical subjects, or of the other GPUs of its node."""
+    """Yield a WARN or FAIL for each number that is far worse than those of identical subjects, or of the other GPUs or ports of its
+    node."""
     alike: dict[t.Any, list[tuple[Key, float]]] = collections.defaultdict(list)
     nodes: dict[t.Any, list[tuple[Key, float]]] = collections.defaultdict(list)
     for key, record in deciding.items():
@@ -35,8 +39,9 @@ def opinions(
         for metric, size, unit, better, value in _comparable(record, compared):
             what = (*key[:3], metric, size, unit, better)
             alike[(what, record.subject.kind, look)].append((key, value))
-            if record.subject.kind == "gpu":
-                nodes[(what, node_of(key[3]))].append((key, value))
+            if record.subject.kind in SIBLINGS:  # NICs of one node may be of several kinds
+                kind = look if record.subject.kind == "nic" else ""
+                nodes[(what, record.subject.kind, node_of(key[3]), kind)].append((key, value))
     for (what, kind, _look), group in alike.items():
         pairs = {hops.nodes_of(key[3]): (key, value) for key, value in group} if kind == "pair" else {}
         if what[6] == "lower" and any(a != b for a, b in pairs):  # a latency: pairs with as many hops are its neighbours
@@ -51,13 +56,13 @@ def opinions(
             if verdict:
                 others = f"the median of {len(group)} identical subjects"
                 yield key, _outlier(what, value, (verdict, centre.median), "below_neighbours", others)
-    for (what, _node), group in nodes.items():
+    for (what, kind, _node, _look), group in nodes.items():
         if what[6] != "higher":
             continue
         for key, value in group:
             found = bands.against_siblings(value, [v for k, v in group if k != key])
             if found:
-                yield key, _outlier(what, value, found, "below_siblings", "the median of its node's other GPUs")
+                yield key, _outlier(what, value, found, "below_siblings", f"the median of its node's other {SIBLINGS[kind]}")
 
 
 def numbers(deciding: t.Mapping[Key, Measurement], chosen: t.Mapping[Key, Compared]) -> t.Iterator[past.Number]:

@@ -223,6 +223,8 @@ def _limit(match: Match, metric: str) -> tuple[float, str, str] | None:
         if spec is None or kind not in spec.peak:
             return None
         return spec.peak[kind], "TFLOPS", f"dense {kind} peak of {match['gpu']}"
+    if metric == "bandwidth" and match.get("loopback"):
+        return _slot_of_nic(match)
     if metric == "bandwidth" and is_number(match.get("nic_gbps")):
         directions = 2 if match.get("bidirectional") else 1
         ways = "both directions" if directions == 2 else "one direction"
@@ -251,6 +253,14 @@ def _limit(match: Match, metric: str) -> tuple[float, str, str] | None:
     value, how = min(bounds)
     kind = "reduced in the switch, 2(n-1)/n x " if in_switch and op == "all_reduce" else ""
     return value, "GB/s", f"{kind}{how}"
+
+
+def _slot_of_nic(match: Match) -> tuple[float, str, str] | None:
+    """Return the limit of a port that sends to itself, over no wire: its PCIe link, one direction."""
+    generation, lanes = match.get("pcie_gen"), match.get("pcie_width")
+    if generation not in slots.PCIE or not is_number(lanes):
+        return None
+    return 8 * slots.rate(int(generation), int(lanes)), "Gb/s", f"PCIe {generation:g}.0 x{lanes:g}"
 
 
 def _host_or_memory(match: Match) -> tuple[float, str, str] | None:

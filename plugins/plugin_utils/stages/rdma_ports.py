@@ -51,15 +51,16 @@ def options(settings: Variables) -> PlainData:
     return {name: settings.get(f"rdma_ports_{name}") for name in OPTIONS}
 
 
-def pods(settings: Variables) -> base.PodNeeds:
-    """Return what the pods of the RDMA stages have in addition, from the variables `rdma_kube_*`."""
+def pods(settings: Variables, stage: str = "rdma") -> base.PodNeeds:
+    """Return what the pods of the RDMA stages have in addition, from the variables `rdma_kube_*` or those of another stage."""
+    kube = f"{stage}_kube_"
     return {
         "host_root": False,  # what the pod itself sees of /sys is what its tests can use
-        "host_network": bool(settings.get("rdma_kube_host_network", True)),
-        "capabilities": settings.get("rdma_kube_capabilities") or (),
-        "annotations": settings.get("rdma_kube_annotations") or {},
-        "limits": settings.get("rdma_kube_resources") or {},
-        "patch": _WITH_DEVICES if settings.get("rdma_kube_host_devices") else {},
+        "host_network": bool(settings.get(f"{kube}host_network", True)),
+        "capabilities": settings.get(f"{kube}capabilities") or (),
+        "annotations": settings.get(f"{kube}annotations") or {},
+        "limits": settings.get(f"{kube}resources") or {},
+        "patch": _WITH_DEVICES if settings.get(f"{kube}host_devices") else {},
         "on_gpu_nodes": False,
         "lacks": "no_rdma",
     }

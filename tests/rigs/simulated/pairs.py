@@ -37,6 +37,16 @@ def tools() -> pathlib.Path:
     return folder
 
 
+def tools_of(root: pathlib.Path) -> pathlib.Path:
+    """A folder with the tools of the node whose root this is, among others on one machine and without an environment of its own."""
+    folder = root / "opt/simulated/bin"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in TOOLS:
+        (folder / name).write_text(f'#!/bin/sh\nSIMULATED_ROOT="{root}" exec "{tools() / name}" "$@"\n')
+        (folder / name).chmod(0o755)
+    return folder
+
+
 def conf(root: pathlib.Path, *lines: str) -> None:
     """What the tools do on the node whose root this is; lines as perftest.c says."""
     (root / "opt/simulated").mkdir(parents=True, exist_ok=True)
@@ -56,8 +66,10 @@ def sysfs(
         port(root, rail, address, state, rate, seed or addresses[0], firmware)
 
 
-def port(root: pathlib.Path, rail: int, address: str, state: str, rate: str, seed: str, firmware: str = "28.39.1002") -> None:
-    """One device with its port 1."""
+def port(
+    root: pathlib.Path, rail: int, address: str, state: str, rate: str, seed: str, firmware: str = "28.39.1002", bridge: str = ""
+) -> None:
+    """One device with its port 1; `bridge` is what lies before it on the bus, `0000:10:01.0/` for example."""
     device = root / f"sys/class/infiniband/mlx5_{rail}"
     mac = hashlib.sha256(f"{seed} {rail}".encode()).hexdigest()
     guid = ":".join(mac[i : i + 4] for i in (0, 4, 8, 12))
@@ -81,7 +93,7 @@ def port(root: pathlib.Path, rail: int, address: str, state: str, rate: str, see
         (device / name).write_text(text + "\n")
     driver = root / "sys/bus/pci/drivers/mlx5_core"
     driver.mkdir(parents=True, exist_ok=True)
-    slot = root / f"sys/devices/pci0000:00/0000:{rail:02x}:00.0"
+    slot = root / f"sys/devices/pci0000:00/{bridge}0000:{rail:02x}:00.0"
     slot.mkdir(parents=True, exist_ok=True)
     for name, text in {
         "numa_node": str(rail // 4), "current_link_speed": "32.0 GT/s PCIe", "max_link_speed": "32.0 GT/s PCIe",

@@ -46,6 +46,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "module_utils/probes/gemm.py": ({"cuda"}, "a published reason code"),
     "module_utils/probes/gpu_memory.py": ({"cuda"}, "the version of the driver's library, as people call it"),
     "module_utils/probes/nvbandwidth.py": ({"cuda"}, "the variables that the program reads"),
+    "module_utils/probes/nic_loopback.py": ({"nic_loopback_devices", "nic_loopback_ports"}, "the stage's own variables"),
     "module_utils/probes/rdma_ports.py": ({"rdma_ports_rails", "rdma_ports_gbps"}, "the stage's own variables"),
     "module_utils/probes/train.py": ({"train"}, "a check of its own stage"),
     "module_utils/workloads/agent.py": ({"cuda", "nccl", "nvidia"}, "PyTorch's own API, of which CUDA is a part"),

@@ -9,6 +9,7 @@
  * Devices are those of /sys/class/infiniband, below $SIMULATED_ROOT where it is set.
  * /opt/simulated/perftest.conf (below it too), a word and its value a line: seconds 5 | gbps 392 | slow ADDRESS FACTOR (a GID of either side) |
  * pair ADDRESS ADDRESS FACTOR | sends ADDRESS FACTOR and way FROM TO FACTOR (data in one direction only) | version 6.06 | hang ADDRESS | die ADDRESS | count 4 (iterations that are really done)
+ * pace 0.1 (real seconds of each second) | deaf ADDRESS (the test breaks off) | long SECONDS ADDRESS FACTOR (tests that last so long)
  * json 0.5 (what its JSON says of the number, times that; from version 6.20 on)
  */
 #include <arpa/inet.h>
@@ -24,7 +25,8 @@
 
 struct said { char test[32], gid[64], version[16]; unsigned long size, iterations, qps, bidirectional; };
 
-static double seconds = 0.2, gbps = 392.0, json_factor = 1;
+static double seconds = 0.2, gbps = 392.0, json_factor = 1, pace = 1, lasts;
+static int deaf;
 static unsigned long count;
 static char version[16] = "6.06";
 static const char *rule = "---------------------------------------------------------------------------------------\n";
@@ -37,7 +39,7 @@ static const char *root(void)
 static void read_conf(const char *mine, const char *other, int sends, int receives, double *factor, int *hang, int *die)
 {
     char line[256], a[64], b[64];
-    double value;
+    double value, least;
     snprintf(line, sizeof line, "%s/opt/simulated/perftest.conf", root());
     FILE *conf = fopen(line, "r");
     while (conf && fgets(line, sizeof line, conf)) {
@@ -45,6 +47,7 @@ static void read_conf(const char *mine, const char *other, int sends, int receiv
         sscanf(line, "gbps %lf", &gbps);
         sscanf(line, "version %15s", version);
         sscanf(line, "json %lf", &json_factor);
+        sscanf(line, "pace %lf", &pace);
         sscanf(line, "count %lu", &count);
         if (!mine)
             continue;
@@ -58,6 +61,10 @@ static void read_conf(const char *mine, const char *other, int sends, int receiv
         if (sscanf(line, "way %63s %63s %lf", a, b, &value) == 3 &&
             ((sends && !strcmp(a, mine) && !strcmp(b, other)) || (receives && !strcmp(b, mine) && !strcmp(a, other))))
             *factor *= value;
+        if (sscanf(line, "long %lf %63s %lf", &least, a, &value) == 3 && lasts >= least && (!strcmp(a, mine) || !strcmp(a, other)))
+            *factor *= value;
+        if (sscanf(line, "deaf %63s", a) == 1 && (!strcmp(a, mine) || !strcmp(a, other)))
+            deaf = 1;
         if (sscanf(line, "hang %63s", a) == 1 && (!strcmp(a, mine) || !strcmp(a, other)))
             *hang = 1;
         if (sscanf(line, "die %63s", a) == 1 && !strcmp(a, mine))
@@ -127,10 +134,12 @@ static int serve(int port, const char *gid)
     return peer;
 }
 
-static int ask(const char *host, int port)
+static int ask(const char *host, int port, const char *own)
 {
     char service[16];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
+    if (*root() && !strcmp(host, "127.0.0.1")) /* the node itself: its servers listen at their GIDs */
+        host = own;
     snprintf(service, sizeof service, "%d", port);
     if (getaddrinfo(host, service, &hints, &found)) {
         fprintf(stderr, "Problem in resolving basic address and port\n");
@@ -199,7 +208,8 @@ int main(int argc, char **argv)
     if (no_peak && !latency)
         printf(" WARNING: BW peak won't be measured in this run.\n");
     fflush(stdout);
-    int link = peer ? ask(peer, tcp) : serve(tcp, us.gid);
+    plain(us.gid, mine, sizeof mine);
+    int link = peer ? ask(peer, tcp, mine) : serve(tcp, us.gid);
     if (link < 0)
         return 1;
     struct rlimit memlock;
@@ -215,9 +225,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "Current implementation is not compatible with versions older than 5.70\n");
         return 1;
     }
-    plain(us.gid, mine, sizeof mine);
     plain(them.gid, other, sizeof other);
     /* Who asks fetches by a read, and brings by everything else; a latency goes both ways. */
+    lasts = duration;
     int fetches = (strstr(name, "read") != NULL) == (peer != NULL), both = latency || us.bidirectional;
     read_conf(mine, other, both || !fetches, both || fetches, &factor, &hang, &die);
     printf("%s                    %s%s %s Test\n", rule, title, us.bidirectional ? " Bidirectional" : "", latency ? "Latency" : "BW");
@@ -248,12 +258,16 @@ int main(int argc, char **argv)
         fprintf(stderr, " Completion with error at %s\n Failed status 10: wr_id 0 syndrom 0x0\nscnt=100, ccnt=0\n", peer ? "client" : "server");
         return 1;
     }
+    if (deaf) {
+        fprintf(stderr, " Completion with error at %s\n Failed status 12: wr_id 0 syndrom 0x81\nscnt=128, ccnt=0\n", peer ? "client" : "server");
+        return 1;
+    }
     if (die)
         return 1;
     double length = hang ? 1e6 : duration > 0 ? duration : seconds;
     struct pollfd gone = {.fd = link, .events = POLLIN};
     if (peer) {
-        struct timespec rest = {.tv_sec = (time_t)length, .tv_nsec = (long)((length - (time_t)length) * 1e9)};
+        struct timespec rest = {.tv_sec = (time_t)(length * pace), .tv_nsec = (long)((length * pace - (time_t)(length * pace)) * 1e9)};
         nanosleep(&rest, NULL);
         double now = gbps * factor * (1 + us.bidirectional);
         if (send(link, &now, sizeof now, MSG_NOSIGNAL) != sizeof now)

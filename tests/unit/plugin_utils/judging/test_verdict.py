@@ -222,7 +222,10 @@ def test_outcomes(code: str, outcome: str) -> None:
     wanted = "UNKNOWN"
     if outcome == "error" and code in ("wrong_results", "not_trained", "gpu_lost", "ecc"):
         wanted = "FAIL"
-    rules = ("single_gpu", "one_gpu", "one_numa_node", "mig_enabled", "no_gpu_expected")
+    rules = (
+        "single_gpu", "one_gpu", "one_port", "one_numa_node", "mig_enabled", "no_gpu_expected", "no_rdma_expected",
+        "no_reliable_connection",
+    )  # fmt: skip
     if outcome == "not_applicable" and (code in rules or code.startswith("sharing_")):
         wanted = "SKIPPED"
     assert found["verdict"] == wanted and found["reason_code"] == code

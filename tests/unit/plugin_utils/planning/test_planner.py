@@ -125,7 +125,7 @@ def test_what_was_left_out_makes_a_part(site: Site) -> None:
 
 
 def test_a_level_chooses_the_stages_that_nobody_named(site: Site) -> None:
-    within = ["stack", "host_health", "gpu_memory", "nccl_node", "gemm", "train"]
+    within = ["stack", "host_health", "gpu_memory", "nic_loopback", "nccl_node", "gemm", "train"]
     between = ["rdma_ports", "rdma", "rdma_again", "nccl_fabric", "ddp"]
     plans = {level: site.planner().build(RUN, None, level)[0] for level in ("quick", "standard", "full")}
     stages = {level: [stage["name"] for stage in plan.stages] for level, plan in plans.items()}

@@ -1,0 +1,173 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stage `nic_loopback`: every RDMA port of a node against itself, each alone and all at once.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import statistics
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nic_loopback as probe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Variables, Verdict, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Section
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, rdma_ports
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import INT_MAX, NONE_OR_MORE, Range
+
+# Ports that share a way to the host share it unevenly, so their sum is compared: with at least bands.SIBLINGS like groups of the node, and
+# with the same group of identical machines. A way with half its lanes or half its speed gives half.
+WARN_BELOW, FAIL_BELOW = 0.9, 0.75
+# A port that shares its way with no other, and together keeps less than this share of what it gives alone, is worth a look.
+KEPT = 0.8
+# How many ports the report shows, those first that lose most.
+SHOWN = 20
+
+
+class Group(t.NamedTuple):
+    """The ports of a node behind one root port of PCIe, in one test of all ports: their verdicts' keys, and their sum in Gb/s together
+    and alone (None if one of them has no number of its own)."""
+
+    node: str
+    uplink: str
+    keys: tuple[Key, ...]
+    together: float
+    alone: float | None
+    hardware: str
+
+    @property
+    def ports(self) -> str:
+        """The ports in words."""
+        return ", ".join(key.subject.partition("/nic/")[2].replace("/", " port ") for key in self.keys)
+
+
+class NicLoopback(base.Stage):
+    name = "nic_loopback"
+    role = "gpufleet.acceptance.nic_loopback"
+    place = 18
+    level = "standard"
+    primary = ("bandwidth", "latency")
+    # What ports share, and how many bridges are before them, differs between machines: those are held to the other ports of the node and to
+    # identical machines.
+    conditions = frozenset({probe.PORTS, *probe.LATENCY, *probe.TOGETHER})
+    sees: t.Mapping[str, tuple[str, ...]] = {"nic": probe.TESTS}
+    # From 64 KiB on the size of a message does not change the rate, and the expectations are of such.
+    ranges: t.Mapping[str, Range] = {
+        "port": Range(1, 255), "ports": NONE_OR_MORE, "size": Range(1 << 16, INT_MAX, "bytes"), "qps": Range(1, 16384),
+        "duration": Range(1, 600, "seconds"), "tcp_port": Range(1024, 65000),
+    }  # fmt: skip
+    requestable = ("tests", "devices", "port", "size", "qps", "duration")
+
+    def pods(self, settings: Variables) -> base.PodNeeds:
+        return rdma_ports.pods(settings, self.name)
+
+    def opinions(
+        self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]
+    ) -> t.Iterator[tuple[Key, Opinion] | Blame]:
+        mine = {key: record for key, record in deciding.items() if key.stage == self.name}
+        yield from _fewer(mine)
+        groups = _groups(mine)
+        yield from _like(groups, lambda one: (one.keys[0][:3], one.node, len(one.keys), one.hardware), bands.SIBLINGS, "of its node")
+        yield from _like(
+            groups, lambda one: (one.keys[0][:3], one.ports, one.hardware), bands.NEIGHBOURS, "the same one of identical machines"
+        )
+        for one in groups:
+            if len(one.keys) == 1 and one.alone and one.together < KEPT * one.alone:
+                reason = f"{one.ports}: {one.together:.5g} Gb/s with all ports at once, {one.alone:.5g} alone, on a PCIe way of its own"
+                yield one.keys[0], Opinion("WARN", reason, "below_siblings", one.together, "Gb/s", metric="bandwidth")
+
+    def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
+        """Return the ports that lose most of their bandwidth when all work at once."""
+        found = _groups({m.key: m for _verdict, m in rows if m.stage == self.name})
+        lost = sorted((one for one in found if one.alone), key=lambda one: one.together / (one.alone or 1.0))
+        if not lost:
+            return []
+        table = [
+            [one.node, one.ports, one.keys[0].check.replace("_all", ""), f"{one.alone:.0f}", f"{one.together:.0f}", one.uplink]
+            for one in lost[:SHOWN]
+        ]
+        said = [f"Ports that share a PCIe root port, by what they keep when all ports work at once; the {SHOWN} that keep least."]
+        columns = ["node", "ports", "test", "alone (Gb/s)", "at once (Gb/s)", "behind"]
+        return [{"title": "NIC loopback of all ports at once", "said": said, "columns": columns, "rows": table}]
+
+
+def _fewer(mine: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield an UNKNOWN for each node with fewer ports than at least half of the machines of its product, if the inventory does not say
+    how many it should have: a NIC that has fallen off the bus leaves nothing behind."""
+    counts: dict[str, dict[Key, int]] = collections.defaultdict(dict)
+    for key, record in mine.items():
+        if key.check != probe.PORTS or record.context.get("wanted") is not None:
+            continue
+        ports = record.context.get("ports")
+        if record.outcome == "measured" and isinstance(ports, list):
+            counts[str(record.context.get("machine"))][key] = len(ports)
+        elif record.reason_code == "no_rdma_expected":
+            counts[str(record.context.get("machine"))][key] = 0
+    for machine, found in counts.items():
+        for key, here in found.items():
+            more = [count for count in found.values() if count > here]
+            if more and 2 * len(more) >= len(found):
+                who = f"{len(more)} of {len(found)} machines{f' of product {machine}' if machine else ''}"
+                reason = f"{here} RDMA ports, {who} have {min(more)} or more: a NIC is missing; nic_loopback_ports says how many are right"
+                yield key, Opinion("UNKNOWN", reason, "no_rdma")
+
+
+def _groups(mine: t.Mapping[Key, Measurement]) -> list[Group]:
+    """Return the ports of each node in each test of all ports at once, by the root port that they are behind."""
+    found: dict[tuple[t.Any, ...], list[tuple[Key, Measurement]]] = collections.defaultdict(list)
+    for key, record in mine.items():
+        if key.check in probe.TOGETHER and record.subject.kind == "nic" and not _software(record):
+            found[key.check, key.variant, node_of(key.subject), str(record.context.get("uplink"))].append((key, record))
+    groups = []
+    for (check, _variant, node, uplink), ports in sorted(found.items()):
+        ports.sort(key=lambda one: one[0].subject)
+        rates = [_rate(record) for _key, record in ports]
+        if any(rate is None for rate in rates):
+            continue
+        alone = [_rate(mine.get(key._replace(check=check.replace("_all", "")))) for key, _record in ports]
+        whole = None if any(rate is None for rate in alone) else sum(t.cast("list[float]", alone))
+        look = repr([[record.context.get(name) for name in ("nic", "nic_gbps", "pcie_gen", "pcie_width")] for _key, record in ports])
+        groups.append(Group(node, uplink, tuple(key for key, _r in ports), sum(t.cast("list[float]", rates)), whole, look))
+    return groups
+
+
+def _software(record: Measurement) -> bool:
+    return record.context.get("nic_gbps") is None
+
+
+def _rate(record: Measurement | None) -> float | None:
+    metric = record.metrics.get("bandwidth") if record is not None and record.outcome == "measured" else None
+    return float(metric.value) if metric is not None and is_number(metric.value) else None
+
+
+def _like(
+    groups: list[Group], likeness: t.Callable[[Group], t.Hashable], least: int, where: str
+) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield a WARN or FAIL for the ports of each group whose sum is far below the median of at least `least` groups like it."""
+    alike: dict[t.Hashable, list[Group]] = collections.defaultdict(list)
+    for one in groups:
+        alike[likeness(one)].append(one)
+    for members in alike.values():
+        for one in members:
+            others = [other.together for other in members if other is not one]
+            median = statistics.median(others) if len(others) >= least else 0.0
+            if median <= 0 or one.together >= WARN_BELOW * median:
+                continue
+            verdict = "FAIL" if one.together < FAIL_BELOW * median else "WARN"
+            reason = (
+                f"{one.ports}: {one.together:.5g} Gb/s together behind {one.uplink} with all ports at once, "
+                f"{len(others)} like groups ({where}) have {median:.5g}: look at the PCIe link of the switch or slot"
+            )
+            for key in one.keys:
+                yield key, Opinion(verdict, reason, "below_siblings", one.together, "Gb/s", metric="bandwidth", expected=median)
+
+
+STAGE = NicLoopback()
