@@ -55,7 +55,7 @@ class Done(t.NamedTuple):
     def good(self, host: str) -> bool:
         """Judged at all, and nothing worse than a WARN, but what a machine like this one does not show; a node without a verdict is not a
         good one."""
-        words = {v["verdict"] for v in self.on(host) if v["reason_code"] != "not_visible"}
+        words = {v["verdict"] for v in self.on(host) if v["reason_code"] not in ("not_visible", "no_rdma_expected")}
         return bool(words) and words <= {"PASS", "WARN"}
 
     def essence(self) -> dict[tuple[str, ...], tuple[t.Any, ...]]:
