@@ -128,10 +128,10 @@ def since(path: str) -> float:
         with open(path, encoding="utf-8") as file:
             return float(file.read())
     except (OSError, ValueError):
-        now = time.time()
+        started_at = time.time()
         with open(path, "w", encoding="utf-8") as file:
-            file.write(str(now))
-        return now
+            file.write(str(started_at))
+        return started_at
 
 
 def main() -> int:

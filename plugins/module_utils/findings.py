@@ -17,18 +17,18 @@ Finding = t.Tuple[str, str, str]
 
 
 def observed(check: str, findings: t.Sequence[Finding], fields: dict[str, t.Any]) -> dict[str, t.Any]:
-    """Return a measured observation if nothing grave was found, beside what is worth a look; else an error with the gravest code and all
-    words. `fields` are those of an observation, with a context."""
+    """Return a measured observation if no finding is grave, else an error with the gravest code and the words of all grave findings. Each
+    other finding is in the context. `fields` are those of an observation, with a context."""
     grave = [(code, words) for _part, code, words in findings if code not in reasons.MILD]
     code = min((code for code, _words in grave), key=_gravity, default="")
-    # Each defect stands for itself, so that a waiver for one takes none of the others along; the fatal one is the record's own.
-    told = [{"code": one, "part": part, "text": words} for part, one, words in findings if _stands(one, code)]
-    if told:
-        fields = {**fields, "context": {**fields["context"], "findings": told}}
+    # Each defect is a finding of its own, so that a waiver covers only one of them; the fatal one is the record's own code.
+    listed = [{"code": finding_code, "part": part, "text": words} for part, finding_code, words in findings if _stands(finding_code, code)]
+    if listed:
+        fields = {**fields, "context": {**fields["context"], "findings": listed}}
     if not grave:
         return observation.measured(check, **fields)
-    said = sorted(grave, key=lambda finding: finding[0] != code)
-    return observation.failed(check, code, "; ".join(words for _code, words in said)[:2000], **fields)
+    ordered = sorted(grave, key=lambda finding: finding[0] != code)
+    return observation.failed(check, code, "; ".join(words for _code, words in ordered)[:2000], **fields)
 
 
 def _stands(code: str, of_record: str) -> bool:
@@ -36,5 +36,5 @@ def _stands(code: str, of_record: str) -> bool:
 
 
 def _gravity(code: str) -> int:
-    """0 for what is a FAIL in any attempt, 1 for another defect, 2 for a reason why nobody knows."""
+    """Return 0 for a code that is a FAIL in any attempt, 1 for another defect, 2 for a reason that leaves the state unknown."""
     return 0 if code in reasons.FATAL else 1 if code in reasons.DEFECTS else 2

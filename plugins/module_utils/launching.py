@@ -311,18 +311,18 @@ class Job:
         """Return True if the job has ended. End it at its deadline, or END_S after a part of it has failed."""
         if not self._children:
             return True
-        now = time.monotonic()
+        current_s = time.monotonic()
         ends = [_status(child) for child in self._children]
         for command, status in zip(self.commands, ends):
             if status is not None:
                 self.ends.setdefault(command.name, status)
         if self.rc is None and any(ends):
-            self.rc, self._end = next(status for status in ends if status), min(self._end, now + END_S)
+            self.rc, self._end = next(status for status in ends if status), min(self._end, current_s + END_S)
         running = None in ends
-        if running and now < min(self._end, self._began + self.timeout):
+        if running and current_s < min(self._end, self._began + self.timeout):
             return False
         self.timed_out = running and self.rc is None and not self.missing
-        self.duration_s = now - self._began
+        self.duration_s = current_s - self._began
         for child in self._children:  # they end side by side
             with contextlib.suppress(OSError):
                 os.killpg(child.pid, signal.SIGTERM)

@@ -226,16 +226,16 @@ def _collect(child: subprocess.Popen[bytes], end: float, limit: int, result: Com
                 selector.register(stream, selectors.EVENT_READ, name)
         gone_at: float | None = None
         while selector.get_map():
-            now = time.monotonic()
-            if now >= end:
+            current_s = time.monotonic()
+            if current_s >= end:
                 result.timed_out = gone_at is None
                 break
             # A grandchild may hold the pipe open after the tool itself has ended: wait a moment for it, not for ever.
             if gone_at is None and has_exited(child.pid):
-                gone_at = now
-            if gone_at is not None and now - gone_at > 0.5:
+                gone_at = current_s
+            if gone_at is not None and current_s - gone_at > 0.5:
                 break
-            for key, _events in selector.select(min(0.2, end - now)):
+            for key, _events in selector.select(min(0.2, end - current_s)):
                 piece = os.read(key.fd, 1 << 16)
                 if not piece:
                     selector.unregister(key.fileobj)

@@ -54,7 +54,7 @@ def _ask(node: Node, what: str, why: list[str]) -> str | None:
     return None
 
 
-def _judge(events: list[ipmi.Event], look: Look, booted: float) -> None:
+def _judge(events: list[ipmi.SelEvent], look: Look, booted: float) -> None:
     """Record events: what is grave and since boot is a defect, what is older is worth a look, for it may have been repaired."""
     for event in events:
         since = event.when is not None and event.when >= booted

@@ -61,14 +61,14 @@ def _root(text: t.Any, rc: int, err: str) -> Parsed:
         raise ReasonedError("bad_output", f"found {type(text).__name__}, expected the text that dcgmi printed")
     if len(text) > LIMIT:
         raise ReasonedError("bad_output", f"{len(text)} characters are no output of dcgmi")
-    whole = _json(text)
-    if not isinstance(whole, dict):
+    document = _json(text)
+    if not isinstance(document, dict):
         words = " ".join(f"{text} {err}".split())[:300]
         if rc:
             raise ReasonedError("tool_failed", f"dcgmi ended with status {rc}{f': {words}' if words else ' and said nothing'}")
         code = "incomplete_output" if "{" in text else "bad_output"
         raise ReasonedError(code, f"dcgmi printed no whole JSON{f': {words}' if words else ''}")
-    root = next((whole[name] for name in ROOTS if isinstance(whole.get(name), dict)), None)
+    root = next((document[name] for name in ROOTS if isinstance(document.get(name), dict)), None)
     if root is None:
         raise ReasonedError("bad_output", f"the JSON has neither {' nor '.join(map(repr, ROOTS))}")
     return t.cast("Parsed", root)
@@ -105,15 +105,15 @@ def _read_test(category: str, test: Parsed, tests: Parsed) -> None:
     results = [_result(name, result, prefix) for result in _list(test, "results")]
     summary = test.get("test_summary")
     if isinstance(summary, dict) and "status" in summary:
-        whole = {**_result(name, summary, prefix), "entity": "all"}
+        overall = {**_result(name, summary, prefix), "entity": "all"}
         # What the results of the GPUs say already says more.
-        if all(WORST_FIRST.index(whole["status"]) < WORST_FIRST.index(result["status"]) for result in results):
-            results.append(whole)
+        if all(WORST_FIRST.index(overall["status"]) < WORST_FIRST.index(result["status"]) for result in results):
+            results.append(overall)
     if not results:
         raise ReasonedError("incomplete_output", f"{name} has no result")
-    known = tests.setdefault(name, {"status": "pass", "results": []})
-    known["results"] += results
-    known["status"] = next(word for word in WORST_FIRST if any(result["status"] == word for result in known["results"]))
+    entry = tests.setdefault(name, {"status": "pass", "results": []})
+    entry["results"] += results
+    entry["status"] = next(word for word in WORST_FIRST if any(result["status"] == word for result in entry["results"]))
 
 
 def _result(name: str, result: Parsed, prefix: str) -> Parsed:
@@ -139,10 +139,10 @@ def _texts(value: t.Any) -> list[str]:
 
 def _read_metadata(text: str, root: Parsed, parsed: Parsed) -> None:
     """Take in the versions of DCGM and of the driver, which stand at the root or beside it."""
-    whole = _json(text)
-    metadata = whole.get("metadata") if isinstance(whole.get("metadata"), dict) else {}
+    document = _json(text)
+    metadata = document.get("metadata") if isinstance(document.get("metadata"), dict) else {}
     for key, names in (("version", ("version", "DCGM Version")), ("driver", ("Driver Version Detected", "driver_version"))):
-        value = next((place[name] for place in (metadata, root, whole) for name in names if isinstance(place.get(name), str)), None)
+        value = next((place[name] for place in (metadata, root, document) for name in names if isinstance(place.get(name), str)), None)
         parsed[key] = value[:60] if value else None
 
 

@@ -30,8 +30,8 @@ _WORTH_A_LOOK = re.compile(
 )
 
 
-class Event(t.NamedTuple):
-    """An event of the log that tells of a fault: its time in seconds since 1970 (None if the controller did not know it), reason code and
+class SelEvent(t.NamedTuple):
+    """An event of the log that reports a fault: its time in seconds since 1970 (None if the controller did not know it), reason code and
     words."""
 
     when: float | None
@@ -61,9 +61,9 @@ def sensors(text: str) -> tuple[list[Problem], int]:
     return problems, count
 
 
-def events(text: str) -> list[Event]:
+def events(text: str) -> list[SelEvent]:
     """Return the events of `ipmitool sel elist` that tell of a fault and were not taken back by a later event of the same sensor."""
-    found: dict[tuple[str, str], Event] = {}
+    asserted: dict[tuple[str, str], SelEvent] = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) < 5 or not re.fullmatch(r"[0-9a-f]+", cells[0]):
@@ -72,26 +72,26 @@ def events(text: str) -> list[Event]:
         cells = cells if re.search(r"\d:\d\d", cells[2]) else [cells[0], "", "", *cells[2:]]
         if len(cells) < 5:
             continue
-        sensor, what = cells[3], cells[4]
+        sensor, event = cells[3], cells[4]
         if "Deasserted" in cells[5:]:
-            found.pop((sensor, what), None)
+            asserted.pop((sensor, event), None)
             continue
-        code = "bmc_fault" if _GRAVE.search(what) else "bmc_event" if _WORTH_A_LOOK.search(what) else ""
+        code = "bmc_fault" if _GRAVE.search(event) else "bmc_event" if _WORTH_A_LOOK.search(event) else ""
         if code:
-            more = f" ({cells[6]})" if len(cells) > 6 and cells[6] else ""
-            found[sensor, what] = Event(_time(cells[1], cells[2]), code, f"{sensor}: {what}{more}")
-    return list(found.values())
+            reading = f" ({cells[6]})" if len(cells) > 6 and cells[6] else ""
+            asserted[sensor, event] = SelEvent(_time(cells[1], cells[2]), code, f"{sensor}: {event}{reading}")
+    return list(asserted.values())
 
 
 def _time(day: str, clock: str) -> float | None:
     """Return a time of the log as seconds since 1970. Without `UTC` it is the local time of the machine."""
-    found = re.match(r"(\d\d)/(\d\d)/(\d{2,4})$", day), re.match(r"(\d\d):(\d\d):(\d\d)( UTC)?", clock)
-    if not (found[0] and found[1]):
+    matches = re.match(r"(\d\d)/(\d\d)/(\d{2,4})$", day), re.match(r"(\d\d):(\d\d):(\d\d)( UTC)?", clock)
+    if not (matches[0] and matches[1]):
         return None
-    month, of_month, year = (int(part) for part in found[0].groups())
-    hour, minute, second = (int(part) for part in found[1].groups()[:3])
+    month, of_month, year = (int(part) for part in matches[0].groups())
+    hour, minute, second = (int(part) for part in matches[1].groups()[:3])
     parts = (year + 2000 if year < 100 else year, month, of_month, hour, minute, second, 0, 0, -1)
     try:
-        return float(calendar.timegm(parts)) if found[1].group(4) else time.mktime(parts)
+        return float(calendar.timegm(parts)) if matches[1].group(4) else time.mktime(parts)
     except (ValueError, OverflowError):
         return None

@@ -28,7 +28,7 @@ _SECTORS = {197: "sectors wait to be replaced", 198: "sectors cannot be read"}
 
 
 class Smart(t.NamedTuple):
-    """What a disk says of itself: problems as (reason code, words), and model and serial number as far as known. `unread` is why nothing
+    """The state that a disk reports: problems as (reason code, words), and model and serial number as far as known. `unread` is why nothing
     was read, else ""."""
 
     problems: list[Problem]
@@ -39,28 +39,28 @@ class Smart(t.NamedTuple):
 
 def smartctl(text: str, rc: int | None) -> Smart:
     """Read the output of `smartctl -j -a DEVICE` and its exit status."""
-    said = _object(text)
-    if said is None:
+    report = _object(text)
+    if report is None:
         return Smart([], unread="smartctl gave no JSON")
     for bit, why in _NOTHING_READ.items():
         if rc is None or rc >> bit & 1:
-            messages = (said.get("smartctl") or {}).get("messages") if isinstance(said.get("smartctl"), dict) else None
-            words = [str(one.get("string")) for one in messages or () if isinstance(one, dict)]
+            messages = (report.get("smartctl") or {}).get("messages") if isinstance(report.get("smartctl"), dict) else None
+            words = [str(message.get("string")) for message in messages or () if isinstance(message, dict)]
             return Smart([], unread="; ".join(words)[:200] or why)
-    status = said.get("smart_status")
+    status = report.get("smart_status")
     passed = status.get("passed") if isinstance(status, dict) else None
     failing = [words for bit, words in _FAILING.items() if (rc or 0) >> bit & 1 or (bit == 3 and passed is False)]
-    log = said.get("nvme_smart_health_information_log")
+    log = report.get("nvme_smart_health_information_log")
     if isinstance(log, dict):
         problems = _nvme(log)
         failing = [] if any(code == "disk" for code, _words in problems) else failing
     else:
-        problems = list(_attributes(said))
+        problems = list(_attributes(report))
         if passed is None and not failing and not problems:
-            return Smart([], _text(said, "model_name"), _text(said, "serial_number"), "the disk does not report SMART")
+            return Smart([], _text(report, "model_name"), _text(report, "serial_number"), "the disk does not report SMART")
     problems = [*(("disk", words) for words in failing), *problems]
     problems += [("disk_worn", words) for bit, words in _PAST.items() if (rc or 0) >> bit & 1]
-    return Smart(problems, _text(said, "model_name"), _text(said, "serial_number"))
+    return Smart(problems, _text(report, "model_name"), _text(report, "serial_number"))
 
 
 def nvme_smart_log(text: str, rc: int | None) -> Smart:
@@ -74,19 +74,19 @@ def nvme_smart_log(text: str, rc: int | None) -> Smart:
 def _nvme(log: dict[str, t.Any]) -> list[Problem]:
     """Return the problems of a health log. The spare capacity is not judged by itself: some disks report 0 and are well."""
     warning = _number(log, "critical_warning")
-    found = [("disk", words) for bit, words in _CRITICAL.items() if warning >> bit & 1]
+    problems = [("disk", words) for bit, words in _CRITICAL.items() if warning >> bit & 1]
     if warning >> _HOT & 1:
-        found.append(("disk_worn", "its temperature is beyond the threshold"))
+        problems.append(("disk_worn", "its temperature is beyond the threshold"))
     if _number(log, "media_errors"):
-        found.append(("disk_worn", f"{_number(log, 'media_errors')} errors of its media could not be corrected in its life"))
+        problems.append(("disk_worn", f"{_number(log, 'media_errors')} errors of its media could not be corrected in its life"))
     used = max(_number(log, "percentage_used"), _number(log, "percent_used"))
     if used >= 100:
-        found.append(("disk_worn", f"{used} % of its rated life are used"))
-    return found
+        problems.append(("disk_worn", f"{used} % of its rated life are used"))
+    return problems
 
 
-def _attributes(said: dict[str, t.Any]) -> t.Iterator[Problem]:
-    attributes = said.get("ata_smart_attributes")
+def _attributes(report: dict[str, t.Any]) -> t.Iterator[Problem]:
+    attributes = report.get("ata_smart_attributes")
     table = attributes.get("table") if isinstance(attributes, dict) else None
     for row in table if isinstance(table, list) else ():
         if isinstance(row, dict) and row.get("id") in _SECTORS and isinstance(row.get("raw"), dict):
@@ -97,10 +97,10 @@ def _attributes(said: dict[str, t.Any]) -> t.Iterator[Problem]:
 
 def _object(text: str) -> dict[str, t.Any] | None:
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _number(of: dict[str, t.Any], name: str) -> int:

@@ -129,7 +129,7 @@ class _Health:
             yield findings.observed("gpu_health", found, {**common, "part": part, "context": gpu_context})
 
 
-class Boot(t.NamedTuple):
+class BootErrors(t.NamedTuple):
     """Return the errors that the driver logged since boot, as (PCI address, problem); whether the log reaches back to the
     boot; its first time."""
 
@@ -138,7 +138,7 @@ class Boot(t.NamedTuple):
     since: str | None
 
 
-def since_boot(accelerator: base.Accelerator) -> Boot | None:
+def since_boot(accelerator: base.Accelerator) -> BootErrors | None:
     """Return each kind of error once for each device, with its count and the time of the last one; None if the log may not be read."""
     boot = kernel_log.since_boot(accelerator.node.path(kernel_log.PATH), lambda text: _keyed(accelerator.logged(text)))
     if boot is None:
@@ -147,7 +147,7 @@ def since_boot(accelerator: base.Accelerator) -> Boot | None:
     for logged, line, count in boot.last.values():
         grave = "" if logged.code in reasons.MILD else "; a reboot, after a repair where one is needed, clears it"
         problems.append((logged.where, (logged.code, f"the kernel's log has, at {kernel_log.times(line, count)}: {logged.words}{grave}")))
-    return Boot(problems, boot.complete, boot.since)
+    return BootErrors(problems, boot.complete, boot.since)
 
 
 def _keyed(logged: base.Logged | None) -> tuple[t.Any, base.Logged] | None:

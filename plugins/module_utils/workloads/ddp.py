@@ -171,15 +171,15 @@ class Pulse(threading.Thread):
         spoke = time.monotonic()
         while not self.quiet:
             time.sleep(min(0.5, self.beat))
-            now = time.monotonic()
+            current_s = time.monotonic()
             if os.getppid() != self.agent:
                 self._end("agent_lost", "the agent that had started it is gone")
             # The watchdog of NCCL, and gloo, speak at their timeout; this is what ends a rank of which they do not.
-            if now - self.since > self.within + 5:
-                self._end("timeout", f"it was in {self.name_of} (operation {self.number}) for {now - self.since:.0f} s")
-            if now - spoke >= self.beat:
-                spoke = now
-                say(kind="at", rank=self.rank, node=self.node, op=self.name_of, seq=self.number, busy=round(now - self.since, 1))
+            if current_s - self.since > self.within + 5:
+                self._end("timeout", f"it was in {self.name_of} (operation {self.number}) for {current_s - self.since:.0f} s")
+            if current_s - spoke >= self.beat:
+                spoke = current_s
+                say(kind="at", rank=self.rank, node=self.node, op=self.name_of, seq=self.number, busy=round(current_s - self.since, 1))
 
     def _end(self, code: str, reason: str) -> None:
         if self.quiet:

@@ -568,8 +568,8 @@ def own_node(gpu: TestedGpu, nodes: t.Mapping[int, set[int]]) -> int | None:
 
 def times(began: float) -> dict[str, float]:
     """Return the times of something that began at `began` and ends now, in seconds since the workload began."""
-    now = time.monotonic()
-    return {"after_s": round(began - BEGAN, 3), "took_s": round(now - began, 3)}
+    ended = time.monotonic()
+    return {"after_s": round(began - BEGAN, 3), "took_s": round(ended - began, 3)}
 
 
 class Trial:

@@ -105,10 +105,10 @@ class Worker:
             losses.append(self.training.step(number))
             if (number + 1) % STEPS_PER_PULSE == 0 or number + 1 == steps:
                 self.settle()
-                now = time.perf_counter()
+                current_s = time.perf_counter()
                 if number >= begun:
-                    times.append((now - clock) / (number + 1 - begun))
-                    begun, clock = number + 1, now
+                    times.append((current_s - clock) / (number + 1 - begun))
+                    begun, clock = number + 1, current_s
                 say(kind="pulse")
         return [float(loss) for loss in losses], statistics.median(times)
 
@@ -319,12 +319,12 @@ class Coordinator:
                     device.receive(data)
                 else:
                     device.words = (device.words + data)[-WORDS:]
-            now = time.monotonic()
+            current_s = time.monotonic()
             for device in devices:
                 patience = self.settings["silence"] if device.check is not None else max(self.settings["silence"], START_S)
-                if device.busy and now - device.heard_at > patience:
+                if device.busy and current_s - device.heard_at > patience:
                     device.lost("timeout", f"its process said nothing for {patience:.0f} s and was ended")
-                elif device.busy and now > self.end:
+                elif device.busy and current_s > self.end:
                     device.lost("timeout", f"its process did not end within {self.settings['deadline']:.0f} s and was ended")
 
     def run(self) -> None:

@@ -123,7 +123,7 @@ class Clock:
             getattr(self.torch, self.device.type).synchronize()
 
     def times(self, work: t.Callable[[int], t.Any], count: int, cpu_time: bool = False) -> t.List[float]:
-        now = time.thread_time if cpu_time and self.device.type == "cpu" else time.perf_counter
+        timer = time.thread_time if cpu_time and self.device.type == "cpu" else time.perf_counter
         durations = []
         for number in range(count):
             self.settle()
@@ -135,10 +135,10 @@ class Clock:
                 self.settle()
                 durations.append(marks[0].elapsed_time(marks[1]))
             else:
-                began = now()
+                began = timer()
                 work(number)
                 self.settle()
-                durations.append((now() - began) * 1e3)
+                durations.append((timer() - began) * 1e3)
         return durations
 
     def typical(self, times: t.Sequence[float]) -> float:

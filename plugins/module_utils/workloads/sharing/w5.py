@@ -39,14 +39,14 @@ def main() -> int:
         for _number in range(AHEAD):
             adder.z, spare = adder.torch.add(adder.x, adder.y, out=spare), adder.z
         adder.synchronize()
-        sums, now = sums + AHEAD, adder.elapsed()
-        if now - reported_s >= every:
-            rate = (sums - reported_sums) / (now - reported_s)
-            say(f"[{tag}][QUOTA_PROBE] elapsed={now:.3f}s it={sums} it_per_sec={rate:.2f}")
+        sums, elapsed_s = sums + AHEAD, adder.elapsed()
+        if elapsed_s - reported_s >= every:
+            rate = (sums - reported_sums) / (elapsed_s - reported_s)
+            say(f"[{tag}][QUOTA_PROBE] elapsed={elapsed_s:.3f}s it={sums} it_per_sec={rate:.2f}")
             if request_bytes:
-                say(f"[{tag}][ALLOCATION_PROBE] elapsed={now:.1f}s bytes={request_bytes} {outcome(adder, request_bytes)}")
-            reported_s, reported_sums = now, sums
-        if now >= duration:
+                say(f"[{tag}][ALLOCATION_PROBE] elapsed={elapsed_s:.1f}s bytes={request_bytes} {outcome(adder, request_bytes)}")
+            reported_s, reported_sums = elapsed_s, sums
+        if elapsed_s >= duration:
             return end(adder)
 
 
