@@ -86,11 +86,11 @@ def refusal(
     purpose: str,
     mig: str = "refused",
     kind: str | None = None,
-    some: bool = False,
+    partial: bool = False,
 ) -> tuple[str, str, str] | None:
     """Return why `purpose` is not measured on a node in this state, as (outcome, reason code, reason); None if it is. `expected`: number of
     GPUs by the inventory. `mig`: `allowed` or `refused`. `kind`: the only kind of accelerators that can be measured, None for every kind.
-    `some`: True if the GPUs without MIG can be measured while others have MIG (without_mig())."""
+    `partial`: True if the GPUs without MIG can be measured while others have MIG (without_mig())."""
     if snapshot["outcome"] != "measured":
         if expected == 0 and snapshot["reason_code"] in ("no_gpu", "tool_missing"):
             return "not_applicable", "no_gpu_expected", "the inventory says this machine has no GPU"
@@ -101,7 +101,7 @@ def refusal(
         reason = f"{purpose}: of {registry.KINDS[kind].plural} only, and this node has {len(snapshot['gpus'])} {model(snapshot)}"
         return "not_applicable", "other_accelerator", reason
     parted = [name(g) for g in snapshot["gpus"] if _has_mig(g)]
-    if some and mig == "allowed" and len(parted) < len(snapshot["gpus"]):
+    if partial and mig == "allowed" and len(parted) < len(snapshot["gpus"]):
         snapshot, parted = without_mig(snapshot)[0], []
     if parted:
         on = f"MIG is on for {', '.join(parted) if len(parted) < len(snapshot['gpus']) else 'all GPUs'}: no {purpose} of whole GPUs"

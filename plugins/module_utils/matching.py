@@ -68,7 +68,7 @@ def seen_by(match: t.Mapping[str, t.Any], context: t.Mapping[str, t.Any], certai
     if not about_usable_nics(match):
         return context
     usable = slots.usable(context)
-    return context if usable is None else {**context, "nics": usable.least if certain else usable.most}
+    return context if usable is None else {**context, "nics": usable.certain if certain else usable.at_most}
 
 
 def choose(

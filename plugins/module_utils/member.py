@@ -172,7 +172,7 @@ def undo(entry: dict[str, t.Any]) -> str:
 # authorized_keys -----------------------------------------------------------------------------------------------------
 
 
-def authorization(token: str, public: str, sources: t.Iterable[str], seconds: float, now: float | None = None) -> str:
+def authorization(token: str, public: str, sources: t.Iterable[str], seconds: float, current_s: float | None = None) -> str:
     """Return a line of authorized_keys that is good for `sources` and `seconds` (sshd reads the time as the machine's own).
 
     Its command runs what the head asks for only while the member's folder exists, and with the token in its environment. So a command
@@ -185,7 +185,7 @@ def authorization(token: str, public: str, sources: t.Iterable[str], seconds: fl
     addresses = sorted({address for source in sources for address in _addresses(source)})
     if not addresses:
         raise ValueError("key: expected at least one address that it may come from")
-    until = time.strftime("%Y%m%d%H%M%S", time.localtime((time.time() if now is None else now) + seconds + 60))
+    until = time.strftime("%Y%m%d%H%M%S", time.localtime((time.time() if current_s is None else current_s) + seconds + 60))
     checked = (
         f"[ -d {folder(token)} ] || exit 75; {session.MARK}={token}; export {session.MARK}; "
         'command=$SSH_ORIGINAL_COMMAND; unset SSH_ORIGINAL_COMMAND; exec "${SHELL:-/bin/sh}" -c "$command"'

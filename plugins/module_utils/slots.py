@@ -72,8 +72,8 @@ KEYS = ("gpu", "gpus", "nics", "nic_gbps", "link_layer", "mnnvl")
 class Usable(t.NamedTuple):
     """NICs of each node that a test can use: certainly, and at most. What lies between depends on the PCIe tree of the node."""
 
-    least: int
-    most: int
+    certain: int
+    at_most: int
 
 
 @functools.lru_cache(maxsize=256)

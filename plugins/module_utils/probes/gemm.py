@@ -29,7 +29,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     its slowest GPU, and one of each GPU."""
     checks = [(c["check"], c["variant"], fields(c["variant"])) for c in params["checks"]]
     snapshot = gpu.snapshot(node)
-    refusal = gpu.refusal(snapshot, params["gpu_count"], "rates", params["mig"], nvidia.Nvidia.kind, some=True)
+    refusal = gpu.refusal(snapshot, params["gpu_count"], "rates", params["mig"], nvidia.Nvidia.kind, partial=True)
     if refusal:
         outcome, code, reason = refusal
         gpu_context = {"gpu": gpu.model(snapshot), "gpus": len(snapshot["gpus"])} if snapshot["gpus"] else {}

@@ -54,7 +54,7 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
     checks = [(c["check"], c["variant"]) for c in params["checks"]]
     snapshot = gpu.snapshot(node)
     simulated = bool(snapshot.get("simulated"))
-    refusal = gpu.refusal(snapshot, params["gpu_count"], "copies", params["mig"], nvidia.Nvidia.kind, some=True)
+    refusal = gpu.refusal(snapshot, params["gpu_count"], "copies", params["mig"], nvidia.Nvidia.kind, partial=True)
     if refusal:
         outcome, code, reason = refusal
         gpu_context = {"gpu": gpu.model(snapshot), "gpus": len(snapshot["gpus"])} if snapshot["gpus"] else {}

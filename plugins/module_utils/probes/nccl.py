@@ -35,7 +35,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     if snapshot["outcome"] == "measured" and len(snapshot["gpus"]) == 1 and params["gpu_count"] in (None, 1):
         refusal: t.Any = ("not_applicable", "single_gpu", "one GPU: there is no link to measure")
     else:
-        refusal = gpu.refusal(snapshot, params["gpu_count"], WHAT, params["mig"], KIND, some=True)
+        refusal = gpu.refusal(snapshot, params["gpu_count"], WHAT, params["mig"], KIND, partial=True)
     if refusal:
         outcome, code, reason = refusal
         gpu_context = {"gpu": gpu.model(snapshot), "gpus": len(snapshot["gpus"])} if snapshot["gpus"] else {}

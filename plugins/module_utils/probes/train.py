@@ -85,7 +85,7 @@ def measured(params: Record, node: Node, ran: list[TrainOutput]) -> t.Iterator[R
     kind = gpu.kind(snapshot)
     # Who asks for some of the GPUs sees no others in a pod.
     expected = params["gpu_count"] if params["gpu_count"] == 0 or not params["gpus"] else None
-    refusal = gpu.refusal(snapshot, expected, "training", params["mig"], kind.kind, some=True)
+    refusal = gpu.refusal(snapshot, expected, "training", params["mig"], kind.kind, partial=True)
     simulated = bool(snapshot.get("simulated"))
     if refusal:
         outcome, code, reason = refusal

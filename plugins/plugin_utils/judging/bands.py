@@ -213,13 +213,13 @@ def held(found: Reading, expected: Expectation, context: t.Mapping[str, t.Any]) 
         return opinion.but("UNKNOWN", "path_unknown", reason)
     # Who gives a floor of their own knows the machine.
     usable = slots.usable(context) if expected.layer == "shipped" and about_usable_nics(expected.match) else None
-    if usable is None or usable.least >= usable.most:
+    if usable is None or usable.certain >= usable.at_most:
         return opinion
-    share = usable.least / usable.most
+    share = usable.certain / usable.at_most
     if opinion.value is not None and opinion.value < WARN_FROM * share * expected.value:
         return opinion
     which = f"{context.get('gpus')} x {context.get('gpu')} with {context.get('nics')} NICs of {context.get('nic_gbps')} Gb/s"
-    reason = f"how many of its NICs {which} can use is not known, {usable.least} to {usable.most}: {advice}; {opinion.reason}"
+    reason = f"how many of its NICs {which} can use is not known, {usable.certain} to {usable.at_most}: {advice}; {opinion.reason}"
     return opinion.but("UNKNOWN", "path_unknown", reason)
 
 

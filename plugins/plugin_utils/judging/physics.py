@@ -466,7 +466,7 @@ def _of_usable(match: Match, other: Match) -> Match:
         return match
     hardware = {key: match[key] for key in slots.KEYS if key in match}
     found = [slots.usable(case) for case in _cases({"gpus": [1, 2, 4, 8], **hardware})]
-    return {**match, "nics": sorted({usable.least for usable in found if usable})}
+    return {**match, "nics": sorted({usable.certain for usable in found if usable})}
 
 
 def _implied(match: Match) -> Match:

@@ -87,14 +87,14 @@ def test_mig_is_skipped_only_where_the_inventory_allows_it(smi: FakeSmi) -> None
     assert refusal and refusal[:2] == ("error", "mig_enabled") and "GPU 0 (" in refusal[2] and "acceptance_mig" in refusal[2]
     allowed = gpu.refusal(seen, 4, "numbers", "allowed")
     assert allowed and allowed[:2] == ("not_applicable", "mig_enabled")
-    assert gpu.refusal(seen, 4, "numbers", "allowed", some=True) is None, "the others can be measured"
-    assert (gpu.refusal(seen, 4, "numbers", some=True) or ("",))[:2] == ("error", "mig_enabled"), "only where it is allowed"
+    assert gpu.refusal(seen, 4, "numbers", "allowed", partial=True) is None, "the others can be measured"
+    assert (gpu.refusal(seen, 4, "numbers", partial=True) or ("",))[:2] == ("error", "mig_enabled"), "only where it is allowed"
     whole, aside = gpu.without_mig(seen)
     assert [g["index"] for g in whole["gpus"]] == [1, 2, 3] and list(aside) == [seen["gpus"][0]["uuid"]]
     every = {**seen, "gpus": [{**g, "mig": "Enabled"} for g in seen["gpus"]]}
-    assert (gpu.refusal(every, 4, "numbers", "allowed", some=True) or ("",))[:2] == ("not_applicable", "mig_enabled"), "nothing is left"
+    assert (gpu.refusal(every, 4, "numbers", "allowed", partial=True) or ("",))[:2] == ("not_applicable", "mig_enabled"), "nothing is left"
     busy = {**seen, "gpus": [{**seen["gpus"][0], "memory_used_mib": 60000}, *seen["gpus"][1:]]}
-    assert gpu.refusal(busy, 4, "numbers", "allowed", some=True) is None, "who uses a partition is nobody's business"
+    assert gpu.refusal(busy, 4, "numbers", "allowed", partial=True) is None, "who uses a partition is nobody's business"
     assert nvidia.health(seen["gpus"][0]) == []
 
 

@@ -269,7 +269,7 @@ def test_the_head_chooses_floors_as_the_verdict_engine_does() -> None:
                         }  # fmt: skip
                         chosen = shipped.choose("nccl_fabric", op, context)
                         usable = slots.usable(context)
-                        doubtful = usable is not None and usable.least < usable.most
+                        doubtful = usable is not None and usable.certain < usable.at_most
                         known = [c for c in chosen if not (doubtful and matching.about_usable_nics(c.expectation.match))]
                         wanted = {c.size: c.expectation.value for c in known if c.expectation.metric == "busbw"}
                         assert fabric.Floors(entries, op, context).expected(nodes) == wanted
