@@ -21,9 +21,9 @@ UNCORRECTABLE = (
 )  # fmt: skip
 
 
-def smbios(slots: dict[str, tuple[int, int]]) -> bytes:
-    """Return a table with a system structure and one memory device for each {locator: (MiB, MT/s)}; 0 MiB is an empty slot."""
-    table = struct.pack("<BBH", 1, 4, 1) + b"Example\0\0"
+def structures(slots: dict[str, tuple[int, int]]) -> list[bytes]:
+    """Return the structures of an SMBIOS table: a memory device for each {locator: (MiB, MT/s)}; 0 MiB is an empty slot."""
+    found = []
     for number, (slot, (mib, speed)) in enumerate(slots.items()):
         short = 0 if not mib else mib if mib < 0x7FFF else 0x7FFF
         data = struct.pack(
@@ -32,8 +32,14 @@ def smbios(slots: dict[str, tuple[int, int]]) -> bytes:
         )  # fmt: skip
         serial = f"35A1B2{number:02X}" if mib else "NO DIMM"
         texts = (slot, f"P{slot[1]} CHANNEL {slot[7]}", "Maker", serial, "asset", "M321R8GA0BB0")
-        table += struct.pack("<BBH", 17, 4 + len(data), 0x1100 + number) + data + b"".join(text.encode() + b"\0" for text in texts) + b"\0"
-    return table + struct.pack("<BBH", 127, 4, 0xFEFF) + b"\0\0"
+        body = data + b"".join(text.encode() + b"\0" for text in texts) + b"\0"
+        found.append(struct.pack("<BBH", 17, 4 + len(data), 0x1100 + number) + body)
+    return found
+
+
+def smbios(slots: dict[str, tuple[int, int]]) -> bytes:
+    """Return a whole table with these memory devices, a system structure before them and its end behind them."""
+    return struct.pack("<BBH", 1, 4, 1) + b"Example\0\0" + b"".join(structures(slots)) + struct.pack("<BBH", 127, 4, 0xFEFF) + b"\0\0"
 
 
 class MachineTree:

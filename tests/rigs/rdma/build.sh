@@ -2,7 +2,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-# build.sh DIR: Debian's stock kernel, a first-stage initrd with the modules the guests need, and an ACPI table per
+# build.sh DIR: Debian's stock kernel, a first-stage initrd with the modules that these guests and that of ../machine need, and an ACPI table per
 # number of CPUs with which the stock acpi-cpufreq driver binds. The guests' root is this machine's own.
 set -euo pipefail
 mkdir -p "$1"
@@ -19,7 +19,8 @@ depmod -b kernel "$release"
 
 mkdir -p initrd/{bin,mnt,proc,sys,dev} "initrd/lib/modules/$release"
 for module in virtio_pci virtio_net virtio_blk virtio_rng 9p 9pnet_virtio overlay ext4 crc32c_generic crc32_generic \
-    rdma_rxe ib_uverbs ib_umad rdma_ucm acpi-cpufreq cpufreq_powersave cpufreq_ondemand sch_tbf sch_netem; do
+    rdma_rxe ib_uverbs ib_umad rdma_ucm acpi-cpufreq cpufreq_powersave cpufreq_ondemand sch_tbf sch_netem \
+    nvme ie31200_edac; do
     modprobe -d kernel -S "$release" --show-depends "$module" | awk '$1 == "insmod" {print $2}'
 done | sort -u | while read -r file; do
     install -D -m 644 "$file" "initrd/lib/modules/${file##*/lib/modules/}"

@@ -23,13 +23,17 @@ import typing as t
 from rigs import common
 
 HERE = pathlib.Path(__file__).resolve().parent
-PACKAGES = {
+# Of the guests themselves and their image.
+IMAGE_PACKAGES = {
     "qemu-system-x86_64": "qemu-system-x86",
     "/usr/share/seabios/bios-256k.bin": "seabios",
     "/bin/busybox": "busybox-static",
     "cpio": "cpio",
     "modprobe": "kmod",
     "iasl": "acpica-tools",
+}
+PACKAGES = {
+    **IMAGE_PACKAGES,
     "mkfs.ext4": "e2fsprogs",
     "ip": "iproute2",
     "/usr/sbin/sshd": "openssh-server",
@@ -67,6 +71,18 @@ class Options:
     governor: str = ""
     cpus: int = 1  # 1, 2 or 4
     memory_mib: int = 320
+
+
+def built_image() -> pathlib.Path:
+    """Return the folder of kernel and initrd, built once per version of build.sh."""
+    found = common.CACHE / "rdma" / hashlib.sha256((HERE / "build.sh").read_bytes()).hexdigest()[:16]
+    with common.locked(found.with_name("lock")):
+        if not found.exists():
+            new = found.with_name("new")
+            shutil.rmtree(new, ignore_errors=True)
+            common.run(HERE / "build.sh", new)
+            new.rename(found)
+    return found
 
 
 class Guests:
@@ -141,7 +157,7 @@ class Guests:
         names = [f"rdma-{number:02d}" for number in range(1, count + 1)]
         options = options or {}
         with common.locked(self.state / "lock"):
-            image = self._image()
+            image = built_image()
             self._remove([guest for guest in self.hosts if guest not in names])
             self._network(names)
             self._files(names)
@@ -170,17 +186,6 @@ class Guests:
 
     def pid(self, guest: str) -> int | None:
         return common.recorded(self.folder(guest) / "pid")
-
-    def _image(self) -> pathlib.Path:
-        """Kernel and initrd, built once per version of build.sh."""
-        image = common.CACHE / "rdma" / hashlib.sha256((HERE / "build.sh").read_bytes()).hexdigest()[:16]
-        with common.locked(image.with_name("lock")):
-            if not image.exists():
-                new = image.with_name("new")
-                shutil.rmtree(new, ignore_errors=True)
-                common.run(HERE / "build.sh", new)
-                new.rename(image)
-        return image
 
     def _runs(self, guest: str, command: list[str]) -> bool:
         file = self.folder(guest) / "command"

@@ -1,0 +1,44 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The stage host_health under a real kernel: memory modules, memory errors and PCIe errors of a qemu guest."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import pytest
+from harness.machine_tree import SLOTS
+from rigs.machine.machine import Machine
+
+pytestmark = pytest.mark.long
+
+
+def codes(seen: dict[str, t.Any]) -> list[str]:
+    return sorted({finding["code"] for finding in seen["context"].get("findings", [])} - {"dimm_lost"})  # a guest has little memory
+
+
+def test_a_machine_before_and_after_its_parts_failed(tmp_path: pathlib.Path) -> None:
+    slots = {**dict.fromkeys(SLOTS, (65536, 4800)), SLOTS[1]: (32768, 4800), SLOTS[6]: (0, 0)}
+    machine = Machine(tmp_path, slots)
+    try:
+        machine.until(lambda: "PLANT" in machine.said() and len(machine.looks()) == 1)
+        (first,) = machine.looks()
+        machine.monitor("pcie_aer_inject_error port1 DLP")
+        machine.until(lambda: len(machine.looks()) == 2)
+        last = machine.looks()[1]
+    finally:
+        machine.close()
+    assert first["facts"]["dimms"][1] == "P0-DIMMB1: 32 GiB at 4800 MT/s" and first["facts"]["dimms"][6] == "P1-DIMMC1: empty"
+    assert first["facts"]["nvme_disks"][0].startswith("1 x QEMU NVMe Ctrl")
+    assert [first[check]["outcome"] for check in ("memory", "pcie", "kernel")] == ["measured"] * 3, first
+    assert [codes(first[check]) for check in ("memory", "pcie", "kernel")] == [["dimm_differs"], [], []]
+    assert not set(first["memory"]["context"]["not_looked_for"]) and not set(first["pcie"]["context"]["not_looked_for"])
+    assert {link["kind"] for link in first["pcie"]["context"]["links"]} == {"NVMe", "NIC"}
+    assert first["bmc"]["reason_code"] == "not_visible"
+    assert (last["memory"]["reason_code"], last["pcie"]["reason_code"], last["kernel"]["reason_code"]) == (
+        "host_memory", "pcie_error", "pcie_error",
+    )  # fmt: skip
+    assert "mc#0csrow#1channel#1 (mc0 rank3 csrow 1 channel 1): 1 uncorrectable memory errors" in last["memory"]["reason"]
+    assert codes(last["memory"]) == ["dimm_differs", "host_memory", "host_memory_corrected"] and codes(last["kernel"]) == ["pcie_error"]
+    assert "fatal PCIe errors since boot: DLP 1" in last["pcie"]["reason"]
