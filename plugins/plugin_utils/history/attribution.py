@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The attribution of a change: to the subject alone, to its node or port, or to everybody since a fact changed.
 
-A place is blamed for what most of its subjects did at the same time, the largest such place; a fact for what most places did that got its
-new value, and hardly any that did not, each since it got it.
+A change is attributed to the largest place most of whose subjects changed at the same time. It is attributed to a fact if most places
+that got the fact's new value changed then, and hardly any others did.
 
 Pure. This plugin util is PRIVATE to the collection.
 """
@@ -20,11 +20,11 @@ from collections import defaultdict
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators.registry import LIBRARY_FACTS
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import EVERYBODY, Attribution, Facts
 
-MOST = 0.6  # of the subjects of a place
-NEARLY = 0.8  # of the subjects that got a fact's new value
-EXACTLY = 0.9  # of all that moved or got a fact's new value, those that did both
-TOGETHER = 3  # runs, within which changes are one
-# A fact that changed with a repair or an exchange: what was before is another machine's.
+MOST = 0.6  # least part of a place's subjects that changed
+NEARLY = 0.8  # least part of the subjects with a fact's new value that changed
+EXACTLY = 0.9  # of all subjects that moved or got a fact's new value, the least part that did both
+TOGETHER = 3  # runs within which changes count as simultaneous
+# Facts that change with a repair or an exchange: earlier runs are those of another machine.
 EXCHANGED = ("*serial*", "machine_id", "*uuid*", "*guid*")
 REPAIRS = ("repaired*", *EXCHANGED)
 EXPLAINING = ("*driver*", "*firmware*", *LIBRARY_FACTS, "vbios*", "bios*", "kernel*", "ofed*", "*version*", "image*")
@@ -42,7 +42,7 @@ class FactOnset:
 
 
 class FactHistory:
-    """The facts of each place over the runs, in their order."""
+    """The changes of the facts of each place, in the order of the runs."""
 
     def __init__(self, facts: Facts, runs: t.Sequence[str]) -> None:
         self.facts, self.runs = facts, runs
@@ -65,17 +65,17 @@ class FactHistory:
             for fact in sorted(sheet) if known_facts is not None and sheet != known_facts else ():
                 was_known = known_facts is not None and fact in known_facts
                 if known_facts is None or sheet[fact] in earlier_values[fact]:
-                    continue  # what says now this and now that was not exchanged each time: it would never have a past
+                    continue  # a fact that alternates between values was not exchanged each time
                 if known_facts[fact] != sheet[fact] if was_known else fnmatch.fnmatchcase(fact, "repaired*"):
                     yield FactOnset(at, fact, str(sheet[fact]))
             for fact, value in sheet.items():
                 if matches(fact, EXCHANGED) and value not in earlier_values[fact]:
                     earlier_values[fact].append(value)
-            # What one run could not read is not forgotten.
+            # A fact that one run could not read keeps its earlier value.
             known_facts = {**(known_facts or {}), **sheet}
 
     def repaired(self, names: t.Iterable[str]) -> int:
-        """The last run that began anew for one of these places; 0 where none did."""
+        """Return the number of the last run with a repair at one of these places, 0 if there was none."""
         return max((change.at for name in names for change in self.place(name) if matches(change.fact, REPAIRS)), default=0)
 
 
@@ -86,7 +86,7 @@ def matches(fact: str, patterns: tuple[str, ...]) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class ChangeCase:
-    """A subject of one check: where it stands, and in which run (its number) it changed, None where it did not."""
+    """A subject of one check: its places, and the number of the run in which it changed, None if it did not."""
 
     subject: str
     places: tuple[tuple[str, str], ...]
@@ -109,14 +109,14 @@ def attribute(cases: t.Sequence[ChangeCase], history: FactHistory, splits: t.Seq
 
 
 def _to_small_fleet(cases: t.Sequence[ChangeCase], changed: t.Sequence[ChangeCase]) -> dict[str, Attribution]:
-    """Everybody's, if all of a fleet that is too small to know a run effect changed together on more than one node."""
+    """Attribute a change to everybody if all subjects changed together on more than one node. A small fleet has no run effect."""
     together = len(changed) == len(cases) and all(_together(changed[0], case) for case in changed)
     nodes = {name for case in cases for kind, name in case.places if kind == "node"}
     return {case.subject: Attribution(EVERYBODY) for case in changed} if together and len(nodes) > 1 else {}
 
 
 def _getters(cases: t.Sequence[ChangeCase], history: FactHistory) -> dict[tuple[str, str], dict[str, int]]:
-    """{(fact, new value): {subject: number of the run since which a place of the subject has it}}"""
+    """Return {(fact, new value): {subject: number of the run since which a place of the subject has it}}."""
     changed_at: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for case in cases:
         for name in _names(case):
@@ -129,8 +129,8 @@ def _getters(cases: t.Sequence[ChangeCase], history: FactHistory) -> dict[tuple[
 def _to_facts_of_splits(
     cases: t.Sequence[ChangeCase], changed: t.Sequence[ChangeCase], history: FactHistory, splits: t.Sequence[Moved]
 ) -> dict[str, Attribution]:
-    """Each subject that moved with a part of the fleet, if a fact changed then for exactly that part. Not every one of the part need be
-    seen to have changed: the part as a whole is clearer than each of its subjects."""
+    """Attribute the change of subjects that moved with a part of the fleet to the fact that changed then for exactly that part. Not every
+    subject of the part must have a change of its own, because the part as a whole shows it more clearly."""
     attributions: dict[str, Attribution] = {}
     changed_at = _getters(cases, history) if splits else {}
     for at, moved in splits:
@@ -147,7 +147,7 @@ def _to_facts_of_splits(
 def _with_likely_causes(
     cases: t.Sequence[ChangeCase], changed: t.Sequence[ChangeCase], history: FactHistory, attributions: dict[str, Attribution]
 ) -> dict[str, Attribution]:
-    """Add to a blamed node the fact that became another when the node changed, unless subjects that got it too did not change."""
+    """Add to an attribution the fact that changed at the same time, unless other subjects that got its new value did not change."""
     completed, of_all_cases = dict(attributions), _getters(cases, history)
     for (fact, value), since in sorted(_getters(changed, history).items()):
         all_that_got = of_all_cases[fact, value]
@@ -211,7 +211,7 @@ def _together(case: ChangeCase, neighbour: ChangeCase) -> bool:
 
 
 def _to_facts(cases: t.Sequence[ChangeCase], changed: t.Sequence[ChangeCase], history: FactHistory) -> dict[str, Attribution]:
-    """Each changed subject whose places got a fact's new value as it changed, where most that got it changed, and few that did not."""
+    """Attribute changes to the fact whose new value most of the changed subjects got at that time, if few others changed."""
     changed_at = _getters(cases, history)
     if not changed_at:
         return {}

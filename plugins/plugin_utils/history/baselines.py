@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The numbers of a run that is being judged against those of the runs before it: what the history knows, for `regression` to say.
+"""Compares the numbers of a run that is being judged with those of earlier runs in the history, by `regression`.
 
-Only runs before this one count, by their names, so a run that is resumed or judged again is never its own past. One check after the other
-is read and looked at, as long as there is time.
+Earlier runs are those with a smaller name, so a run that is resumed or judged again is never its own past. One check after the other is
+read and compared until the time is up.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -36,13 +36,13 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 if t.TYPE_CHECKING:
     import sqlalchemy
 
-# Earlier runs that a number is held against, the latest of its subjects.
+# The most earlier runs with which a number is compared, the latest ones.
 RUNS = 60
-# Of more subjects than this a check is not looked at, and no check is begun after so long.
+# A check with more subjects is not compared, and no comparison starts after so many seconds.
 MOST, SECONDS = 20_000, 12.0
-# Numbers of a sweep are kept packed, a sweep at a time.
+# The same for a number of a sweep: sweeps are stored packed and must be unpacked one by one.
 MOST_SIZED = 1000
-# What is told besides regressions.
+# Kinds of changes that are reported: regressions and two more.
 TOLD = frozenset((*regression.ALARMS, ChangeKind.HICCUP, ChangeKind.IMPROVEMENT))
 
 
@@ -119,7 +119,7 @@ class _Baselines:
         self.facts = self._facts(measurements)
 
     def _runs(self, before_run: str) -> dict[int, tuple[str, str]]:
-        """{run: its name, when it was planned}, the latest that had any of the subjects."""
+        """Return {run id: (name, time of the plan)} of the latest RUNS runs that had any of the subjects."""
         run, placed = schema.run, schema.placement
         run_ids: set[int] = set()
         for ids in chunks(sorted(set(self.ids.values())), importing.MANY):
@@ -130,13 +130,13 @@ class _Baselines:
         return {row.id: (row.name, row.planned_at) for row in rows[:RUNS]}
 
     def _quantities(self) -> dict[tuple[str, ...], tuple[int, int]]:
-        """{what a number is of: its check, and it}."""
+        """Return {(stage, check, variant, metric, unit): (check id, quantity id)}."""
         check, quantity = schema.check, schema.quantity
         query = sa.select(check.c.id, quantity.c.id, check.c.stage, check.c.check, check.c.variant, quantity.c.metric, quantity.c.unit)
         return {tuple(row[2:]): (row[0], row[1]) for row in self.connection.execute(query.join(check, check.c.id == quantity.c.check_id))}
 
     def _facts(self, measurements: t.Iterable[Measurement]) -> Facts:
-        """Those that explain something, of each node by the name that it has today."""
+        """Return the explaining facts of each node in each run, by the node's name of today."""
         fact, sheet = schema.fact, schema.sheet
         nodes = {self.ids[subject_key]: subject_key.id for subject_key in self.ids if subject_key.kind == "node"}
         rows: list[t.Any] = []
@@ -156,7 +156,7 @@ class _Baselines:
         return facts_by_run
 
     def look(self, quantity: PastQuantity, numbers: t.Sequence[Number], report: PastReport) -> None:
-        """One number of one check, of all subjects that have it."""
+        """Compare one quantity of all its subjects with earlier runs, and add the changes to `report`."""
         stage, check, variant, metric, unit, size = quantity
         run_and_time = (str(self.plan.run_id), str(self.plan.created_at))
         today: dict[str, Today] = {}
@@ -207,7 +207,8 @@ class _Baselines:
                 yield ids[subject], Point(*self.runs[run], value)
 
     def _swept(self, key: tuple[str, ...]) -> int:
-        """The check whose sweeps may have it; none where its own number of this name has another unit, for a sweep is kept without."""
+        """Return the id of the check whose sweeps may have a number, 0 for none. Sweeps are stored without units, so a check whose own
+        number of this name has another unit does not count."""
         units = {quantity_key[4] for quantity_key in self.quantities if quantity_key[:4] == key[:4]}
         check = next((ids[0] for quantity_key, ids in self.quantities.items() if quantity_key[:3] == key[:3]), 0)
         return check if not units or key[4] in units else 0

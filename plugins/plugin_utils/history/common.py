@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The run effect: what a run did to all identical subjects (a warm room, a new driver everywhere). It is no subject's own change.
+"""The run effect: the change that a run has in common for all identical subjects (a warm room, a new driver everywhere).
 
 A value is its subject's level plus the effect of its run plus the rest (two-way analysis by medians, Tukey 1977). The effect of a run is
 the weighted mean of what is left of each subject's value without its level, with Tukey's biweight about the median (Mosteller and Tukey
@@ -32,20 +32,20 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import
 
 ENOUGH = 5
 ROUNDS = 3
-REACH = 6.0  # scatters, beyond which a value has no weight
-SHARE = 0.2  # of the units, the smallest cluster that is one
-BEFORE, AFTER = 12, 6  # most runs on either side of a split that its steps are measured by
+REACH = 6.0  # scatters beyond which a value has no weight
+SHARE = 0.2  # smallest cluster, as a part of the units
+BEFORE, AFTER = 12, 6  # most runs before and after a split by which its steps are measured
 FEWEST = 5  # runs before a split
 APART = 5.0  # standard deviations of a unit's step: the largest gap that noise makes at 60 possible runs is about 4
 WITHIN = 4.0  # scatters inside the clusters: two halves of one normal distribution lie 2.7 apart
-STRAYED = 4.0  # scatters of how far apart the two clusters were before
-LEAST = 0.005  # of the value: a smaller gap is no split
-SPLITS = 4  # most of them: a driver that comes in waves
-MOST = 600  # units that the run of a split is looked for by
-MEMBERS = 4  # subjects of a place, below which nothing is said of what they share
-PLACES = 3  # fewest places that say how places wander
-WANDERS = 1.5  # times the standard deviation that the scatter of its subjects gives a place
-WANDERED = 3.0  # standard deviations, to which what a place did in a run is held: a place that steps goes further
+STRAYED = 4.0  # least gap of the clusters, in scatters of their earlier distance
+LEAST = 0.005  # least gap of a split, as a part of the value
+SPLITS = 4  # most splits: a driver may be installed in waves
+MOST = 600  # most units that are sampled to find the run of a split
+MEMBERS = 4  # fewest subjects of a place whose common movement is estimated
+PLACES = 3  # fewest places from which wandering is estimated
+WANDERS = 1.5  # least ratio of a place's standard deviation to that explained by the scatter of its subjects
+WANDERED = 3.0  # standard deviations to which the movement of a place is limited, so that a step stays visible
 
 Row = t.Sequence[tuple[int, float]]  # (number of the run, value)
 Levels = dict[int, float]  # {number of the run: value}
@@ -53,16 +53,16 @@ Levels = dict[int, float]  # {number of the run: value}
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """At run `at`, the subjects `moved` (places in the rows) stepped to another level and the others did not."""
+    """At run `at`, the subjects `moved` (indexes of rows) stepped to another level and the others did not."""
 
     at: int
     moved: frozenset[int]
 
 
 def shared(rows: t.Sequence[Row], splits: t.Sequence[Split] = ()) -> Levels:
-    """{number of the run: its effect}, with a median of zero; only runs in which ENOUGH subjects were measured.
+    """Return {number of the run: its effect}, with a median of zero, for runs in which at least ENOUGH subjects were measured.
 
-    A subject that moved in a split says nothing of the runs since."""
+    A subject that moved in a split does not count from that run on."""
     until: dict[int, int] = {}
     for split in splits:
         for place in split.moved:
@@ -94,7 +94,7 @@ def shared(rows: t.Sequence[Row], splits: t.Sequence[Split] = ()) -> Levels:
 
 
 def _biweight(weighted: t.Sequence[tuple[float, float]]) -> float:
-    """(value, 1 / its scatter): each counts by how precise it is and by how near it is to the others."""
+    """Return the biweight mean of (value, 1 / scatter). A value weighs more if it is precise and near the others."""
     at = statistics.median([value for value, _weight in weighted])
     for _pass in range(2):
         above = below = 0.0
@@ -153,7 +153,7 @@ def _alike(values: t.Sequence[float]) -> float:
 
 
 def splits(rows: t.Sequence[Row], unit_of: t.Sequence[str]) -> list[Split]:
-    """The splits of a fleet, the clearest first. `unit_of` names the unit (the node) of each row: a unit moves as a whole."""
+    """Return the splits of a fleet, the clearest first. `unit_of` has the unit (the node) of each row; a unit moves as a whole."""
     fleet_splits: list[Split] = []
     for _round in range(SPLITS):
         moved_places = {place for split in fleet_splits for place in split.moved}
@@ -171,7 +171,7 @@ def splits(rows: t.Sequence[Row], unit_of: t.Sequence[str]) -> list[Split]:
 
 
 def _levels(rows: t.Sequence[Row]) -> Levels:
-    """{run: median over a unit's rows of the value about the row's own median}."""
+    """Return {run: median, over a unit's rows, of the value minus the row's median}."""
     by_run: dict[int, list[float]] = defaultdict(list)
     for row in rows:
         middle = statistics.median([value for _run, value in row]) if row else 0.0
@@ -181,7 +181,7 @@ def _levels(rows: t.Sequence[Row]) -> Levels:
 
 
 def _split(units: t.Mapping[str, Levels]) -> tuple[int, set[str]]:
-    """(run, units that moved) of the clearest split; no units if there is none."""
+    """Return (run, units that moved) of the clearest split; no units if there is none."""
     step = max(1, len(units) // MOST)
     sample = {name: units[name] for name in sorted(units)[::step]}
     noise = {name: _noise(list(levels.values())) for name, levels in sample.items()}
@@ -219,7 +219,7 @@ def _moved(steps: t.Mapping[str, float], low: set[str], high: set[str]) -> set[s
 
 
 def _apart(units: t.Mapping[str, Levels], moved: set[str], stayed: set[str]) -> Levels:
-    """{run: level of the units that moved about that of the others}"""
+    """Return {run: level of the units that moved minus that of the others}."""
     of: tuple[dict[int, list[float]], dict[int, list[float]]] = defaultdict(list), defaultdict(list)
     for side, names in enumerate((moved, stayed)):
         for name in names:
@@ -249,14 +249,14 @@ def _step(levels: Levels, old: t.Sequence[int], new: t.Sequence[int]) -> float |
 
 
 def _noise(values: t.Sequence[float]) -> float:
-    """Standard deviation of a unit's values, by the differences of neighbours: no step raises it."""
+    """Return the standard deviation of a unit's values, estimated from the differences of neighbours so that a step does not raise it."""
     if len(values) < 3:
         return scatter.FLOOR
     return max(scatter.FLOOR, scatter.SIGMA * statistics.median([abs(b - a) for a, b in itertools.pairwise(values)]) / math.sqrt(2))
 
 
 def _clusters(steps: t.Sequence[float], spread: float, at: int) -> tuple[float, int, float]:
-    """(how far apart the two clusters of steps lie, in standard deviations; the run; the step between them); zeros if they are one."""
+    """Return (gap of the two clusters of steps in standard deviations, run, threshold between them); zeros if there is one cluster."""
     order = sorted(steps)
     count = len(order)
     fewest = max(2, math.ceil(SHARE * count))

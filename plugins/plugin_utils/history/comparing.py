@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two runs side by side: numbers, verdicts, who came, went or moved, and facts that changed.
+"""Compares two runs: numbers, verdicts, subjects that came, went or moved, and facts that changed.
 
-A number is held against the scatter of its own subject in the runs before. Simulated and real are other subjects, and never meet here.
+The change of a number is compared with the scatter of its own subject in earlier runs. Simulated and real subjects are different ones.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -35,16 +35,16 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats
 if t.TYPE_CHECKING:
     import sqlalchemy
 
-# Who, whether simulated.
+# (identity of a subject, True if it is simulated).
 Whom = tuple[str, bool]
-# Whom, stage, check, variant.
+# (subject, stage, check, variant).
 About = tuple[Whom, str, str, str]
 
-# Runs from which the scatter of a subject is taken, the fewest that say something of it, and how far out is beyond it.
+# The most and the fewest earlier runs for the scatter of a subject, and the limit in scatters beyond which a change is reported.
 PAST, ENOUGH, BEYOND = 30, 5, 3.0
-# Where a subject always gave nearly the same, a change in percent that is still none.
+# The least change in percent that is reported, for subjects with nearly constant numbers.
 STILL_PCT = 0.5
-# Numbers whose scatter is looked up: those of each check that changed most.
+# The most numbers whose scatter is looked up: those that changed most, evenly over the checks.
 MOST = 500
 
 
@@ -68,7 +68,7 @@ class Place(t.NamedTuple):
 
 
 class Side(t.NamedTuple):
-    """A run as it is compared."""
+    """One of the two runs that are compared."""
 
     run: str
     accepted: bool
@@ -79,7 +79,7 @@ class Side(t.NamedTuple):
 
 
 def of_content(store: Store, content: importing.Content) -> Side:
-    """A run that need not be in the history yet."""
+    """Return the side of a run that need not be in the history yet."""
     judged = content.judgements[-1]
     with store.reading() as connection:
         identities = importing.identities_of(connection, Identities(content.measurements), [*content.measurements, *judged.verdicts])
@@ -102,7 +102,7 @@ def of_content(store: Store, content: importing.Content) -> Side:
 
 
 def of_run(store: Store, name: str) -> Side:
-    """A run of the history, by its last judgement."""
+    """Return the side of a run of the history, by its last judgement. Raise HistoryError if the history does not have it."""
     with store.reading() as connection:
         run, judgement = schema.run, schema.judgement
         query = (
@@ -175,8 +175,8 @@ def _facts(connection: sqlalchemy.Connection, run: int) -> dict[Whom, Facts]:
 
 
 def last_accepted(store: Store, side: Side) -> str | None:
-    """The last accepted run before it of the same subjects: of those with any node of it the newest that has all, else the newest that
-    has most. A quick test is none."""
+    """Return the last accepted earlier run with the same nodes: the newest with all of them, else the newest with most of them; None if no
+    run has any. A quick test does not count."""
     nodes = _nodes(side)
     run, judgement, placed, subject = schema.run, schema.judgement, schema.placement, schema.subject
     best: tuple[int, str] | None = None
@@ -209,7 +209,7 @@ def _nodes(side: Side) -> set[Whom]:
 
 
 def _runs_of(connection: sqlalchemy.Connection, nodes: t.Collection[Whom]) -> set[int]:
-    """Runs that had any of these nodes: a history may hold those of many clusters."""
+    """Return the ids of the runs that had any of these nodes. A history may have runs of several clusters."""
     placed, subject = schema.placement, schema.subject
     run_ids: set[int] = set()
     for identities in chunks(sorted({whom[0] for whom in nodes}), importing.MANY):
@@ -222,8 +222,8 @@ def _runs_of(connection: sqlalchemy.Connection, nodes: t.Collection[Whom]) -> se
 
 
 def compare(store: Store, old: Side, new: Side) -> Comparison:
-    """Return the differences of `new`. `values` are ordered by how far out they are, each with both values, the change in percent and,
-    where enough runs were before, in units of the subject's own scatter."""
+    """Return the differences of `new` from `old`. `values` has both numbers and the change in percent, those beyond the subject's own
+    scatter first; the scatter is None without enough earlier runs."""
     values: list[ValueChange] = []
     verdicts: list[VerdictChange] = []
     for check_key, new_verdict in sorted(new.verdicts.items()):  # no database says in which order they come
@@ -276,7 +276,7 @@ def _most_changed(values: list[ValueChange]) -> list[ValueChange]:
 
 
 def _scattered(store: Store, values: list[ValueChange], new: Side) -> None:
-    """Add to values how far their subject's numbers lay apart before, in percent of their median, and whether the change is beyond that."""
+    """Set in each value the scatter of the subject's earlier numbers, in percent of their median, and if the change is beyond it."""
     run, metric, quantity, check, subject = schema.run, schema.metric, schema.quantity, schema.check, schema.subject
     with store.reading() as connection:
         past: dict[tuple[t.Any, ...], list[float]] = {}
@@ -362,7 +362,7 @@ def _facts_changed(old: Side, new: Side) -> list[FactChange]:
 
 
 def latest(store: Store) -> str:
-    """The newest run."""
+    """Return the name of the newest run. Raise HistoryError if the history is empty."""
     with store.reading() as connection:
         name = connection.execute(sa.select(sa.func.max(schema.run.c.name)).where(~schema.run.c.pruned)).scalar()
     if not name:

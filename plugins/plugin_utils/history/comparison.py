@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import ComparisonRows
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options
 
-# A verdict does not wait longer for what was before.
+# Seconds for which a judgement waits for the comparison.
 SECONDS = 20.0
 
 T = t.TypeVar("T")
@@ -46,7 +46,7 @@ def with_earlier_runs(
     far as the inventory states them. Raises RunError if it fails."""
 
     def ask() -> PastReport | None:
-        # Half a second of imports, which nobody pays who has no history.
+        # These imports take half a second, so a run without a history does not load them.
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import baselines, store
 
         with store.Store(store.url_of(results, str(options["url"]))) as history:
@@ -70,14 +70,14 @@ def with_last_accepted(of: Judged, options: Options, seconds: float = SECONDS) -
             changes = comparing.since_accepted(history, folders.of_judged(of))
         if changes is None:
             return None
-        # The values that say something; all of them are in the history.
+        # Only the values beyond their scatter. The history has all of them.
         return {**changes, "values": [value for value in changes["values"] if value["beyond"]], "said": comparing.sentences(changes)}
 
     return _answered(ask, seconds) if _is_there(results, options) else None
 
 
 def _is_there(results: pathlib.Path, options: Options) -> bool:
-    """Return True if there may be a history, so that the first run pays for no imports."""
+    """Return True if there may be a history. The first run then loads no imports."""
     return bool(options["url"]) or (results / "history.db").is_file()
 
 

@@ -3,11 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The fleet of today, from the history: the last known verdict of each node and check, as long as the node exists.
 
-A node is there until a later whole run of the same targets does without it. A partial run says something new of what it has measured; the
-rest is as the whole run before it left it. Runs over other targets do not concern each other, nor do simulated targets and real ones: what
-is simulated never stands in the place of a real node. A run of another inventory knows no more than its own targets: it says what is
-new of those that both have, and takes no other away. A run that was planned after today has a clock that is wrong; it would be the last one
-for as long as it is ahead.
+A node exists until a later complete run of the same targets does not have it. A partial run updates the checks that it has measured; the
+others stay as the last complete run left them. Runs over other targets do not affect each other, and neither do simulated and real
+targets: a simulated node never replaces a real one. A run of another inventory updates the targets that both have and removes no others. A
+run that was planned after today has a wrong clock and is left out, because it would stay the latest until that day.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -28,7 +27,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 if t.TYPE_CHECKING:
     import sqlalchemy
 
-# Longer ago than this nothing is of today, and further ahead neither.
+# The age in days up to which a run counts, and how many days in the future its plan may be.
 DAYS, AHEAD_DAYS = 90, 1
 
 Target = tuple[str, bool]  # its name, whether it is simulated
@@ -36,8 +35,8 @@ Target = tuple[str, bool]  # its name, whether it is simulated
 
 @dataclasses.dataclass(frozen=True)
 class CurrentResult:
-    """The result of a check for a node with its parts, or for a pair: the worst verdict, and of those that have it the number that is the
-    furthest from its floor."""
+    """The result of a check for a node with its parts, or for a pair: the worst verdict, with the number furthest from its floor among
+    those that have this verdict."""
 
     verdict: str
     value: float | None
@@ -67,7 +66,7 @@ class Check(t.NamedTuple):
 
 @dataclasses.dataclass
 class CurrentNode:
-    """A node, a group or a switch, by its name; `run` is the last in which it was."""
+    """A node, a group or a switch. `run` is the last run with it."""
 
     kind: str
     run: str
@@ -94,8 +93,8 @@ class CurrentRun:
 
 @dataclasses.dataclass
 class Fleet:
-    """`runs`: those that say something of today, the newest first. `pairs`: {(end, end): {check: what it says}}, each in its run's
-    words. `ahead`: how many runs are left out, since they are planned after today."""
+    """The fleet of today. `runs` are the runs that contribute to it, the newest first. `pairs` is {(end, end): {check: result}}, with the
+    names that the ends had in their run. `ahead` counts the runs that are left out because they were planned after today."""
 
     runs: list[CurrentRun] = dataclasses.field(default_factory=list)
     nodes: dict[str, CurrentNode] = dataclasses.field(default_factory=dict)
@@ -112,7 +111,7 @@ class DescribedFleet:
 
 
 def version(store: Store) -> tuple[int, int]:
-    """Another one whenever there is another judgement."""
+    """Return a value that changes with each new judgement."""
     judgement = schema.judgement
     with store.reading() as connection:
         row = connection.execute(sa.select(sa.func.count(), sa.func.max(judgement.c.id))).one()
@@ -125,7 +124,7 @@ def fleet(store: Store, now: datetime.datetime | None = None) -> Fleet:
     result, described = Fleet(), DescribedFleet()
     with store.reading() as connection:
         checks = {row.id: Check(row.stage, row.check, row.variant) for row in connection.execute(sa.select(schema.check))}
-        # Targets of which whole runs were seen, of these inventories: what is older says nothing of them.
+        # {target: inventories of the complete runs with it}. Older runs do not count for these targets.
         closed: dict[Target, set[str]] = {}
         for row in _judged(connection, f"{since:%Y-%m-%dT%H:%M:%SZ}"):
             if row.planned_at > f"{until:%Y-%m-%dT%H:%M:%SZ}":
@@ -147,7 +146,7 @@ def fleet(store: Store, now: datetime.datetime | None = None) -> Fleet:
                 continue
             result.runs.append(run)
             _add(described, run, placed, _verdicts(connection, row.judgement_id), checks, closed_targets)
-    # What is real comes after what is simulated, and takes its place.
+    # Sort real nodes after simulated ones, so that they replace those of the same name.
     result.nodes = {name: node for (name, _simulated), node in sorted(described.nodes.items(), key=lambda entry: -entry[0][1])}
     result.pairs = {ends: of for (ends, _simulated), of in sorted(described.pairs.items(), key=lambda entry: -entry[0][1])}
     return result
@@ -159,7 +158,7 @@ def _same(inventory: str, second: str) -> bool:
 
 
 def _judged(connection: sqlalchemy.Connection, since: str) -> list[t.Any]:
-    """Runs with the judgement that holds, the last of each; the newest first."""
+    """Return the runs with their last judgement, the newest first."""
     run, judgement = schema.run, schema.judgement
     last = sa.select(judgement.c.run_id, sa.func.max(judgement.c.folder).label("folder")).group_by(judgement.c.run_id).subquery()
     query = (
@@ -175,7 +174,7 @@ def _judged(connection: sqlalchemy.Connection, since: str) -> list[t.Any]:
 
 
 class _Placed(t.NamedTuple):
-    """The places of a run, by the numbers of the subjects: the nodes of each subject, and its kind."""
+    """The subjects of a run by their ids: the nodes, name and kind of each, and if it is simulated."""
 
     at: dict[int, list[int]]
     names: dict[int, str]

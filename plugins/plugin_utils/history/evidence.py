@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How much speaks for a change, in logarithms of a likelihood ratio.
+"""The evidence for a change, as the logarithm of a likelihood ratio.
 
 Noise is taken to be Student's t about the level, with the degrees of freedom that the fleet shows, 3 where nothing is known: heavy enough
 that one run a thousand scatters away weighs little more than a few that are three away (Lange, Little and Taylor 1989). For the last k
@@ -44,8 +44,8 @@ WIDER = (2.0, 3.0, 5.0)
 
 
 def level(window: t.Sequence[float], last: float, count: int, reference: Known, noise: Noise) -> float:
-    """For the window's own median against the one known of so many before, of which `last` is the last; positive where it is higher,
-    negative where it is lower."""
+    """Return the evidence that the level of a window differs from the reference of `count` earlier runs, the last of which had the value
+    `last`; positive if the window is higher, negative if it is lower."""
     moved = statistics.median(window) - reference[0]
     if abs(moved) < MINIMUM:
         return 0.0
@@ -54,7 +54,7 @@ def level(window: t.Sequence[float], last: float, count: int, reference: Known, 
 
 
 def slope(window: t.Sequence[float], last: float, count: int, reference: Known, noise: Noise) -> float:
-    """For a line through the window that begins at the level before it; the slope is the median of those of its points."""
+    """Return the evidence for a line through the window that begins at the reference level. Its slope is the median slope of its points."""
     middle, runs = reference[0], len(window)
     steep = statistics.median([(value - middle) / run for run, value in enumerate(window, 1) if run > runs // 3])
     if abs(steep * runs) < MINIMUM:
@@ -68,7 +68,7 @@ def _ratio(window: t.Sequence[float], moved: t.Iterable[float], last: float, ref
     """Return the log-likelihood ratio that the window moved so from the known level, against no move."""
     middle, scatter, unsure = reference
     alike, (half, tail) = noise.alike, noise.law(unsure)
-    # A single bad run is followed by one as any other.
+    # The run after a single bad one is not expected to be bad, so the carried deviation is limited.
     limit, narrower = CARRIED * alike, math.sqrt(1 - alike * alike)
     carried = expected = max(-limit, min(limit, alike * (last - middle) / scatter))
     ratio = 0.0

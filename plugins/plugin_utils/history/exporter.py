@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The fleet of today for Prometheus, of the history: /metrics and /healthz.
+"""Exports the fleet of today from the history to Prometheus: /metrics and /healthz.
 
-What is shown is made once for each judgement and kept as text, so that a scrape costs what it costs to send it. How many series there
-are at most stands in docs/observability.md: a handful for each node and check, PAIRS for pairs, and labels are cut at LABEL characters.
+The metrics are built once for each judgement and kept as text, so that a scrape costs only the transfer. docs/observability.md has the
+limits: a few series for each node and check, PAIRS for pairs, and labels of at most LABEL characters.
 
     python -m ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.exporter --results-dir results --port 9469
 
@@ -32,17 +32,17 @@ if t.TYPE_CHECKING:
 PREFIX = "gpufleet_acceptance_"
 PORT = 9469
 LOOK_S = 15.0
-# Of pairs not more; then those that are no PASS come first, and how many are left out is said.
+# The most checks of pairs with series of their own, the worst first. A metric counts those that are left out.
 PAIRS = 20000
 LABEL = 200
 OPENMETRICS = "application/openmetrics-text"
 ACCEPT = ("text/plain", f"{OPENMETRICS};version=1.0.0")
-# Nobody has read the history for so long: what is shown is old, and /healthz says so.
+# Seconds without a successful read of the history after which /healthz fails.
 STALE_S = 120.0
 
 
 class Exporter:
-    """Reads the history again and again, and shows what it said last."""
+    """Reads the history repeatedly and serves the metrics of the last successful read."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -62,11 +62,11 @@ class Exporter:
         self._lock = threading.Lock()
 
     def look(self) -> None:
-        """Read the history if there is something new in it; what goes wrong is shown."""
+        """Read the history if it has changed. An error is kept in `problem` and shown by the metrics."""
         try:
             if self._store is None:
                 self._store = Store(self._url)
-            # Another one every day too: what is of today depends on it.
+            # The version changes every day too, because the fleet of today depends on the day.
             version = (*current.version(self._store), int(time.time() // 86400))
             if version != self._version:
                 families = list(_families(current.fleet(self._store)))
@@ -104,7 +104,7 @@ class Exporter:
         return "text/plain", b"ok\n"
 
     def serve(self, address: str, port: int) -> t.Any:
-        """Answers from now on, with what was read so far. HistoryError where the port cannot be had."""
+        """Start the server and return it. Raise HistoryError if the port cannot be used."""
         try:
             return serving.serve({"/metrics": self.metrics, "/healthz": self.healthz}, port, address)
         except (OSError, OverflowError) as error:
@@ -117,7 +117,7 @@ class Exporter:
 
 
 class _Shown:
-    """Metrics as prometheus_client's encoders take them."""
+    """A collector for the encoders of prometheus_client."""
 
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
@@ -191,14 +191,14 @@ def _bool(value: bool) -> str:
 
 
 def _label(text: str) -> str:
-    """A label, cut where it is long; two that are different stay so."""
+    """Return a label of at most LABEL characters. Different labels stay different."""
     if len(text) <= LABEL:
         return text
     return f"{text[: LABEL - 9]}~{hashlib.sha256(text.encode('utf-8', 'backslashreplace')).hexdigest()[:8]}"
 
 
 def main(arguments: t.Sequence[str] | None = None) -> int:
-    """A service of its own, until it is told to end."""
+    """Run the exporter as a service until SIGTERM or SIGINT. Return the exit status."""
     parser = argparse.ArgumentParser(prog="exporter", description="The fleet of today for Prometheus, of the history.")
     parser.add_argument("--results-dir", default="results", help="folder with the history, where no URL is given (%(default)s)")
     parser.add_argument("--url-file", help="file with the URL of the history's database")

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The history in files for other programs: CSV and JSON, a number in each row; Parquet where the package pyarrow is there.
+"""Exports the history to files for other programs: CSV and JSON with one number per row, and Parquet if the package pyarrow is installed.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -29,8 +29,8 @@ _NUMBERS, _TRUTHS = ("floor", "value"), ("simulated",)
 
 
 def export(store: Store, query: searching.Query, path: str) -> int:
-    """Write what was asked for, by the ending of the file: .csv, .json (an object a line), .parquet. How many rows; one run's are held at
-    a time, and the file is there when it is whole."""
+    """Write the matches of a query to a file in the format of its suffix: .csv, .json (one object per line) or .parquet. Return the number
+    of rows. Only the rows of one run are in memory at a time, and the file appears when it is complete."""
     writers = {".csv": _csv, ".json": _json, ".parquet": _parquet}
     target = pathlib.Path(path)
     if target.suffix not in writers:
@@ -68,7 +68,7 @@ def _csv(path: str, runs: t.Iterable[list[ExportedRow]]) -> int:
 
 
 def as_csv(rows: list[searching.FoundVerdict]) -> str:
-    """Verdicts that were searched for, a row for each number."""
+    """Return verdicts as CSV, with a row for each number."""
     target = io.StringIO(newline="")
     write_csv(target, [_numbers(rows)])
     return target.getvalue()
@@ -79,7 +79,7 @@ def write_csv(target: t.TextIO, runs: t.Iterable[list[ExportedRow]]) -> int:
     writer = csv.DictWriter(target, COLUMNS)
     writer.writeheader()
     for rows in runs:
-        # A spreadsheet must not take for a formula what a node has sent.
+        # A spreadsheet must not read a text from a node as a formula.
         writer.writerows(
             {name: f"'{of}" if isinstance(of, str) and of[:1] in "=+-@\t\r" and of else of for name, of in row.items()} for row in rows
         )

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The content of a run's folder, or of a judgement that was just made, in one form: the history can be rebuilt from the folders.
+"""Reads the content of a run for the history, from its folder or from a judgement. The history can be rebuilt from the folders.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -22,14 +22,14 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run im
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged
 
-# What a judgement refuses since it is not what was written (records/integrity.py).
+# Reason codes of evidence that was changed after it was written (records/integrity.py).
 CHANGED = ("tampered", "raw_changed")
 VERDICTS = "verdicts.jsonl"
 HEAD = ("accepted", "passed", "word", "why", "counts", "coverage", "created_at", "files")
 
 
 def of_judged(of: Judged) -> importing.Content:
-    """A run that was judged now. HistoryError where its evidence is not what was written."""
+    """Return the content of a run that was just judged. Raise HistoryError if its evidence was changed after it was written."""
     measurements = list(of.judgement.deciding.values())
     changed = next((m for m in measurements if m.reason_code in CHANGED), None)
     if changed:
@@ -50,7 +50,7 @@ def of_judged(of: Judged) -> importing.Content:
 
 
 def of_folder(run: Run) -> importing.Content:
-    """A run that was judged some time. RunError says why its folder cannot be believed."""
+    """Return the content of a judged run from its folder. Raise RunError if the folder cannot be read or was changed."""
     plan = run.plan()
     try:
         evidence = integrity.gather(run, plan)
@@ -111,7 +111,7 @@ class Brought(t.NamedTuple):
 
 
 def bring(store: Store, results_dir: str, say: t.Callable[[str], None] = lambda _line: None) -> Brought:
-    """Every judged run of a results folder, the oldest first; one after the other, so that one is held at a time."""
+    """Import every judged run of a results folder, the oldest first. Only one run is in memory at a time."""
     names = sorted(path.parent.name for path in pathlib.Path(results_dir).glob("*/plan.json") if RUN_ID.match(path.parent.name))
     new, left_out, metrics = [], [], 0
     for name in names:

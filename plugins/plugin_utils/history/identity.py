@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The identity of a subject, whatever its name: a machine by its machine-id, a GPU by its UUID, a port by the GUID of its device.
 
-A renamed node and a GPU in another node keep their histories by it. What did not say who it is is known by its name, or by that of its
-node; so are machines of which two say that they are the same one.
+So a renamed node, or a GPU that moved to another node, keeps its history. A subject without an identity is known by its name or that of
+its node, and so are machines that report the same machine-id.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -24,7 +24,7 @@ _GUID = re.compile(r"[0-9a-fA-F]{4}(?::[0-9a-fA-F]{4}){3}|0x[0-9a-fA-F]{16}")
 
 
 class Who(t.NamedTuple):
-    """A subject in a run: `id` is its name there, `nodes` those it is at, itself where it is one. Simulated and real are two subjects."""
+    """A subject in a run: `id` is its name there, `nodes` are the nodes it is on (a node is on itself). Simulated and real ones differ."""
 
     kind: str
     id: str
@@ -38,7 +38,7 @@ class Who(t.NamedTuple):
 
 
 def who(record: Measurement | Verdict) -> Who:
-    """The subject of a measurement or a verdict."""
+    """Return the subject of a measurement or a verdict."""
     return Who(record.subject.kind, record.subject.id, bool(record.simulated))
 
 
@@ -73,7 +73,8 @@ class Identities:
         self._guids = {device: guid for device, guid in self._guids.items() if guids[guid] == 1}
 
     def of(self, subject: Who, known_identity: t.Callable[[str, bool], str | None] = lambda _name, _simulated: None) -> str:
-        """The identity of a subject. `known` says by which identity a node was known under this name before, for one that is silent now."""
+        """Return the identity of a subject. `known_identity(name, simulated)` returns the last identity of a node of this name, for a node
+        that reports none now."""
         if subject.kind == "pair":
             ends = (self.of(Who(keys.kind_of(end), end, subject.simulated), known_identity) for end in keys.ends_of(subject.id))
             return "pair:" + "|".join(sorted(ends))

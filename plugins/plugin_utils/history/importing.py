@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A judged run as rows: all of it in one transaction, and once, however often it is brought.
+"""Writes a judged run to the history in one transaction. Repeated imports of a run write it only once.
 
-What was measured is known by the digest of the journal, a judgement by its folder and the digest of its verdicts; what is there already
-with the same digest is left alone, and with another one replaced.
+The measurements are identified by the digest of the journal, a judgement by its folder and the digest of its verdicts. Rows with the same
+digest stay; rows with another digest are replaced.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -27,13 +27,13 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 if t.TYPE_CHECKING:
     import sqlalchemy
 
-# Values of a statement's IN.
+# The most values of an IN clause.
 MANY = 500
 
 
 @dataclasses.dataclass
 class Judging:
-    """One judgement of a run. `folder` is where it lies in the run's, empty for the first."""
+    """One judgement of a run. `folder` is its path in the run's folder, empty for the first judgement."""
 
     folder: str
     digest: str
@@ -48,7 +48,7 @@ class Judging:
 
 @dataclasses.dataclass
 class Content:
-    """A run with its judgements, as it is written. `measurements` are those that were judged."""
+    """The content of a run with its judgements. `measurements` are those that were judged."""
 
     plan: Plan
     journal_sha256: str
@@ -57,7 +57,7 @@ class Content:
 
 
 class Written(t.NamedTuple):
-    """How many judgements and numbers were new. `pruned`: nothing was written, since the run was taken away by its age."""
+    """The numbers of new judgements and metrics. `pruned`: nothing was written, because the run was removed by its age before."""
 
     judgements: int
     metrics: int
@@ -65,7 +65,7 @@ class Written(t.NamedTuple):
 
 
 def write(store: Store, of: Content) -> Written:
-    """Bring a run in, or what is missing of it."""
+    """Write a run, or the parts of it that are missing. Return the numbers of new rows."""
     with store.writing() as connection:
         return _Import(connection, of).write()
 
@@ -177,7 +177,7 @@ class _Import:
         insert(self.connection, placed, (rows[key] for key in sorted(rows)))
 
     def _adopt(self, identities: t.Mapping[Who, str]) -> None:
-        """A node of which only the name was known, and its parts, have said who they are: they are what they were."""
+        """Give nodes that were known by name only, and their parts, the identity that they report now, so that they keep their history."""
         subject = schema.subject
         silent = {
             (clean(NAME + subject_key.id), subject_key.simulated): identity
@@ -194,7 +194,7 @@ class _Import:
                 continue
             is_node_or_part = sa.and_(
                 subject.c.simulated == simulated,
-                # Not LIKE, to which SQLite's A and a are the same.
+                # Not LIKE, which ignores case in SQLite.
                 sa.or_(subject.c.identity == name, sa.func.substr(subject.c.identity, 1, len(name) + 1) == name + "/"),
             )
             for row in self.connection.execute(sa.select(subject.c.id, subject.c.identity).where(is_node_or_part)).all():
@@ -236,7 +236,7 @@ class _Import:
         return metrics
 
     def _write_facts(self, sheets: t.Iterable[tuple[int, bytes]]) -> None:
-        """The facts of nodes, (subject, text); never the texts of all at once."""
+        """Write the facts of nodes, given as (subject id, text). The texts of all nodes are never in memory at once."""
         digests: dict[int, str] = {}
         rows: dict[str, tuple[str, bytes]] = {}
         for subject, text in sheets:
@@ -282,8 +282,8 @@ class _Import:
     def _ids(
         self, table: sqlalchemy.Table, rows: t.Collection[tuple[t.Any, ...]], by: str, unique: t.Sequence[str] = ()
     ) -> dict[tuple[t.Any, ...], int]:
-        """The ids of rows without their id, which are made where they are missing: nobody else writes now. They are found by a column,
-        and told apart by those that are `unique`, which are all if nothing is said."""
+        """Return {row without id: id} and insert rows that are missing; there is no other writer now. Rows are looked up by the column `by`
+        and compared by the columns `unique` (default: all)."""
         names = [column.name for column in table.columns if column.name != "id"]
         unique = unique or names
         places = [names.index(name) for name in unique]
@@ -316,7 +316,7 @@ def identities_of(
     for subject_key in list(subject_keys):
         if subject_key.kind in ("node", "gpu", "nic", "pair"):
             subject_keys.update(dict.fromkeys(Who("node", node, subject_key.simulated) for node in subject_key.nodes))
-    # Those that say it of themselves first: nobody else is them, whatever their name was before.
+    # Nodes that report an identity come first, so that no other node of their name takes it.
     identities: dict[Who, str] = {}
     used: set[tuple[str, bool]] = set()
     for subject_key in sorted(
@@ -331,7 +331,7 @@ def identities_of(
 
 
 def _known(connection: sqlalchemy.Connection, name: str, simulated: bool, used: t.Container[tuple[str, bool]]) -> str | None:
-    """By which identity a node of this name was known last, unless it has another name since, or is another node of this run."""
+    """Return the last identity of a node of this name; None if that node has another name since, or is another node of this run."""
     subject, placed, word, run = schema.subject, schema.placement, schema.word, schema.run
     last = (
         sa.select(subject.c.id, subject.c.identity, word.c.text)
@@ -361,7 +361,7 @@ def _numbers(m: Measurement) -> t.Iterator[tuple[str, str, float]]:
 
 
 def _float(value: float | None) -> float | None:
-    """A whole number of more than 64 bits is none to SQLite."""
+    """Return a float, because SQLite takes no integer of more than 64 bits."""
     return None if value is None else float(value)
 
 
@@ -374,7 +374,7 @@ def _packed(value: t.Any) -> bytes:
 
 
 def unpacked(data: bytes) -> t.Any:
-    """The rows of a sweep, or the facts of a node."""
+    """Return the rows of a sweep, or the facts of a node, from their packed form."""
     return json.loads(zlib.decompress(data))
 
 

@@ -25,7 +25,7 @@ class FactsSince(t.NamedTuple):
 
 
 def facts(store: Store, node: str, limit: int = 20) -> list[FactsSince]:
-    """The newest first, each once however many runs found it so; of every machine that ever had this name."""
+    """Return the last changes of the facts of a node, the newest first, over all machines that ever had this name."""
     run, placed, word, fact, sheet = schema.run, schema.placement, schema.word, schema.fact, schema.sheet
     subject_ids = sa.select(placed.c.subject_id).join(word, word.c.id == placed.c.name_id)
     subject_ids = subject_ids.where(word.c.text == node, placed.c.subject_id == placed.c.node_id).distinct()

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Old runs are taken out of the history, month by month; of their numbers the medians stay.
+"""Removes old runs from the history, month by month, and keeps the monthly medians of their numbers.
 
-Whole months only, so that a median is that of all runs of its month. That a run was taken out is remembered: an import does not bring
-it back.
+Only complete months are removed, so that a median covers all runs of its month. The history remembers the removed runs, so that an import
+does not write them again.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -26,7 +26,7 @@ if t.TYPE_CHECKING:
 
 
 class Pruned(t.NamedTuple):
-    """The runs that were or would be taken out, how many numbers they have, and how many medians stay of these."""
+    """The runs that were or would be removed, the number of their numbers, and the number of medians that stay."""
 
     runs: list[str]
     numbers: int
@@ -34,7 +34,7 @@ class Pruned(t.NamedTuple):
 
 
 def prune(store: Store, older_than: str, really: bool = False) -> Pruned:
-    """Take out the months that ended before a day, or so long ago. Not `really`: only say what would be."""
+    """Remove the months that ended before a day or an age such as 6m. Without `really`, only return what would be removed."""
     if not older_than:
         raise HistoryError("older_than: found nothing, expected a day as 2026-08-01, or 30d, 8w, 6m, 1y")
     first = searching.since_when(older_than)[:7]  # the month that stays
@@ -53,14 +53,14 @@ def prune(store: Store, older_than: str, really: bool = False) -> Pruned:
             for row in rows:
                 _take_out(connection, row.id)
     if really and rows and store.url.get_backend_name() == "sqlite":
-        # The room is given back where there is room to do it; where not, what comes next takes it.
+        # VACUUM needs free disk space. Without it the file keeps its size, and later runs use the space.
         with contextlib.suppress(sa.exc.SQLAlchemyError), store.engine.connect() as connection:
             connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql("VACUUM")
     return Pruned([row.name for row in rows], numbers, medians)
 
 
 def _keep(connection: sqlalchemy.Connection, month: str, runs: list[int]) -> int:
-    """The medians of a month; one that is there already, of a run that came after its month had gone, stays."""
+    """Write the medians of a month and return their number. A median that exists already stays: a run came after its month was removed."""
     metric, of = schema.metric, schema.month
     kept_keys = {tuple(row) for row in connection.execute(sa.select(of.c.subject_id, of.c.quantity_id).where(of.c.month == month))}
     subjects = sa.select(schema.placement.c.subject_id).where(schema.placement.c.run_id.in_(runs)).distinct()
@@ -83,10 +83,10 @@ def _keep(connection: sqlalchemy.Connection, month: str, runs: list[int]) -> int
 
 
 def _take_out(connection: sqlalchemy.Connection, run: int) -> None:
-    """All of a run but that it was, and how it was judged."""
+    """Remove the rows of a run, except the run itself and its judgements."""
     judged = sa.select(schema.judgement.c.id).where(schema.judgement.c.run_id == run)
     connection.execute(schema.verdict.delete().where(schema.verdict.c.judgement_id.in_(judged)))
     for table in schema.OF_RUN:
-        if table is not schema.placement:  # under which names a subject was known stays known
+        if table is not schema.placement:  # the names of a subject stay known
             connection.execute(table.delete().where(table.c.run_id == run))
     connection.execute(schema.run.update().where(schema.run.c.id == run).values(pruned=True))

@@ -1,8 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The accepted runs of a range of days, for expectations that are proposed from them: the history says which, their folders what
-they measured.
+"""Proposes expectations from the accepted runs of a range of days. The history has the names of the runs, their folders the measurements.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -23,7 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run im
 
 
 def propose(store: Store, results_dir: str, since: str, until: str, date: str) -> baseline.Proposal:
-    """Expectations from the accepted runs of these days, both of them included; empty is from the first, or to the last."""
+    """Return expectations from the accepted runs between two days, both included. An empty day means from the first or to the last run."""
     names = _accepted(store, since, until)
     used: list[str] = []
     left_out: list[str] = []
@@ -38,7 +37,7 @@ def _said(runs: list[str]) -> str:
 
 
 def _accepted(store: Store, since: str, until: str) -> list[str]:
-    """The oldest first; a quick test accepts nothing."""
+    """Return the names of the accepted runs between two days, the oldest first. A quick test does not count."""
     first, last = searching.since_when(since), searching.since_when(until, name="until")
     if first and last and first > last:
         raise HistoryError(f"found since {since} and until {until}, expected a first day that is not after the last one")
@@ -57,7 +56,7 @@ def _accepted(store: Store, since: str, until: str) -> list[str]:
 
 
 def _measured(results_dir: str, names: t.Iterable[str], used: list[str], left_out: list[str]) -> t.Iterator[baseline.Source]:
-    """One run after the other; those whose folder is gone or not what was written are named in `left_out`."""
+    """Yield the measurements of one run after the other. Runs whose folder is missing or was changed are added to `left_out`."""
     for name in names:
         try:
             run = Run(results_dir, name)

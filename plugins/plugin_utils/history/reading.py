@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The reading of one series by itself: walked from its first run to today, as if each run had been read on its day.
+"""Reads one series by itself, run by run from the first to today.
 
-The reference is the runs that were as ever. Runs that stand on another level leave it: lower, they are a regression for as long as they
-last; higher, they become the reference once there are FEWEST of them. What comes back to the old level joins the old reference, and what
-comes back most of the way is a repair, which begins a new one. What turns out to have been chance goes back into the reference.
+The reference are the runs at the usual level. Runs at another level leave it. Lower runs are a regression as long as they last; higher
+runs become the reference when there are FEWEST of them. Runs that return to the old level join the old reference. Runs that return most of
+the way are a repair, which starts a new reference. Runs whose evidence fades go back into the reference.
 
 Pure. This plugin util is PRIVATE to the collection.
 """
@@ -21,30 +21,30 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import evidence, scatter
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import ChangeKind
 
-FEWEST = 8  # runs of the past; of fewer nothing is guessed
-BEFORE, BETWEEN = 5, 3  # runs that a level is known by: of the reference, and of what followed it
+FEWEST = 8  # fewest earlier runs for any statement
+BEFORE, BETWEEN = 5, 3  # fewest runs for a level: of the reference, and after a change
 CHANCE = 2.0  # evidence, below which a change is withdrawn,
 SAID = 7.0  # and from which on it is said again
 REPAIRED = 0.5  # of what was lost
-NEWS = 8  # runs, for which a better level is told
-HICCUP = 4.5  # scatters, beyond which one run is said to be out of line
+NEWS = 8  # runs for which a better level is reported
+HICCUP = 4.5  # scatters beyond which a single run is reported
 DROP = 10.0  # deviance, and the part of the value lost (5 %), from which on one low run alone is an alarm: chance does that in fewer
 LARGE = 0.05  # than 1 in 10,000 runs, with normal noise and with heavy tails (Student's t, 3 degrees)
-RECENT = 16  # runs, in which a subject flaps
+RECENT = 16  # runs that are checked for flapping
 LOW, NEAR = 3.5, 2.5  # scatters: on another level, on the old one
 FLAPS, TURNS = 5, 3  # runs on the lower level, and changes between the two
 FAR, SIDES = 2.0, 0.25  # scatters, and the least share of what is so far away on either side, where there is more scatter
-LIKELIER = 1.0  # how much better a slope must fit than a step
-SCREEN = 2.8  # standard deviations of a mean, below which no window is looked at closely
+LIKELIER = 1.0  # by how much better a slope must fit than a step
+SCREEN = 2.8  # standard deviations of a mean below which a window is skipped
 
 CONFIRMED = frozenset((ChangeKind.DRIFT, ChangeKind.FLAPPING))  # alarms only if the run before showed one as well
 
 
 @dataclasses.dataclass(frozen=True)
 class SeriesReading:
-    """`reference` and `moved` are places in the series: the runs as ever, and those since the change.
+    """What a series shows today. `reference` and `moved` are indexes into it: the runs at the usual level, and those since the change.
 
-    `by` is between their levels, `wider` between their scatters.
+    `by` is the difference of their levels, `wider` the ratio of their scatters.
     """
 
     kind: ChangeKind
@@ -55,7 +55,7 @@ class SeriesReading:
 
 
 class Walk:
-    """The state after so many runs: `good` is the reference, `now` where the subject stands, which may be the same."""
+    """The state after each run: `good` are the runs of the reference, `now` those at the current level, which may be the same list."""
 
     def __init__(self, values: t.Sequence[float], noise: scatter.Noise, floor: float) -> None:
         self.values, self.noise, self.floor = values, noise, floor
@@ -103,7 +103,7 @@ class Walk:
             self._again(self.now[:-since], self.now[-since:])
 
     def _stand(self, moved: list[int]) -> None:
-        """On another level than the reference."""
+        """Move the current level away from the reference."""
         self.now, self.strength = moved, -self.evidence(moved, self.good)
         self.known = (0, 0.0, 1.0)
         if self.level(moved) < self.level(self.good):
@@ -116,7 +116,7 @@ class Walk:
         self.now, self.lost, self.known = self.good, [], (0, 0.0, 1.0)
 
     def _again(self, previous: list[int], moved: list[int]) -> None:
-        """A second change: back, all the way or most of it, or further away."""
+        """Handle a second change: back to the reference, most of the way back (a repair), or further away."""
         change_evidence = self.evidence(moved, self.good)
         if abs(change_evidence) < CHANCE:
             self.news = moved[0] if self.lost else None
@@ -131,7 +131,7 @@ class Walk:
         self._stand(moved)
 
     def _shift(self, places: list[int], fewest: int) -> int:
-        """How many runs ago these came to another level; 0: they did not."""
+        """Return how many runs ago a list of runs moved to another level, 0 if it did not."""
         count = len(places)
         if count < fewest + evidence.WINDOWS[0]:
             return 0
@@ -155,7 +155,7 @@ class Walk:
         return 0
 
     def _begun(self, places: list[int], window: int) -> int:
-        """The window without the runs at its beginning that are still as ever; two bad runs in a row are not yet a level."""
+        """Return the length of a window without its first runs that are still at the old level; 0 if too few are left for a level."""
         old, new = self.level(places[:-window]), self.level(places[-window:])
         while window and abs(self.values[places[-window]] - old) < abs(self.values[places[-window]] - new):
             window -= 1
@@ -211,7 +211,7 @@ def _single(away: float, spread: float, law: tuple[float, float], reference: t.S
 
 
 def _flapping(values: t.Sequence[float], middle: float, spread: float, reference: t.Sequence[int]) -> SeriesReading | None:
-    """Between the old level and a lower one: several runs on each, few elsewhere, and the lower ones agree."""
+    """Return a reading if a subject flaps: several runs at the old level and at a lower one, few elsewhere, and the lower runs agree."""
     places = range(max(0, len(values) - RECENT), len(values))
     zs = {p: (values[p] - middle) / spread for p in places}
     low = [p for p in places if zs[p] < -LOW and middle - values[p] > evidence.MINIMUM]
@@ -231,7 +231,7 @@ def _flapping(values: t.Sequence[float], middle: float, spread: float, reference
 
 
 def _scattering(walk: Walk) -> SeriesReading | None:
-    """More than before, to both sides: what is far away on one side is another level."""
+    """Return a reading if the scatter has grown to both sides. Distant runs on one side only are another level."""
     places = range(walk.good[0] if len(walk.good) >= 2 * FEWEST else 0, len(walk.values))
     best = (0.0, 1.0, 0)
     for window in evidence.SPREADS:
@@ -274,7 +274,7 @@ def _drifting(walk: Walk) -> SeriesReading | None:
 
 
 def _shaped(walk: Walk, middle: float, spread: float) -> SeriesReading:
-    """A step or a slope: which fits better, of lines that begin at one of a few runs."""
+    """Return a step or a drift, whichever fits better. The lines of a drift begin at one of a few runs."""
     lost = walk.lost
     places = sorted({*walk.good, *lost})[-2 * max(evidence.RAMPS) :]
     values = [walk.values[p] for p in places]

@@ -40,10 +40,10 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series
     Today,
 )
 
-OWN = 0.25  # of what a subject lost beside the others it must have lost by itself: others may have gained
+OWN = 0.25  # least part of a loss relative to the others that must be the subject's own, since the others may have gained
 
-# A repaired part is at its old level if the median of its FIRST runs is that near: in scatters (two standard errors of a median of
-# three), or as a part of the value (less is nobody's concern).
+# A repaired part is at its old level if the median of its FIRST runs differs by at most RETURNED scatters (two standard errors of a median
+# of three), or by at most the part SAME of the value.
 FIRST, RETURNED, SAME = 3, 1.5, 0.005
 
 
@@ -97,7 +97,7 @@ def _fleet(
     number = {run: at for at, run in enumerate(runs)}
     history = FactHistory(facts, runs)
     all_series = [_series(subject, points[subject.key], number, history) for subject in fleet]
-    # What all of one node did is the node's: nobody else is there who could have done it too.
+    # With one node only, a common change of its subjects is the node's own and no run effect.
     one_node = len({name for subject in fleet for kind, name in subject.places if kind == "node"}) == 1
     rows = [list(zip(s.runs, s.values, strict=True)) for s in all_series]
     splits = [] if one_node else common.splits(rows, _units(fleet))
@@ -140,7 +140,7 @@ def _units(fleet: t.Sequence[Today]) -> list[str]:
 
 
 def _points(today: Today, past: t.Sequence[Point]) -> list[Point]:
-    """In order, each run once, nothing later than today, which is the last."""
+    """Return the points in the order of their runs, each run once, none later than today's point, which is the last."""
     today_key = (today.point.time, today.point.run)
     by_run = {
         point.run: point
@@ -156,7 +156,7 @@ def _series(today: Today, points: t.Sequence[Point], number: t.Mapping[str, int]
     ignored = len(points) - len(good)
     since = [point for point in good if number[point.run] >= begun]
     old_points = _healthy(today, good[: len(good) - len(since)])
-    # A part that returns at its old level keeps its reference, without the runs in which it was broken.
+    # A part that returns to its old level keeps its reference, without the runs in which it was broken.
     anew = begun > 0 and not _returned(today, old_points, since)
     if anew:
         ignored = sum(number[point.run] >= begun for point in points) - len(since)
@@ -169,12 +169,12 @@ def _logarithms(today: Today, points: t.Sequence[Point]) -> list[float]:
     values = [float(point.value or 0) for point in points]
     middle = statistics.median(values) if values else 1.0
     sign = 1.0 if today.better != "lower" else -1.0
-    # Divided first: the same numbers in another unit are the same.
+    # Divide first, so that the result does not depend on the unit.
     return [sign * (math.log(value / middle) if value / middle else -745.0) for value in values]
 
 
 def _healthy(today: Today, points: t.Sequence[Point]) -> list[Point]:
-    """Return those of `points` (the runs before a repair) that are as ever, read without what the fleet shares."""
+    """Return the points before a repair that are at the usual level, without regard to what the fleet shares."""
     if len(points) <= reading.FEWEST:
         return list(points)
     values = _logarithms(today, points)
@@ -183,8 +183,8 @@ def _healthy(today: Today, points: t.Sequence[Point]) -> list[Point]:
 
 
 def _returned(today: Today, old_points: t.Sequence[Point], since: t.Sequence[Point]) -> bool:
-    """Return True if the first runs after a repair are at the level of the runs before it. Decided by these runs alone: a later step is
-    no news of the repair."""
+    """Return True if the first runs after a repair are at the level of the runs before it. Later runs do not count, because a later step is
+    independent of the repair."""
     if len(old_points) < reading.FEWEST or not since:
         return False
     values = _logarithms(today, [*old_points, *since[:FIRST]])
@@ -193,7 +193,7 @@ def _returned(today: Today, old_points: t.Sequence[Point], since: t.Sequence[Poi
 
 
 def _by_itself(series: Series, read: SeriesReading) -> SeriesReading:
-    """Not worse by itself, where the others became better and it did not; not better, where the others became worse."""
+    """Return the reading, or NOTHING if the change comes from the other subjects: if they became better and this one did not, or worse."""
     if read.kind not in (ChangeKind.STEP, ChangeKind.DRIFT, ChangeKind.IMPROVEMENT) or not read.reference:
         return read
     moved = read.moved[-max(3, len(read.moved) // 4) :] if read.kind == ChangeKind.DRIFT else read.moved

@@ -35,14 +35,14 @@ BOUND = 2.5  # scatters, to which a value is held where products are formed
 
 
 def centre(values: t.Sequence[float]) -> tuple[float, float]:
-    """Median and scatter."""
+    """Return median and scatter."""
     middle = statistics.median(values)
     return middle, SIGMA * statistics.median([abs(v - middle) for v in values])
 
 
 def least(values: t.Sequence[float]) -> float:
-    """The least scatter of a series. Where a tool rounds, most values may be equal and the next one a whole step away: a step of the tool
-    that is made in a tenth of the runs or more is no news, nor is a median that goes with it."""
+    """Return the least scatter of a series. If a tool rounds, most values may be equal and the next one a whole step away. Such a step, if
+    it occurs in at least a tenth of the runs, must not count as a change."""
     if 2 * len(set(values)) > len(values) + 2:
         return FLOOR
     steps = [abs(b - a) for a, b in itertools.pairwise(values) if abs(b - a) > EQUAL]
@@ -53,8 +53,8 @@ def least(values: t.Sequence[float]) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Noise:
-    """The scatter of healthy subjects: mean and variance (between subjects) of the logarithm of the scatter, how alike a run is to the
-    one before, and how heavy the tails are (degrees of freedom of Student's t)."""
+    """The noise of healthy subjects: mean and variance (between subjects) of the logarithm of the scatter, correlation of neighbouring
+    runs, and degrees of freedom of Student's t for the tails."""
 
     mean: float | None = None
     between: float = BETWEEN
@@ -62,7 +62,7 @@ class Noise:
     freedom: int = min(TAILS)
 
     def scatter(self, own_scatter: float, runs: int, floor: float) -> tuple[float, float]:
-        """The scatter of a subject whose own, of so many runs, is given, and the variance of its logarithm."""
+        """Return the estimated scatter of a subject and the variance of its logarithm, from the subject's own scatter in `runs` runs."""
         logarithm, unsure = math.log(max(own_scatter, floor)), UNSURE / max(runs, 1)
         if self.mean is not None:
             weight = self.between / (self.between + unsure)
@@ -70,7 +70,7 @@ class Noise:
         return max(floor, math.exp(logarithm + CAUTION * unsure)), unsure
 
     def inflation(self, runs: int) -> float:
-        """The variance of a mean of neighbouring runs against that of independent ones (AR(1))."""
+        """Return the variance of a mean of neighbouring runs relative to that of independent ones (AR(1))."""
         return 1 + 2 * sum((1 - lag / runs) * self.alike**lag for lag in range(1, min(runs, 12)))
 
     def law(self, unsure: float) -> tuple[float, float]:
@@ -81,12 +81,12 @@ class Noise:
 
 
 def deviance(z: float, law: tuple[float, float]) -> float:
-    """The logarithm of how much less likely a value is that lies z scatters away from its level."""
+    """Return the logarithm of how much less likely a value is that lies z scatters away from its level."""
     return law[0] * math.log1p(z * z / law[1])
 
 
 def noise(series: t.Sequence[t.Sequence[float]], floors: t.Sequence[float]) -> Noise:
-    """From the values of each subject, in order, and its least scatter."""
+    """Return the noise of a fleet from the values of each subject, in order, and its least scatter."""
     logs, each_alike, pairs, runs, far = [], [], 0, 0, 0
     for values, floor in zip(series, floors, strict=True):
         if len(values) < 8:
@@ -97,7 +97,7 @@ def noise(series: t.Sequence[t.Sequence[float]], floors: t.Sequence[float]) -> N
         products, square = sum(a * b for a, b in itertools.pairwise(bounded)), sum(h * h for h in bounded)
         logs.append(math.log(scatter))
         runs += len(values)
-        # A subject that changed looks alike from run to run; the median over subjects is not moved by it.
+        # Neighbouring runs of a subject that changed look correlated. The median over subjects is not affected.
         if products < ALIKE * square:
             each_alike.append(products / square + 1 / len(values) if square else 0.0)
             pairs += len(values) - 1

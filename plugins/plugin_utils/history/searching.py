@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Questions to the history.
+"""Queries of the history.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -98,7 +98,7 @@ class Quantity(t.NamedTuple):
 
 
 class HistorySubject(t.NamedTuple):
-    """A subject of the history, whatever its name."""
+    """A subject of the history, independent of its name."""
 
     kind: str
     identity: str
@@ -135,7 +135,7 @@ def series(store: Store, subject: HistorySubject, key: Quantity, before_run: str
 def all_series(
     store: Store, before_run: str, runs: int = 60, simulated: bool | None = None
 ) -> t.Iterator[tuple[HistorySubject, Quantity, list[Point]]]:
-    """Every series of the last `runs` runs before one, the oldest first in each; so many subjects are held at once."""
+    """Yield every series of the last `runs` runs before one, in the order of the runs. importing.MANY subjects are in memory at a time."""
     with store.reading() as connection:
         run = schema.run
         latest = connection.execute(
@@ -197,7 +197,7 @@ class SearchResult(t.NamedTuple):
 
 
 def search(store: Store, query: Query, limit: int = 100_000) -> SearchResult:
-    """The verdicts that somebody asks for, each with the numbers of its measurement."""
+    """Return the verdicts that match a query, each with the numbers of its measurement, at most `limit`."""
     runs: list[FoundRun] = []
     rows: list[FoundVerdict] = []
     for run, matches in found_in_runs(store, query):
@@ -209,8 +209,8 @@ def search(store: Store, query: Query, limit: int = 100_000) -> SearchResult:
 
 
 def found_in_runs(store: Store, query: Query, limit: int = 0, regressed: bool = False) -> t.Iterator[tuple[FoundRun, list[FoundVerdict]]]:
-    """Yield the matches of each run, the newest run first, one run at a time. At most `most` per run, if given; and
-    with `regressed` only what was worse than its own past."""
+    """Yield the matches of each run, the newest run first, one run at a time; at most `limit` per run, if given, and with `regressed` only
+    regressions. Raise HistoryError for a verdict, run, node or check that does not exist."""
     words = [word.strip().upper() for word in query.verdict.split(",") if word.strip()]
     if unknown := sorted(set(words) - set(WORST_FIRST)):
         raise HistoryError(f"verdict: found {unknown[0]}, expected some of {', '.join(WORST_FIRST)}")
@@ -236,7 +236,7 @@ def found_in_runs(store: Store, query: Query, limit: int = 0, regressed: bool = 
 
 
 def since_when(text: str, today: datetime.date | None = None, name: str = "since") -> str:
-    """2026-08-01, or 30d, 8w, 6m, 1y ago, as the day; `name` is what was asked."""
+    """Return the day of 2026-08-01, or of an age such as 30d, 8w, 6m or 1y, as text. `name` is the option, for the error message."""
     if not text:
         return ""
     ago = _AGO.fullmatch(text.strip())
@@ -262,7 +262,7 @@ def runs(store: Store, name: str = "", before_run: str = "", limit: int = 50) ->
 
 
 def run_of_digest(store: Store, sha256: str) -> str | None:
-    """The run whose journal has this digest."""
+    """Return the name of the run whose journal has this digest, None if there is none."""
     with store.reading() as connection:
         name = connection.execute(sa.select(schema.run.c.name).where(schema.run.c.journal_sha256 == sha256)).scalar()
     return str(name) if name else None
@@ -302,7 +302,7 @@ def _matching(names: t.Iterable[str], pattern: str) -> list[str]:
 
 
 def _places(connection: sqlalchemy.Connection, node: str, runs: t.Container[int]) -> dict[int, list[int]]:
-    """{run: subjects at the nodes of that name}: a node that has another name today is found by both."""
+    """Return {run: subjects on the nodes of that name}. A renamed node is found by both names."""
     subject, placed, word = schema.subject, schema.placement, schema.word
     subjects_query = sa.select(subject.c.id).join(placed, placed.c.subject_id == subject.c.id).join(word, word.c.id == placed.c.name_id)
     if any(character in node for character in "*?["):
@@ -366,7 +366,7 @@ def _known_checks(connection: sqlalchemy.Connection, requested: str) -> str:
 
 
 class Narrowed(t.NamedTuple):
-    """Which verdicts the database is asked for; no checks: all."""
+    """The filter for verdicts in the database. `checks` None means all checks."""
 
     checks: t.Collection[int] | None
     words: list[str]
@@ -380,8 +380,8 @@ class Narrowed(t.NamedTuple):
 
 
 def _seldom(connection: sqlalchemy.Connection, judgement: int, narrowed: Narrowed) -> list[int]:
-    """The subjects of a judgement that have something of what is seldom. Asked for first and alone: SQLite then reads an index, and else
-    every verdict of the judgement."""
+    """Return the subjects of a judgement with verdicts that an index covers. With this separate query SQLite reads the index; otherwise it
+    reads every verdict of the judgement."""
     verdict = schema.verdict
     query = sa.select(verdict.c.subject_id).where(verdict.c.judgement_id == judgement)
     if narrowed.regressed:

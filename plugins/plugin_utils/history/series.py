@@ -28,10 +28,11 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Today:
-    """The number that is held against what was before, and what its subject is.
+    """Today's number of a subject, which is compared with earlier ones.
 
-    `check` is all that must be equal for two numbers to be comparable (stage, check, variant, metric), `model` what makes two subjects
-    identical. `places` are what it is or stands in, the nearest first: (("gpu", id), ("node", id)), for a path its two ports and nodes.
+    `check` is everything that must be equal for two numbers to be comparable (stage, check, variant, metric); `model` is equal for
+    identical subjects. `places` are the subject and the places that contain it, the nearest first: (("gpu", id), ("node", id)); for a path
+    its two ports and nodes.
     """
 
     subject: str
@@ -71,8 +72,8 @@ EVERYBODY = "everybody"
 
 @dataclasses.dataclass(frozen=True)
 class Attribution:
-    """`kind` is "gpu", "node", "port" ... as in `places`, "everybody", or "" where nobody did anything. `fact`, `value` and `run` say what
-    everybody has had since."""
+    """The place or fact that explains a change. `kind` is "gpu", "node", "port" ... as in `places`, "everybody", or "" without a change.
+    `fact`, `value` and `run` are the fact that changed, its new value and the run of that change."""
 
     kind: str = ""
     name: str = ""

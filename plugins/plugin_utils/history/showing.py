@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Results of the history for people: a table in the terminal, and one page with the curves.
+"""Shows results of the history: a table in the terminal, and a page with charts.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -98,7 +98,7 @@ def _line(cells: t.Iterable[str], widths: t.Iterable[int]) -> str:
 
 
 def html(query: Query, answer: SearchResult) -> str:
-    """One page, without network."""
+    """Return one HTML page that needs no network."""
     charts = _charts(answer.rows)
     visible = charts[:CHARTS]
     return page.environment().get_template("history.html.j2").render(

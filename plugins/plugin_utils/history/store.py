@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The history as a database: opened, made, brought up to date; every trouble is one sentence.
+"""The database of the history: opens, creates and upgrades it. Every error is one sentence.
 
-SQLite in a file of its own, or PostgreSQL. Who writes does so alone, in one transaction; who reads sees what was there when it began.
+It is an SQLite file or PostgreSQL. There is one writer at a time, in one transaction; a reader sees the state at its start.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -27,16 +27,16 @@ if t.TYPE_CHECKING:
 
 FILE = "history.db"
 MIGRATIONS = pathlib.Path(__file__).resolve().parent / "migrations"
-# How long to wait for somebody else who writes, and for a server that does not answer.
+# Seconds to wait for another writer, and for a server that does not answer.
 LOCKED_S = 60.0
 CONNECT_S = 5
-# The key of PostgreSQL's lock that writers hold: any number that nobody else takes.
+# The key of the advisory lock in PostgreSQL that writers hold: any unique number.
 _LOCK = int.from_bytes(hashlib.sha256(b"gpufleet.acceptance history").digest()[:7], "big")
 TOGETHER = 5000
 
 
 class HistoryError(RunError):
-    """The history cannot be read or written; one sentence for the user, without a secret in it."""
+    """The history cannot be read or written. The message is one sentence without secrets."""
 
 
 def url_of(results_dir: str | os.PathLike[str], url: str = "") -> str:
@@ -50,7 +50,7 @@ def is_there(results_dir: str | os.PathLike[str], url: str = "") -> bool:
 
 
 class Store:
-    """A history that can be read, and written by `writing`. `make`: one that is not there yet is made."""
+    """An open history. `make`: create it if it does not exist; without it, raise HistoryError then."""
 
     def __init__(self, url: str, make: bool = False, locked_s: float = LOCKED_S) -> None:
         if sa is None:
@@ -59,7 +59,7 @@ class Store:
             )
         self.url = _parsed(url)
         self.locked_s = locked_s
-        # What follows a ? may hold secrets as well.
+        # The query part of a URL may hold secrets too.
         self.where = self.url.database if self._is_file else self.url.set(query={}).render_as_string(hide_password=True)
         with self._said():
             if self._is_file and not make and not pathlib.Path(str(self.url.database)).is_file():
@@ -78,7 +78,7 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> t.Iterator[sqlalchemy.Connection]:
-        """One transaction, of which there is no other at the same time: all of it, or nothing."""
+        """Open the only write transaction. It is committed as a whole, or not at all."""
         with self._said(), self.engine.connect().execution_options(writes=True) as connection, connection.begin():
             if not self._is_file:
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
@@ -106,7 +106,7 @@ class Store:
 
         @sa.event.listens_for(engine, "connect")
         def _connected(connection: t.Any, _record: t.Any) -> None:
-            connection.isolation_level = None  # BEGIN is said below: sqlite3 begins too late, and never with the lock
+            connection.isolation_level = None  # BEGIN is sent below: sqlite3 would send it too late, and without the lock
             _write_ahead(connection, self.locked_s)
             connection.execute("PRAGMA synchronous=NORMAL")
             connection.execute("PRAGMA cache_size=-16384")
@@ -118,7 +118,7 @@ class Store:
         return engine
 
     def _prepare(self) -> None:
-        """Make the tables, or bring them up to date."""
+        """Create the tables, or upgrade them."""
         with self.engine.connect() as connection:
             revision = _revision(connection)
         if revision == schema.REVISIONS[-1]:
@@ -138,7 +138,7 @@ class Store:
 
     @contextlib.contextmanager
     def _said(self) -> t.Iterator[None]:
-        """Return an error of a database as one sentence."""
+        """Turn an error of the database into a HistoryError of one sentence."""
         try:
             yield
         except sa.exc.SQLAlchemyError as error:
@@ -151,7 +151,7 @@ class Store:
 
 
 def insert(connection: sqlalchemy.Connection, table: sqlalchemy.Table, rows: t.Iterable[t.Sequence[t.Any]]) -> int:
-    """Many rows, whose values are in the order of the table's columns; how many. Of what comes from a generator TOGETHER are held."""
+    """Insert rows with values in the order of the table's columns. Return their number. At most TOGETHER rows are in memory at a time."""
     names = [column.name for column in table.columns]
     count = 0
     if connection.dialect.name == "postgresql":
@@ -185,7 +185,7 @@ def chunks(items: t.Iterable[T], size: int = TOGETHER) -> t.Iterator[list[T]]:
 
 
 def clean(text: t.Any) -> str:
-    """Text as every database takes it: a node can send zero bytes, and halves of characters."""
+    """Return a text that every database accepts. A node may send zero bytes and lone surrogates."""
     cleaned = str(text)
     if cleaned.isascii() and "\0" not in cleaned:
         return cleaned
@@ -213,7 +213,7 @@ def _parsed(url: str) -> sqlalchemy.URL:
                 "acceptance_history_url: PostgreSQL needs the Python package psycopg on the controller; "
                 "install the collection's requirements.txt"
             ) from error
-        if "@" in (parsed.host or ""):  # the rest of a password, which the server's name would be said with
+        if "@" in (parsed.host or ""):  # a part of the password would be shown with the server's name
             raise HistoryError(f"{expected}; @ and / in a password are written as %40 and %2F")
         return parsed.set(drivername="postgresql+psycopg")
     if name != "sqlite" or not parsed.database or parsed.database == ":memory:":
@@ -222,7 +222,8 @@ def _parsed(url: str) -> sqlalchemy.URL:
 
 
 def _write_ahead(connection: t.Any, seconds: float) -> None:
-    """Readers do not wait for who writes. SQLite says at once that others are in the way of this, and does not wait by itself."""
+    """Switch SQLite to write-ahead logging, so that readers do not wait for a writer. Retry here, because SQLite does not wait for a
+    lock."""
     end = time.monotonic() + seconds
     while True:
         try:
@@ -241,7 +242,7 @@ def _revision(connection: sqlalchemy.Connection) -> str | None:
 
 
 def _upgrade(connection: sqlalchemy.Connection) -> None:
-    """By Alembic, of which nothing is loaded before."""
+    """Upgrade the tables by Alembic, which is imported only here."""
     try:
         from alembic.config import Config
         from alembic.runtime.environment import EnvironmentContext

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One sentence for a change.
+"""Writes one sentence about a change.
 
 Pure. This plugin util is PRIVATE to the collection.
 """
@@ -12,20 +12,20 @@ import dataclasses
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.series import EVERYBODY, ChangeKind, SeriesChange, Today
 
-# The first of a subject's places is what it is itself.
+# The kind of a subject is that of its first place.
 PLURAL = {"node": "nodes", "gpu": "GPUs", "port": "ports", "path": "paths", "group": "groups"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Siblings:
-    """Identical subjects of the same check on the same node, and how many of them changed at the same time."""
+    """The number of identical subjects of the same check on the same node, and how many of them changed at the same time."""
 
     count: int = 0
     changed: int = 0
 
 
 def number(value: float | None) -> str:
-    """At least the digits before the point, at most five."""
+    """Return a number with 4 significant digits, and from 10,000 on as a whole number."""
     if value is None:
         return "no number"
     return f"{value:.0f}" if abs(value) >= 10000 else f"{value:.4g}"
@@ -40,7 +40,7 @@ def runs(count: int) -> str:
 
 
 def sentence(today: Today, change: SeriesChange, siblings: Siblings, wider: float = 1.0) -> str:
-    """`change` without its sentence; its `change` in percent of better or worse is turned into above or below here."""
+    """Return the sentence for a change. The percentage of the change is written as above or below."""
     label = _what(today)
     if change.kind == ChangeKind.UNUSABLE:
         return f"{label}: today's {change.value if change.value is not None else 'run'} gives no number above zero to compare"
@@ -99,7 +99,7 @@ def _value(today: Today, change: SeriesChange) -> str:
 
 
 def _signed(today: Today, change: SeriesChange) -> float:
-    """Percent as they are seen: a time that became worse is above."""
+    """Return the change in percent, 0 if there is none. A time that became worse is above 0."""
     return change.change or 0.0
 
 
