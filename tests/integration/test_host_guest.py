@@ -39,6 +39,6 @@ def test_a_machine_before_and_after_its_parts_failed(tmp_path: pathlib.Path) -> 
     assert (last["memory"]["reason_code"], last["pcie"]["reason_code"], last["kernel"]["reason_code"]) == (
         "host_memory", "pcie_error", "pcie_error",
     )  # fmt: skip
-    assert "mc#0csrow#1channel#1 (mc0 rank3 csrow 1 channel 1): 1 uncorrectable memory errors" in last["memory"]["reason"]
+    assert "mc#0csrow#1channel#1 (mc0 rank3 csrow 1 channel 1): 1 uncorrectable memory error" in last["memory"]["reason"]
     assert codes(last["memory"]) == ["dimm_differs", "host_memory", "host_memory_corrected"] and codes(last["kernel"]) == ["pcie_error"]
     assert "fatal PCIe errors since boot: DLP 1" in last["pcie"]["reason"]

@@ -20,9 +20,9 @@ TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
 # Seconds. etcd warns from 1 s between two of its members (rafthttp, maxClockDriftBetweenPeers); 0.1 s is what the facts of a node allow.
 WARN_S, FAIL_S = 0.1, 1.0
 _SOURCES = (
-    ("chrony", ("chronyc", "-c", "tracking"), r"^(?:[^,]*,){4}(-?[\d.]+)()"),
-    ("ntp", ("ntpq", "-c", "rv 0 offset"), r"offset=(-?[\d.]+)(ms)?"),
-    ("timesyncd", ("timedatectl", "timesync-status"), r"Offset: ([+-]?[\d.]+)(us|ms|s)"),
+    ("chrony", ("chronyc", "-c", "tracking"), r"^(?:[^,]*,){4}(-?\d+(?:\.\d+)?)()"),
+    ("ntp", ("ntpq", "-c", "rv 0 offset"), r"offset=(-?\d+(?:\.\d+)?)(ms)?"),
+    ("timesyncd", ("timedatectl", "timesync-status"), r"Offset: ([+-]?\d+(?:\.\d+)?)(us|ms|s)"),
 )
 
 

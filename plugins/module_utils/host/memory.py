@@ -89,10 +89,13 @@ def look(tree: Tree, look: Look) -> None:
         serial = next((f", serial number {number}" for slot, number in serials.items() if slot and slot in one.label), "")
         where = one.words() + serial
         if one.uncorrected:
-            words = f"{where}: {one.uncorrected} uncorrectable memory errors since boot: replace the module"
-            look.found("host_memory", words)
+            look.found("host_memory", f"{where}: {_errors(one.uncorrected, 'uncorrectable')} since boot: replace the module")
         if one.corrected:
-            look.found("host_memory_corrected", f"{where}: {one.corrected} corrected memory errors since boot")
+            look.found("host_memory_corrected", f"{where}: {_errors(one.corrected, 'corrected')} since boot")
+
+
+def _errors(count: int, kind: str) -> str:
+    return f"{count} {kind} memory error{'' if count == 1 else 's'}"
 
 
 def _look_at_modules(tree: Tree, look: Look, modules: list[smbios.Dimm]) -> None:

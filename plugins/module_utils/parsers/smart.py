@@ -44,8 +44,10 @@ def smartctl(text: str, rc: int | None) -> Smart:
         return Smart([], unread="smartctl gave no JSON")
     for bit, why in _NOTHING_READ.items():
         if rc is None or rc >> bit & 1:
-            messages = (report.get("smartctl") or {}).get("messages") if isinstance(report.get("smartctl"), dict) else None
-            words = [str(message.get("string")) for message in messages or () if isinstance(message, dict)]
+            program = report.get("smartctl")
+            messages = program.get("messages") if isinstance(program, dict) else None
+            listed = messages if isinstance(messages, list) else []
+            words = [str(message.get("string")) for message in listed if isinstance(message, dict)]
             return Smart([], unread="; ".join(words)[:200] or why)
     status = report.get("smart_status")
     passed = status.get("passed") if isinstance(status, dict) else None
@@ -89,10 +91,11 @@ def _attributes(report: dict[str, t.Any]) -> t.Iterator[Problem]:
     attributes = report.get("ata_smart_attributes")
     table = attributes.get("table") if isinstance(attributes, dict) else None
     for row in table if isinstance(table, list) else ():
-        if isinstance(row, dict) and row.get("id") in _SECTORS and isinstance(row.get("raw"), dict):
-            count = _number(row["raw"], "value")
-            if count:
-                yield "disk_worn", f"{count} {_SECTORS[row['id']]}"
+        if not isinstance(row, dict) or not isinstance(row.get("raw"), dict):
+            continue
+        what, count = _SECTORS.get(_number(row, "id")), _number(row["raw"], "value")
+        if what and count:
+            yield "disk_worn", f"{count} {what}"
 
 
 def _object(text: str) -> dict[str, t.Any] | None:

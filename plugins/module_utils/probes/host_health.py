@@ -67,7 +67,11 @@ def probe(params: Params, node: Node) -> t.Iterator[dict[str, t.Any]]:
             yield bandwidth.measure(tree, variant)
         elif name in LOOKS:
             look = Look(place)
-            LOOKS[name](tree, look, params)
-            yield look.observation(name, variant=variant)
+            try:
+                LOOKS[name](tree, look, params)
+                seen = look.observation(name, variant=variant)
+            except Exception as error:  # one bad file must not lose the other checks
+                seen = observation.failed(name, "tool_failed", f"{type(error).__name__}: {error}"[:500], variant=variant)
+            yield seen
         else:
             yield observation.failed(name, "usage", f"no such check; the checks are {', '.join(CHECKS)}", variant=variant)

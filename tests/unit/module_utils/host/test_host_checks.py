@@ -50,7 +50,7 @@ def test_uncorrectable_memory_errors_name_module_slot_and_serial_number(machine:
     found = ask(machine, "memory")
     assert (found["outcome"], found["reason_code"]) == ("error", "host_memory")
     assert found["reason"] == (
-        "P1-DIMMB1 (mc1 dimm1 channel 1 slot 0), serial number 35A1B205: 1 uncorrectable memory errors since boot: replace the module"
+        "P1-DIMMB1 (mc1 dimm1 channel 1 slot 0), serial number 35A1B205: 1 uncorrectable memory error since boot: replace the module"
     )
     assert [code for code, _text in told(found)] == ["host_memory", "host_memory_corrected"]
 
@@ -80,7 +80,7 @@ def test_older_drivers_count_by_rows_of_chips(machine: MachineTree) -> None:
     machine.write(f"{of}/ce_count", "3\n")
     assert [text for _code, text in told(ask(machine, "memory"))] == [
         "mc#0csrow#1channel#0 (mc0 csrow1 ch0): 3 corrected memory errors since boot",
-        "csrow1 (mc0 csrow1): 1 uncorrectable memory errors since boot: replace the module",
+        "csrow1 (mc0 csrow1): 1 uncorrectable memory error since boot: replace the module",
     ]
 
 
