@@ -1,10 +1,11 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Gives a cordon back that nobody else gives back: in a pod of its own on another node, as a service account that may read and patch nodes.
+"""The guardian of a cordon, which uncordons the node if the controller does not. It runs in a pod of its own on another node, as a service
+account that may read and patch nodes.
 
-It is there before the cordon, and says so in its log. As soon as the node's mark is gone it ends; at the deadline, and when it is told to
-end, it takes mark and cordon away, where the mark is still that of its run. One text, with Python's own library and nothing else.
+It starts before the cordon is set, and reports so in its log. It ends as soon as the node's mark is gone. At the deadline, and when it is
+told to end, it removes mark and cordon if the mark is still that of its run. It needs only Python's standard library.
 
 This module util is PRIVATE to the collection.
 """

@@ -4,7 +4,7 @@
 """The evidence of a test: what changed on its node while it ran.
 
 Counters are read before and after; in between a light sampler watches clocks, power, temperature and throttle reasons.
-What cannot be read is named: nobody must take silence for health.
+What cannot be read is named, so that a missing value is not taken for health.
 
 This module util is PRIVATE to the collection.
 """

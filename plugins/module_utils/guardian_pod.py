@@ -6,10 +6,10 @@
     test pod ---TCP: a key, then its life---> guardian pod ---lease---> /sys of the node
                                                            ---ledger--> state directory of the node
 
-Who has the key gets the governor switched, and is told in a line of JSON what came of it. It stays switched for as long as the
-connection: when its other end is closed, dies or vanishes, on SIGTERM and at the deadline every policy gets its own value back,
-and who still listens is told so in a second line. Where the guardian itself is killed, the kubelet starts it again, and it gives back
-what stands in its ledger. That is the one of the sessions behind SSH (session.py): they, and playbooks/restore.yml, do the same.
+A client with the key gets the governor switched, and the result as a line of JSON. The governor stays switched as long as the connection
+is open. When the client closes it, dies or vanishes, on SIGTERM and at the deadline, every policy gets its own value back, and a client
+that still listens gets a second line. If the guardian itself is killed, the kubelet starts it again, and it undoes the leases in its
+ledger. Sessions over SSH (session.py) and playbooks/restore.yml use the same ledger and do the same.
 
 This module util is PRIVATE to the collection.
 """

@@ -4,10 +4,10 @@
 """The launchers, which run one command over the nodes of a group, and the result of one launch.
 
     Mpi      mpirun, which starts every rank itself: nccl-tests, HCCL test
-    Agents   the command once on each node, which is told the head's address and its place: torchrun, anything with a rendezvous of its own
+    Agents   the command once on each node, with the head's address and its own number: torchrun, anything with a rendezvous of its own
 
-A launcher knows nothing of what it runs, and of a group only who takes part and how each is entered. Which one it is says the parameter
-`launcher` of a probe.
+A launcher knows nothing about the command that it runs. It knows the members of a group and how to enter them. The parameter `launcher` of
+a probe names it.
 
 This module util is PRIVATE to the collection.
 """

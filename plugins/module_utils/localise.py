@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Finds the bad node, GPU, path or switch behind a group of nodes that missed its floor.
+"""The search for the bad node, GPU, path or switch in a group of nodes that missed its floor.
 
-Pure: it plans tests and reads results, it never runs anything and knows no plane.
+It plans tests and reads their results. It runs nothing itself and knows no plane.
 
     session = Localiser(nodes, gpus={"n1": ["GPU-a", ...], ...}, topology={"n1": "leaf-1", ...})
     while tests := session.next_round():
@@ -13,23 +13,23 @@ Pure: it plans tests and reads results, it never runs anything and knows no plan
 A *test* is one collective over a group of nodes, repeated `test.repeats` times. The tests of a round share no node,
 except that the GPUs of one node may be measured side by side, each with the same slot of a partner.
 
-How it thinks. A passing test clears what it exercised: its nodes, its paths, the leaf switches it crossed. A test that
-fails or hangs is a *claim*: something that it exercised is bad. A claim is settled when a convicted subject explains
-it; until then its suspects (what nobody has cleared) are divided further, every open claim at once:
+The method: a passing test clears its nodes, its paths and the leaf switches that it crossed. A test that fails or hangs
+is a *claim*: one of these is bad. A claim is settled when a convicted subject explains it. Until then its suspects (those
+that no test has cleared) are divided further, for all open claims at the same time:
 
     the whole pool           cut it into groups, measured side by side
     several nodes            each with a good partner of its own; as long as there are too few of those, in pairs
     one                      slot by slot with two other good partners; mates of its leaf with partners on other leaves
-    no node left, so a path  every path that nobody has cleared: in pairs, or in random halves where there are too many
+    no node left, so a path  every path that no test has cleared: in pairs, or in random halves if there are too many
     nothing left at all      the test again; if it fails again, what cleared its members counts no longer
 
 A good partner is a node that passed elsewhere. A node is convicted by three different ones (by two if there are no
-more, and the finding then names the two paths), a GPU by failing alone beside siblings that pass, a path when both
-its ends pass with others, a switch when five of its nodes fail across it and none passes. What remains of the pool is
-then measured once more as one group: only its pass ends the search well.
+more, and the finding then names the two paths), a GPU if it fails alone while its siblings pass, a path if both its ends
+pass with others, a switch if five of its nodes fail across it and none passes. The rest of the pool is then measured once
+more as one group. The search succeeds only if that test passes.
 
-A result that is not a measurement clears nothing and convicts nobody. Where the evidence cannot separate two subjects
-the finding says so in `indistinguishable`.
+A result that is not a measurement clears nothing and convicts nothing. If the evidence cannot separate two subjects, the
+finding lists the other one in `indistinguishable`.
 
 Repeats: a link that fails a share s of its tests passes r of them with (1-s)^r; for s = 1/2 and one in a thousand r is
 10. That holds as far as the repetitions are independent, so a repetition is a launch of its own: cycles within one
@@ -40,13 +40,13 @@ until it says which of the two it is (Wald's sequential test of s = 1/2 against 
 
     b ln(0.5 / NOISE) - g ln((1 - NOISE) / 0.5)     b repetitions below the floor, g that met it
 
-It fails from ln(1 / ACCUSED) on, which is reached by a healthy group with a chance of at most ACCUSED: three in a row.
-It passes where that has fallen to that of r good ones in a row: one below the floor costs five more good ones. What
-says neither after 2 r + 10 repetitions is unknown. A hang and a wrong result are no scatter and settle the test at once.
-A node's conviction takes failed tests with two partners or more, a path's two failed tests as well: of N nodes an innocent
-one is convicted by scatter with a chance of at most N ACCUSED^2, of P paths with P ACCUSED^2. Where a path's
-repetitions do not differ from the others of an end (Fisher's exact test, END_ALPHA), it is not told from that node, which
-may fail now and then.
+The test fails once this sum reaches ln(1 / ACCUSED), which a healthy group does with a chance of at most ACCUSED: three low
+repetitions in a row. It passes once the sum has fallen to that of r good repetitions in a row: one low repetition costs
+five more good ones. A test with neither result after 2 r + 10 repetitions is unknown. A hang and a wrong result are no
+scatter and settle the test at once. The conviction of a node takes failed tests with at least two partners, that of a path
+two failed tests: scatter convicts a healthy one of N nodes with a chance of at most N ACCUSED^2, of P paths with P ACCUSED^2.
+If the repetitions over a path do not differ from the others of an end (Fisher's exact test, END_ALPHA), the finding
+cannot tell the path from that node, which may fail now and then.
 
 This module util is PRIVATE to the collection.
 """

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One machine that stands in an inventory twice, behind SSH and as a node of a cluster, is never measured by both at once.
+"""The lock of a machine that is in an inventory twice, behind SSH and as a node of a cluster: the two are never measured at once.
 
-Those who came by SSH share a lock (flock) on one file that every machine has and nobody else locks, pods share one on another; who
-comes looks whether somebody of the other kind holds theirs. Nothing is written: a pod's read-only mount of the host's root will do.
+Runs over SSH share a lock (flock) on one file that every machine has and no other program locks; pods share a lock on another file. Each
+run checks whether the other kind holds its lock. Nothing is written, so that a pod's read-only mount of the host's root suffices.
 
 This module util is PRIVATE to the collection.
 """

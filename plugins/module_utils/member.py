@@ -1,16 +1,16 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A node as a member of a group: it lets the group's head in for the length of a test, and everything of it goes afterwards.
+"""A node as a member of a group: it lets the group's head log in during a test, and removes every trace afterwards.
 
 A group has a token, and each member a folder named after it:
 
-    /tmp/gpufleet-TOKEN/said/hello    who the member is, and a beat now and then; the head reads it over SSH and holds a lock on it as
-                                      long as it lives
+    /tmp/gpufleet-TOKEN/said/hello    the description of the member, and a beat every BEAT_S; the head reads it over SSH and holds a
+                                      lock on it as long as it lives
 
-The lock is how a member knows that the head has come, and that it is gone: finished, dead, or its connection lost. The lease, in the
-node's ledger before anything is made, is the folder, the line of the ephemeral key in authorized_keys (which sshd itself accepts from
-the head only, and for a while only), and every process that carries the token in its environment, as all ranks of the group do.
+By the lock a member knows that the head has come, and that it is gone: finished, dead, or its connection lost. The lease is recorded in
+the node's ledger before anything is made. It covers the folder, the line of the ephemeral key in authorized_keys (which sshd accepts from
+the head only, and only until it expires), and every process with the token in its environment, as all ranks of the group have it.
 
 This module util is PRIVATE to the collection.
 """

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One node's part in a stage between nodes, whatever is launched over them: every node runs the same probe, and the head's measures.
+"""The part of one node in a stage between nodes: every node runs the same probe, and only the head's launches and measures.
 
-A member lets the head in, says what it is, watches its own GPUs meanwhile, and is done when the head is gone (member.py). The head is a
-member too. Without a token nodes have no half of their own: they reach one another already, and `members` says what they are.
+A member lets the head log in, sends its description, watches its own GPUs meanwhile, and ends when the head is gone (member.py). The head
+is a member, too. Without a token there are no member processes: the nodes reach one another already, and `members` describes them.
 
 This module util is PRIVATE to the collection.
 """

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A probe's way through a pod: request from a file, the probe under its guardian, the answer as a frame in the log.
+"""The program of a test pod: it reads the request from a file, runs the probe under its guardian, and writes the answer to the log as a frame.
 
     python3 payload.zip REQUEST
 

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One rail of a group by itself: one RDMA device and one GPU of each node.
 
-A rail that NCCL cannot use is no error to NCCL: it takes sockets, and a number comes out of that. So a number is that of a rail only where
-every node has the device with an active port, and where NCCL itself says that each process used this device and sent over no other way.
+A rail that NCCL cannot use is no error for NCCL: it takes sockets instead and still gives a number. So a number counts for a rail only if
+every node has the device with an active port, and if NCCL's log shows that each process used this device and no other transport.
 
 This module util is PRIVATE to the collection.
 """

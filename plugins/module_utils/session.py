@@ -7,8 +7,8 @@
                              (subreaper)          (dies with it)     (die with the probe)
 
 The guardian outlives the connection and ends everything: when the probe is done, when the module or its connection is
-gone (unless the probe was detached), at the deadline, and on SIGTERM. Where the guardian itself is killed, the probe and
-its tools die with it, and the next session on the node finds the ledger and undoes what stands in it.
+gone (unless the probe was detached), at the deadline, and on SIGTERM. If the guardian itself is killed, the probe and its
+tools die with it, and the next session on the node finds the ledger and undoes the leases in it.
 
 Files under the state directory, which is removed when nothing is left in it:
     lock                     held (flock) by the guardian; says who holds it

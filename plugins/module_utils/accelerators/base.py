@@ -3,9 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The interface between probes and the accelerators of a node, the same for every kind.
 
-A kind tells of each of its devices by one dict of the same keys, those of parsers/nvidia_smi.parse_xml; what it cannot say is None there,
-never 0. Beside them `word` (what people call such a device) and `idle_mib` (memory in use on it where nothing runs) where they are
-not those of a GPU.
+Each device is a dict with the keys of parsers/nvidia_smi.parse_xml; an unknown value is None, never 0. Devices other than GPUs also have
+`word` (their name for people) and `idle_mib` (MiB of memory in use on an idle device).
 
 This module util is PRIVATE to the collection.
 """

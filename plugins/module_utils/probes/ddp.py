@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Training over the nodes of a group with PyTorch: torchrun on every node, started by the group's head.
 
-One launch gives all checks of a group. Where the ranks themselves say who is to blame, that is a finding; where the group is slow, or
-nobody knows, its parts are measured by the search of nccl_fabric (probes/fabric.py), with the same workload.
+One launch gives all checks of a group. If the output of the ranks names the cause of a failure, that is a finding. If the group is slow,
+or the cause is unknown, its parts are measured by the search of nccl_fabric (probes/fabric.py), with the same workload.
 
 This module util is PRIVATE to the collection.
 """

@@ -3,12 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """NCCL between nodes, by nccl-tests under mpirun, and the search for what makes a group slow.
 
-One node of a group is its head: it launches everything, over the other nodes, its members. The controller is not in between: where the
-group misses its floor, or hangs, the head itself measures parts of it until it knows whom to blame (module_utils/localise.py).
+One node of a group is its head: it launches everything, over the other nodes, its members. The controller takes no part. If the group
+misses its floor, or hangs, the head itself measures parts of it until it has found the cause (module_utils/localise.py).
 
-A member lets the head in, says what it is, watches its own GPUs meanwhile, and is done when the head is gone (module_utils/member.py).
-The head is a member too. Without a token nodes have no half of their own: they reach one another already, and `members` says what they
-are.
+A member lets the head log in, sends its description, watches its own GPUs meanwhile, and ends when the head is gone
+(module_utils/member.py). The head is a member, too. Without a token there are no member processes: the nodes reach one another already,
+and `members` describes them.
 
 This module util is PRIVATE to the collection.
 """

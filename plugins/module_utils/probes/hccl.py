@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """HCCL between nodes, by CANN's hccl_test under mpirun, as probes/fabric.py does it for NCCL.
 
-hccl_test says neither how many ranks took part nor where they were, and ends with status 0 after many a failure. So each rank says by
-itself how it ended (launching.watched), and a table counts only where all that were asked for ended well, on the nodes that were asked for,
-and there is one table: ranks whose mpirun is of another MPI library than the program run alone, and each prints its own.
+hccl_test prints neither the number of ranks nor their nodes, and ends with status 0 after many failures. So each rank reports its own end
+(launching.watched). A table counts only if all requested ranks ended well on the requested nodes, and if it is the only one: with an mpirun
+of another MPI library than the program's each rank runs alone and prints its own table.
 
 This module util is PRIVATE to the collection.
 """

@@ -1,14 +1,14 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A node's agent of a training over nodes: it says what its node is, meets the others, and runs torchrun.
+"""The agent of a node in a training over nodes: it describes its node, meets the other agents, and runs torchrun.
 
-Agents meet before torchrun does, at the address and port of its rendezvous: torchrun waits for minutes for a node that does not come and
-does not say which it was, for ever where somebody else has its port, and runs happily where versions or numbers of nodes differ. The first
-node answers all of them whether to go on, or why not.
+Agents meet before torchrun does, at the address and port of its rendezvous. torchrun waits for minutes for a node that does not come and
+does not name it; it waits for ever if another program has its port; and it runs even if versions or numbers of nodes differ. The agent of
+the first node answers all others whether to go on, or why not.
 
-Here is also what agents and ranks have in common: how they speak, and what they call a failure. It travels in front of the ranks' own
-text (workloads/packing.py): no imports of this collection.
+The module also has what agents and ranks share: their output and their codes of failures. It travels in front of the ranks' own text
+(workloads/packing.py), so it imports nothing of this collection.
 
 This workload is PRIVATE to the collection.
 """

@@ -12,10 +12,10 @@ Runs under the node's Python, behind products.py and training.py (workloads/pack
                 {"do": "burn", "mode": "together", "steps": 60, "minutes": 30}],
      "seconds": 2, "warmup_seconds": 1, "seed": 1, "width": 2048, "batch": 4096, "silence": 120, "deadline": 300}
 
-This process is the head and touches no GPU. Each GPU has a process of its own, which sees no other: what one does to itself, dying,
-hanging, or breaking its context, leaves the others alone. It says something after every few steps; the head ends one that has been
-silent for too long. Prints lines of JSON: what each process says, with the number of its check and of its GPU, a `fault` for each GPU
-that could not go on, and one last `end`.
+This process, the coordinator, touches no GPU. Each GPU has a process of its own, which sees no other GPU: if one dies, hangs or breaks its
+context, the others go on. Each prints a record every few steps; the coordinator ends a process that is silent for too long. It prints lines
+of JSON: the records of each process, with the number of its check and of its GPU, a `fault` for each GPU that could not go on, and a last
+`end`.
 """
 
 from __future__ import annotations
