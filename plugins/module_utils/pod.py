@@ -1,16 +1,21 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The program of a test pod: it reads the request from a file, runs the probe under its guardian, and writes the answer to the log as a frame.
+"""The program of a test pod: it reads the request from a file, runs the probe under its guardian, and logs the answer as a frame.
 
     python3 payload.zip REQUEST
 
-REQUEST is JSON: {"probe": name of a file in probes/, "params": validated options of its module, "hold": a file to make when
-the answer is written, and then to stay until told to end, for launchers that start again what ends, "message": the file of the
-termination message, for a container that ends when it has answered, "once": a file to make before anything is done, for launchers
-that start again what has failed: where it is there already, nothing is done, "sign": {"path", "within"}, a file that the controller
-changes as long as it lives}, or {"guardian": what guardian_pod.py is told}. Who we are stands in the environment that the launcher
-gave us: GPUFLEET_SECRET and GPUFLEET_POD_UID. What else may be seen of us: telemetry.py.
+REQUEST is JSON: {"guardian": settings of guardian_pod.py}, or
+
+    probe      name of a file in probes/
+    params     validated options of its module
+    hold       a file to create when the answer is written; the pod then runs on until told to end, for launchers that restart what ends
+    message    the file of the termination message, for a container that ends when it has answered
+    once       a file to create first, for launchers that restart what fails; if it exists already, nothing is done
+    sign       {"path", "within"}: a file that the controller changes as long as it lives
+
+The launcher gives the pod its identity in the environment: GPUFLEET_SECRET and GPUFLEET_POD_UID. For lines and metrics meanwhile see
+telemetry.py.
 
 This module util is PRIVATE to the collection.
 """
