@@ -91,6 +91,7 @@ ERRORS = {
     "no_governor": "the CPU frequency driver does not take this governor",
     "no_gpu": "no GPU was found",
     "no_launcher": "the cluster has no launcher for groups that works and that the account may use",
+    "no_gpudirect": "perftest cannot use the memory of a GPU here",
     "no_loopback": "an RDMA port does not reach itself",
     "no_permission": "not permitted",
     "no_python": "no python3 on the node",

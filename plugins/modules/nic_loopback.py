@@ -21,6 +21,10 @@ options:
     elements: str
     choices: [read_bw, write_bw, read_lat, write_lat, read_bw_all, write_bw_all]
     default: [read_bw, write_bw, read_lat, write_lat, read_bw_all, write_bw_all]
+  gpu:
+    description: Whether to measure also V(read_bw_gpu) and V(write_bw_gpu), with buffers in the memory of the GPU nearest to each port.
+    type: bool
+    default: false
   devices:
     description: Names of the RDMA devices to measure; C(*) stands for any text. Empty for all.
     type: list
@@ -133,6 +137,7 @@ PROBE = "nic_loopback"
 OPTIONS = {
     "checks": runner.CHECKS,
     "tests": {"type": "list", "elements": "str", "choices": list(nic_loopback.TESTS), "default": list(nic_loopback.TESTS)},
+    "gpu": {"type": "bool", "default": False},
     "devices": {"type": "list", "elements": "str", "default": []},
     "port": {"type": "int"},
     "ports": {"type": "int"},

@@ -111,7 +111,7 @@ def _gpu_memory(entry: expectations.Expectation, name: str) -> t.Iterator[tuple[
 def _nic_loopback(entry: expectations.Expectation, _name: str) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
     device = {"device": "mlx5_0", "type": "MT4129", "driver": "mlx5_core", **dict.fromkeys(("numa_node", "pcie", "pci_path", "pci"))}
     for check, rate, layer in itertools.product(
-        _checks(entry, list(nic_loopback.TESTS)), options(entry, "nic_gbps"), ("InfiniBand", "Ethernet")
+        _checks(entry, [*nic_loopback.TESTS, *nic_loopback.OF_GPU]), options(entry, "nic_gbps"), ("InfiniBand", "Ethernet")
     ):
         port = {"device": "mlx5_0", "port": 1, "rate_gbps": rate, "link_layer": layer, "state": "ACTIVE", "gid": {}}
         yield check, nic_loopback.Port(device, port, {}).context(check)

@@ -127,6 +127,10 @@ class Accelerator:
     # Kernel modules through which NICs reach the devices' memory, and those with others that matter to RDMA.
     peer_memory: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
+    # Options by which perftest takes its buffers from the memory of a device: with the device's PCI address behind it; and the one that
+    # is added where no module of peer_memory is loaded. Empty if it cannot.
+    perftest_device = ""
+    perftest_dmabuf = ""
     # Programs and systemd units that belong to the kind: {fact: program}, {fact: unit}.
     programs: t.Mapping[str, str] = {}
     units: t.Mapping[str, str] = {}

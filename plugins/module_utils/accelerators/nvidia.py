@@ -124,6 +124,7 @@ class Nvidia(base.Accelerator):
     selector = "nvidia.com/gpu.present=true"
     peer_memory = ("nvidia_peermem", "nv_peer_mem")
     modules = (*peer_memory, "gdrdrv")
+    perftest_device, perftest_dmabuf = "--use_cuda_bus_id", "--use_cuda_dmabuf"
     programs: t.Mapping[str, str] = {"fabric_manager": "nv-fabricmanager", "container_nvidia-ctk": "nvidia-ctk"}
     units: t.Mapping[str, str] = {"fabric_manager_state": "nvidia-fabricmanager.service"}
     library_facts = ("cuda*", "nccl*")

@@ -17,6 +17,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import evidence, numa, observation, rdma_hardware, slots
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor, perftest, rdma_ports
 
@@ -27,6 +28,8 @@ PORTS = "ports"
 BANDWIDTH, LATENCY = ("read_bw", "write_bw"), ("read_lat", "write_lat")
 TOGETHER = tuple(f"{test}_all" for test in BANDWIDTH)
 TESTS = (*BANDWIDTH, *LATENCY, *TOGETHER)
+# With buffers in the memory of the GPU that is nearest to the port, if `gpu` is set.
+OF_GPU = tuple(f"{test}_gpu" for test in BANDWIDTH)
 # perftest's own connection does not leave the node.
 PEER = "127.0.0.1"
 LATENCY_BYTES, LATENCY_ITERATIONS = 2, 5000
@@ -74,7 +77,7 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
     places = numa.places(node.root)
     ports = [Port(device, port, places) for device in usable for port in rdma_ports.ports_of([device], _choice(params))]
     active = [port for port in ports if port.problem is None]
-    tests = Loopback(params, node)
+    tests = Loopback(params, node, usable)
     held = governor.Lease(node, params["governor"]) if params["governor"] and active and node.ledger else None
     with held or contextlib.nullcontext(), evidence.LoggedErrors(node) as logged:
         results = tests.all_of([check for check, _variant in checks if check != PORTS], active)
@@ -97,7 +100,8 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
 
 def default_checks(params: Record) -> list[dict[str, str]]:
     """Return the checks of a call that names none."""
-    return [{"check": check, "variant": ""} for check in (PORTS, *params["tests"])]
+    of_gpu = OF_GPU if params["gpu"] else ()
+    return [{"check": check, "variant": ""} for check in (PORTS, *params["tests"], *of_gpu)]
 
 
 def _choice(params: Record) -> Record:
@@ -195,6 +199,10 @@ def _let_through(gbps: float, link: Record) -> float:
     return gbps if gbps <= most / NEARLY else max((rate for rate in RATES if rate <= most / NEARLY), default=gbps)
 
 
+# What perftest says if it was built without GPUs, or the GPU's memory cannot be registered.
+NO_GPU_MEMORY = ("usage text", "Unsupported memory type", "unrecognized option", "Couldn't allocate MR", "ailed to create MR")
+NO_GPU_ADVICE = "install a perftest that is built for GPUs, and load the kernel module for peer memory or use a driver with DMA-BUF"
+
 # What is said of a test that was not started.
 NOT_STARTED: Record = {"command": [], "tool_version": None, "duration_s": 0.0, "warnings": [], "changes": []}
 
@@ -217,8 +225,10 @@ class Loopback(perftest.Runner):
     if_missing = "install perftest or set nic_loopback_binary_dir"
     if_in_use = "set nic_loopback_tcp_port to the first of as many free ones as there are RDMA ports"
 
-    def __init__(self, params: Record, node: Node) -> None:
+    def __init__(self, params: Record, node: Node, devices: t.Sequence[Record] = ()) -> None:
         super().__init__({**params, "pause": PAUSE_S}, node)
+        # The GPU of each device, and what perftest is told of it.
+        self.gpus = {device: words for device, words in _memory_of_gpus(node, devices).items() if params["gpu"]}
         # Ports that have a number, and those that do not reach themselves with the reason.
         self.works: set[str] = set()
         self.silent: dict[str, str] = {}
@@ -226,7 +236,8 @@ class Loopback(perftest.Runner):
     def all_of(self, checks: t.Sequence[str], ports: list[Port]) -> dict[str, list[Result]]:
         """Return the results of all ports, in their order, by check."""
         found: dict[str, list[Result]] = {}
-        for check in sorted(checks, key=TESTS.index):  # alone before together, which skips the ports that do not reach themselves
+        order = [*TESTS, *OF_GPU]  # alone before together, which skips the ports that do not reach themselves
+        for check in sorted(checks, key=order.index):
             if check not in TOGETHER:
                 found[check] = [result for port in ports for result in self.measure(check, [port])]
             elif len(ports) > 1:
@@ -235,7 +246,12 @@ class Loopback(perftest.Runner):
 
     def measure(self, check: str, ports: t.Sequence[Port]) -> list[Result]:
         """Return the results of a check of some ports at the same time."""
+        if check in OF_GPU and ports[0].port["device"] not in self.gpus:
+            reason = f"{ports[0].name}: no GPU whose memory perftest can use is on the PCI bus"
+            return [Result(port, None, ("error", "no_gpu", reason)) for port in ports]
         kind = _kind(check, self.params)
+        if check in OF_GPU:
+            kind["options"] += self.gpus[ports[0].port["device"]]
         latest = min(time.monotonic() + PATIENCE_S, self.node.end)
         pairs = {
             port.part: [perftest.Side(test, kind, self, latest) for test in self._tests(port, place)]
@@ -266,7 +282,9 @@ class Loopback(perftest.Runner):
         # A side that only missed the other one says less.
         first = min(bad, key=lambda one: one["reason_code"] in ("partner", "timeout"))
         code, reason = first["reason_code"], "; ".join(dict.fromkeys(one["reason"] for one in bad))
-        if port.part not in self.works and any(one["broke"] for one in bad):
+        if client.kind["check"] in OF_GPU and any(mark in one["raw"] + str(one["reason"]) for one in bad for mark in NO_GPU_MEMORY):
+            code, reason = "no_gpudirect", f"{NO_GPU_ADVICE}; perftest: {reason}"
+        elif port.part not in self.works and any(one["broke"] for one in bad):
             code, reason = "no_loopback", f"{ADVICE}; perftest: {reason}"
             self.silent[port.part] = reason
         problem = first["outcome"], code, f"{port.name}: {reason}{_no_verbs(self.node)}"[:2000]
@@ -274,6 +292,18 @@ class Loopback(perftest.Runner):
 
     def _is_silent(self, port: Port) -> Result:
         return Result(port, None, ("error", "no_loopback", f"{port.name}: {self.silent[port.part]}"[:2000]))
+
+
+def _memory_of_gpus(node: Node, devices: t.Sequence[Record]) -> dict[str, list[str]]:
+    """Return {RDMA device: perftest's options for buffers in the memory of its nearest GPU}."""
+    kinds = {kind.pci[0]: kind for kind in registry.KINDS.values() if kind.pci and kind.perftest_device}
+    near = rdma_ports.nearest_accelerators(node, list(devices), {vendor: kind.pci[1] for vendor, kind in kinds.items() if kind.pci})
+    found = {}
+    for device, slot in near.items():
+        kind = kinds[str(node.read(f"/sys/bus/pci/devices/{slot}/vendor"))]
+        loaded = any(os.path.isdir(node.path(f"/sys/module/{name}")) for name in kind.peer_memory)
+        found[device] = [f"{kind.perftest_device}={slot}", *([] if loaded else [kind.perftest_dmabuf])]
+    return found
 
 
 def _no_verbs(node: Node) -> str:
@@ -286,7 +316,7 @@ def _no_verbs(node: Node) -> str:
 
 def _kind(check: str, params: Record) -> Record:
     """Return a kind of test as perftest.Side has them: the tool with its options, and what must stand in its output."""
-    test = check.replace("_all", "")
+    test = check.replace("_all", "").replace("_gpu", "")
     op, kind = test.split("_")
     bandwidth = kind == "bw"
     seconds = params["duration"] * (TOGETHER_TIMES if check in TOGETHER else 1)

@@ -311,20 +311,42 @@ def _keyword(product: bytes, word: bytes) -> str | None:
 
 def gpu_affinity(node: Node, devices: list[dict[str, t.Any]]) -> dict[str, list[str]]:
     """The closest devices of each GPU (by PCI address): those that share the most bridges with it."""
-    found = {}
+    nics = {d["device"]: d["pci_path"] for d in devices if d["pci_path"]}
+    return {slot: _closest(path, nics) for slot, path in accelerators(node, ACCELERATORS).items()}
+
+
+def accelerators(node: Node, kinds: t.Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """Return {PCI address: path in sysfs} of the accelerators of some kinds, which are {PCI vendor: beginnings of PCI classes}."""
     folder = node.path("/sys/bus/pci/devices")
     try:
         slots = sorted(os.listdir(folder))
     except OSError:
         return {}
-    nics = {d["device"]: d["pci_path"] for d in devices if d["pci_path"]}
+    found = {}
     for slot in slots:
-        classes = ACCELERATORS.get(node.read(f"/sys/bus/pci/devices/{slot}/vendor") or "", ())
-        if not (node.read(f"/sys/bus/pci/devices/{slot}/class") or "").startswith(classes):
-            continue
-        own = os.path.realpath(f"{folder}/{slot}")
-        shared = {name: len(os.path.commonpath([own, path])) for name, path in nics.items()}
-        found[slot] = sorted(name for name, depth in shared.items() if depth == max(shared.values()))
+        classes = kinds.get(node.read(f"/sys/bus/pci/devices/{slot}/vendor") or "", ())
+        if (node.read(f"/sys/bus/pci/devices/{slot}/class") or "").startswith(classes):
+            found[slot] = os.path.realpath(f"{folder}/{slot}")
+    return found
+
+
+def _closest(path: str, others: t.Mapping[str, str]) -> list[str]:
+    """Return the names of those of {name: path in sysfs} that share the most bridges with a device, in order."""
+    shared = {name: len(os.path.commonpath([path, other])) for name, other in others.items()}
+    return sorted(name for name, depth in shared.items() if depth == max(shared.values()))
+
+
+def nearest_accelerators(
+    node: Node, devices: list[dict[str, t.Any]], kinds: t.Mapping[str, tuple[str, ...]]
+) -> dict[str, str]:
+    """Return {RDMA device: PCI address of its accelerator}: the one that shares the most bridges with it, of several equally near the one
+    that the fewest devices before it have. Devices without a place on the bus, and all without accelerators, have none."""
+    there = accelerators(node, kinds)
+    found: dict[str, str] = {}
+    for device in devices:
+        near = _closest(device["pci_path"], there) if there and device["pci_path"] else []
+        if near:
+            found[device["device"]] = min(near, key=list(found.values()).count)
     return found
 
 

@@ -57,14 +57,14 @@ class NicLoopback(base.Stage):
     primary = ("bandwidth", "latency")
     # What ports share, and how many bridges are before them, differs between machines: those are held to the other ports of the node and to
     # identical machines.
-    conditions = frozenset({probe.PORTS, *probe.LATENCY, *probe.TOGETHER})
-    sees: t.Mapping[str, tuple[str, ...]] = {"nic": probe.TESTS}
+    conditions = frozenset({probe.PORTS, *probe.LATENCY, *probe.TOGETHER, *probe.OF_GPU})
+    sees: t.Mapping[str, tuple[str, ...]] = {"nic": (*probe.TESTS, *probe.OF_GPU)}
     # From 64 KiB on the size of a message does not change the rate, and the expectations are of such.
     ranges: t.Mapping[str, Range] = {
         "port": Range(1, 255), "ports": NONE_OR_MORE, "size": Range(1 << 16, INT_MAX, "bytes"), "qps": Range(1, 16384),
         "duration": Range(1, 600, "seconds"), "tcp_port": Range(1024, 65000),
     }  # fmt: skip
-    requestable = ("tests", "devices", "port", "size", "qps", "duration")
+    requestable = ("tests", "gpu", "devices", "port", "size", "qps", "duration")
 
     def pods(self, settings: Variables) -> base.PodNeeds:
         return rdma_ports.pods(settings, self.name)

@@ -142,6 +142,55 @@ def test_cpus_of_the_numa_node_that_may_not_be_used(tmp_path: pathlib.Path) -> N
     assert near["outcome"] == "measured" and near["context"]["numa"] == 0 and near["context"]["bound"] in ("cpus", "cpus and memory")
 
 
+# Memory of GPUs ------------------------------------------------------------------------------------------------------
+
+
+def gpus(root: pathlib.Path, *slots: str) -> None:
+    """GPUs at paths of the PCI bus, `pci0000:00/0000:01:00.1` for example."""
+    for slot in slots:
+        device = root / "sys/devices" / slot
+        device.mkdir(parents=True)
+        (device / "vendor").write_text("0x10de\n")
+        (device / "class").write_text("0x030200\n")
+        link = root / "sys/bus/pci/devices" / device.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(device)
+
+
+@pytest.mark.parametrize("peer", [True, False])
+def test_memory_of_the_nearest_gpu(tmp_path: pathlib.Path, peer: bool) -> None:
+    """Each port with the GPU behind its own bridge; DMA-BUF where no module for peer memory is loaded."""
+    machine(tmp_path, 2, "cuda 1")
+    gpus(tmp_path, "pci0000:00/0000:01:00.0/0000:1b:00.0", "pci0000:00/0000:00:00.0/0000:9d:00.0")
+    if peer:
+        (tmp_path / "sys/module/nvidia_peermem").mkdir(parents=True)
+    found = measure(tmp_path, tests=["write_bw"], gpu=True)
+    assert told(found) == {("measured", None)}
+    for port, slot in (("nic/mlx5_0/1", "0000:9d:00.0"), ("nic/mlx5_1/1", "0000:1b:00.0")):
+        words = of(found, "write_bw_gpu", port)["command"]
+        assert f"--use_cuda_bus_id={slot}" in words and ("--use_cuda_dmabuf" in words) != peer
+        assert "--use_cuda_dmabuf" not in of(found, "write_bw", port)["command"]
+
+
+def test_ports_that_are_as_near_to_several_gpus_take_turns(tmp_path: pathlib.Path) -> None:
+    machine(tmp_path, 2, "cuda 1")
+    gpus(tmp_path, "pci0000:00/0000:1b:00.0", "pci0000:00/0000:9d:00.0")
+    found = measure(tmp_path, tests=[], gpu=True)
+    used = [word for port in (0, 1) for word in of(found, "read_bw_gpu", f"nic/mlx5_{port}/1")["command"] if "bus_id" in word]
+    assert used == ["--use_cuda_bus_id=0000:1b:00.0", "--use_cuda_bus_id=0000:9d:00.0"]
+
+
+def test_nothing_falls_back_to_host_memory(tmp_path: pathlib.Path) -> None:
+    """A perftest that is built without GPUs, and a node without them."""
+    found = measure(machine(tmp_path, 1), tests=["write_bw"], gpu=True)
+    assert of(found, "write_bw_gpu", "nic/mlx5_0/1")["reason_code"] == "no_gpu"
+    gpus(tmp_path, "pci0000:00/0000:1b:00.0")
+    found = measure(tmp_path, tests=["write_bw"], gpu=True)
+    bad = of(found, "write_bw_gpu", "nic/mlx5_0/1")
+    assert bad["reason_code"] == "no_gpudirect" and "built for GPUs" in bad["reason"] and bad["metrics"] == {}
+    assert of(found, "write_bw", "nic/mlx5_0/1")["outcome"] == "measured"
+
+
 # Where it does not apply ---------------------------------------------------------------------------------------------
 
 
@@ -241,7 +290,7 @@ def test_what_soft_roce_printed_of_itself_is_read(tmp_path: pathlib.Path) -> Non
     port = nic_loopback.Port(
         device, {"device": "rxe0", "port": 1, "rate_gbps": 100.0, "link_layer": "Ethernet", "state": "ACTIVE", "gid": gid}, {}
     )
-    runner = nic_loopback.Loopback({"binary_dir": "", "tcp_port": 18515, "test_timeout": 30}, Node(10, root=str(tmp_path)))
+    runner = nic_loopback.Loopback({"gpu": False, "binary_dir": "", "tcp_port": 18515, "test_timeout": 30}, Node(10, root=str(tmp_path)))
     (_server, test) = runner._tests(port, 0)
     side = perftest.Side(test, kind, runner, 0.0)
     side.result = {}
