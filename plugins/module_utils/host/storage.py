@@ -97,21 +97,19 @@ def _arrays(tree: Tree, look: Look) -> None:
 
 
 def _file_systems(tree: Tree, look: Look) -> None:
-    mounts = [one for one in mounted(tree.text("/proc/mounts") or "") if one.kind in WRITTEN and one.device.startswith("/dev/")]
-    if not mounts:
+    mounts = _of_disks(mounted(tree.text("/proc/mounts") or ""), tree.node.root.rstrip("/"))
+    spaces = [(one, space) for one in mounts if (space := _space(tree.node.path(one.place))) is not None]
+    if not spaces:
         look.missed("file_systems", f"file systems: this {look.place} shows none that is on a disk")
         return
-    look.saw(f"space and state of {len(mounts)} file systems")
+    look.saw(f"space and state of {len(spaces)} file systems")
     meant = {one.place: one for one in mounted(tree.text("/etc/fstab") or "")}
-    for one in mounts:
-        entry = meant.get(one.place)
-        if "ro" in one.options and entry and "ro" not in entry.options and look.place != CONTAINER:
+    for one, space in spaces:
+        # A container has its own view of the host's file systems, often a read-only one.
+        read_only, entry = "ro" in one.options and look.place != CONTAINER, meant.get(one.place)
+        if read_only and entry and "ro" not in entry.options:
             look.found("file_system", f"{one.place} ({one.device}) is read-only, and /etc/fstab says that it should not be")
-        try:
-            space = os.statvfs(tree.node.path(one.place))
-        except OSError:
-            continue
-        if not space.f_blocks or "ro" in one.options:
+        if read_only or not space.f_blocks:
             continue
         free, names = space.f_bavail / space.f_blocks, space.f_favail / space.f_files if space.f_files else 1.0
         if free <= 0 or names <= 0:
@@ -121,15 +119,30 @@ def _file_systems(tree: Tree, look: Look) -> None:
             look.found("disk_space", f"{one.place} ({one.device}) has {100 * min(free, names):.1f} % of its {what} left")
 
 
+def _space(path: str) -> os.statvfs_result | None:
+    try:
+        return os.statvfs(path)
+    except OSError:
+        return None
+
+
+def _of_disks(mounts: t.Sequence[Mount], root: str) -> list[Mount]:
+    """Return the file systems on disks, each device once. Where the host's root is mounted at `root`, those below it, as the host calls
+    them."""
+    written = [one for one in mounts if one.kind in WRITTEN and one.device.startswith("/dev/")]
+    below = [one for one in written if root and f"{one.place}/".startswith(f"{root}/")]
+    found: dict[str, Mount] = {}
+    for one in below or written:
+        found.setdefault(one.device, one._replace(place=one.place[len(root) :] or "/") if below else one)
+    return list(found.values())
+
+
 def mounted(text: str) -> list[Mount]:
-    """Return the lines of /proc/mounts or /etc/fstab, each place once."""
+    """Return the lines of /proc/mounts or /etc/fstab; of several at one place the last."""
     found: dict[str, Mount] = {}
     for line in text.splitlines():
         cells = line.split()
         if len(cells) >= 4 and not cells[0].startswith("#"):
             place = re.sub(r"\\(\d{3})", lambda match: chr(int(match.group(1), 8)), cells[1])
             found[place] = Mount(cells[0], place, cells[2], tuple(cells[3].split(",")))
-    devices: dict[str, Mount] = {}
-    for one in found.values():  # a device that is mounted twice is one file system
-        devices.setdefault(one.device if one.device.startswith("/dev/") else one.place, one)
-    return list(devices.values())
+    return list(found.values())

@@ -122,6 +122,24 @@ def test_file_systems(machine: MachineTree, monkeypatch: pytest.MonkeyPatch) -> 
     ]
 
 
+def test_file_systems_of_the_host_as_a_pod_sees_them(machine: MachineTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUFLEET_POD_UID", "1")
+    root = machine.root
+    lines = ["overlay / overlay rw 0 0", "/dev/sda1 /etc/hosts ext4 rw 0 0"]
+    lines += [f"/dev/sda1 {root} ext4 ro 0 0", f"/dev/sdb1 {root}/data xfs ro 0 0"]
+    machine.write("proc/mounts", "\n".join(lines))
+    machine.path("data").mkdir()
+    seen: list[str] = []
+
+    def space(path: str) -> t.Any:
+        seen.append(path)
+        return types.SimpleNamespace(f_blocks=100, f_bavail=0 if path.endswith("data") else 50, f_files=0, f_favail=0)
+
+    monkeypatch.setattr(storage.os, "statvfs", space)
+    assert told(ask(machine, "storage")) == [("file_system", "/data (/dev/sdb1) is full: no space is left")]
+    assert seen == [f"{root}/", f"{root}/data"]
+
+
 def test_an_array_that_lost_a_disk(machine: MachineTree) -> None:
     machine.write("sys/block/md0/md/degraded", "1\n")
     assert ask(machine, "storage")["reason"] == "the array md0 is degraded: 1 of its disks are missing"
