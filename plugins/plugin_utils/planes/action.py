@@ -19,6 +19,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import compiled
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base, payload, registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlannedRun, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry as stages
 
 # Control characters that could steer a terminal. JSON contains none of them, apart from line ends.
@@ -70,7 +71,7 @@ class StageAction(ActionBase):
             run = f"run {planned['run_id']} in {planned['results_dir']}"
             return {"failed": True, "msg": f"{run}: {cause}; what was measured is kept: put it right, then go on by playbooks/resume.yml"}
 
-    def _on(self, planned: dict[str, t.Any], task_vars: dict[str, t.Any]) -> base.StageOnTarget:
+    def _on(self, planned: PlannedRun, task_vars: Variables) -> base.StageOnTarget:
         return registry.of(task_vars, str(task_vars["inventory_hostname"])).on(self, planned, task_vars)
 
 

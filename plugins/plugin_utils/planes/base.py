@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.progres
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver, withheld
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check, Completer
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Todo, TodoItem
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, PlannedRun, Todo, TodoItem, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import (
     Run,
     RunError,
@@ -33,8 +33,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run im
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry as stages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import GROUP, Stage, StageWork, stands_for_nodes
-
-Record = t.Dict[str, t.Any]
 
 
 class Plane:
@@ -53,7 +51,7 @@ class Plane:
     # True if a device plugin or the like, and not the inventory, decides which GPUs a test gets. Fewer GPUs than before are then no fault.
     lends_devices: bool = False
 
-    def subjects(self, host: str, settings: Record) -> tuple[list[str], list[str]]:
+    def subjects(self, host: str, settings: Variables) -> tuple[list[str], list[str]]:
         """Return the subject ids of the nodes behind an inventory host, including expected nodes that are missing, and notes for the
         operator. The list is empty if the nodes cannot be found out."""
         raise NotImplementedError
@@ -63,7 +61,7 @@ class Plane:
         behind one host, or, with an empty name, all machines that stand in the inventory themselves."""
         return ""
 
-    def problem(self, host: str, settings: Record, stages: t.Sequence[Stage]) -> str | None:
+    def problem(self, host: str, settings: Variables, stages: t.Sequence[Stage]) -> str | None:
         """Return what is wrong with the settings of a host for these stages, None if nothing is. Does not contact the host."""
         return None
 
@@ -71,7 +69,7 @@ class Plane:
         """Return those of some variables that have no effect on this plane."""
         return []
 
-    def chosen(self, nodes: t.Sequence[str]) -> Record:
+    def chosen(self, nodes: t.Sequence[str]) -> Variables:
         """Return the variables by which a run measures these nodes only; here the nodes are hosts of the inventory, in a host pattern."""
         return {"acceptance_hosts": ",".join(nodes)}
 
@@ -79,7 +77,7 @@ class Plane:
         """Return the nodes that the variables of chosen() name; empty if they choose nodes in another way."""
         return str(variables["acceptance_hosts"]).split(",") if "acceptance_hosts" in variables else []
 
-    def own_facts(self, settings: Record) -> t.Sequence[str]:
+    def own_facts(self, settings: Variables) -> t.Sequence[str]:
         """Return patterns of the facts that a probe on this plane does not read from the machine itself. They are compared only among the
         nodes of this plane; all other facts are compared with other planes too."""
         return ()
@@ -88,23 +86,23 @@ class Plane:
         """Return why a stage can never run on this plane, None if it can."""
         return None
 
-    def select(self, host: str, settings: Record, entry: t.Mapping[str, t.Any]) -> list[str]:
+    def select(self, host: str, settings: Variables, entry: t.Mapping[str, t.Any]) -> list[str]:
         """Return the subject ids of the nodes that an entry of acceptance_node_vars selects."""
         raise RunError(f"{host}: acceptance_node_vars is for hosts with nodes behind them; the variables of {host} are its own")
 
-    def why_not_detachable(self, host: str, settings: Record, stages: t.Sequence[Stage]) -> str | None:
+    def why_not_detachable(self, host: str, settings: Variables, stages: t.Sequence[Stage]) -> str | None:
         """Return why these stages cannot run without a controller (acceptance_detach), None if they can."""
         return f"{host}: what runs on plane {self.name} needs its controller"
 
-    def notes(self, host: str, settings: Record, stages: t.Collection[str]) -> list[str]:
+    def notes(self, host: str, settings: Variables, stages: t.Collection[str]) -> list[str]:
         """Return a note for each setting that has no effect on a run of these stages."""
         return []
 
-    def preflight(self, host: str, settings: Record, stages: t.Sequence[Stage]) -> list[str]:
+    def preflight(self, host: str, settings: Variables, stages: t.Sequence[Stage]) -> list[str]:
         """Return, in check mode, what these stages would check before they create anything, as lines for people. Changes nothing."""
         return []
 
-    def on(self, action: t.Any, planned: Record, task_vars: Record) -> StageOnTarget:
+    def on(self, action: t.Any, planned: PlannedRun, task_vars: Variables) -> StageOnTarget:
         """Return one stage of a run on one inventory host, ready to run."""
         raise NotImplementedError
 
@@ -115,7 +113,7 @@ class StageOnTarget:
     `action.module` is the probe module of the stage. `planned` is {(check, variant, subject id): item of the todo}.
     """
 
-    def __init__(self, action: t.Any, planned: dict[str, t.Any], task_vars: dict[str, t.Any], plane: str) -> None:
+    def __init__(self, action: t.Any, planned: PlannedRun, task_vars: Variables, plane: str) -> None:
         self.action = action
         self.vars = task_vars
         self.controller = driver.parent()
@@ -124,7 +122,7 @@ class StageOnTarget:
         self.stage = str(task_vars["acceptance_stage"]["name"])
         self.description = stages.of(task_vars["acceptance_stage"])
         # A node of a group gets the options of its membership, whatever module does the work.
-        self.spec: Record = {**(membership.OPTIONS if self.description.topology == GROUP else {}), **action.spec}
+        self.spec: PlainData = {**(membership.OPTIONS if self.description.topology == GROUP else {}), **action.spec}
         self.phase = str(task_vars["acceptance_stage"].get("phase", "all"))
         self.detach = bool(planned.get("detached"))
         # The names of the sinks that receive measurements.
@@ -133,7 +131,7 @@ class StageOnTarget:
         secret = {name: action._templar.template(task_vars[name]) for name in todo.get("secret", ()) if name in task_vars}
         saved = todo.get("settings", {})
         secret.update({name: withheld.whole(saved[name], secret[name]) for name in secret if name in saved})
-        self.settings: dict[str, t.Any] = {**saved, **secret}
+        self.settings: PlainData = {**saved, **secret}
         items = todo.get("stages", {}).get(self.stage, [])
         self.planned: dict[Check, TodoItem] = {(i["check"], i["variant"], i["subject"]["id"]): i for i in items}
         simulated = bool(self.settings.get("acceptance_simulated"))
@@ -141,14 +139,14 @@ class StageOnTarget:
         self.progress = Progress(self.acting.mailbox, self.stage, self.description, self.host, self.planned, behind)
         self.completer = Completer(self.acting, self.stage, self.host, plane, self.planned, simulated)
 
-    def run(self) -> dict[str, t.Any]:
+    def run(self) -> PlainData:
         raise NotImplementedError
 
-    def look(self) -> dict[str, t.Any]:
+    def look(self) -> PlainData:
         """Save the checkpoints of an interrupted attempt, if the nodes of this plane keep any."""
         return {"skipped": True, "changed": False, "skip_reason": "nothing is kept of a stage between nodes here"}
 
-    def in_check_mode(self) -> dict[str, t.Any]:
+    def in_check_mode(self) -> PlainData:
         """Handle a task in check mode inside a run that is not: measure nothing, and record that for each of its checks."""
         if not self.planned or self.phase in ("start", "look"):
             return {"skipped": True, "changed": False, "skip_reason": "nothing to say in check mode"}
@@ -156,7 +154,7 @@ class StageOnTarget:
         self.keep(measurements)
         return self.result(measurements)
 
-    def args(self) -> dict[str, t.Any]:
+    def args(self) -> PlainData:
         """Return the module's arguments: what the task gives; else the options of the stage's work; else the variable of the stage
         (`nccl_node_warmup` for `warmup`) or of all stages (`acceptance_root` for `root`), as the plan has them."""
         work = self.work
@@ -166,13 +164,13 @@ class StageOnTarget:
         return {**self.settled(self.spec), "checks": checks, **work.options, **begins, **self.given, "run": self.run_options()}
 
     @property
-    def given(self) -> dict[str, t.Any]:
+    def given(self) -> PlainData:
         """Return the arguments of the task itself."""
         return {k: v for k, v in self.action._task.args.items() if v is not None}
 
-    def settled(self, names: t.Iterable[str]) -> dict[str, t.Any]:
+    def settled(self, names: t.Iterable[str]) -> PlainData:
         """Return {option: value} for those of the named options that the plan has a variable for."""
-        args: dict[str, t.Any] = {}
+        args: PlainData = {}
         for name in names:
             for prefix in (f"{self.stage}_", "acceptance_"):
                 if self.settings.get(prefix + name) is not None:
@@ -180,12 +178,12 @@ class StageOnTarget:
                     break
         return args
 
-    def run_options(self) -> dict[str, t.Any]:
+    def run_options(self) -> PlainData:
         """Return the module's option `run`: run id, stage, phase and grace time."""
         grace = self.vars["acceptance_stage"].get("grace")
         return {"run_id": self.acting.id, "stage": self.stage, "phase": self.phase, **({} if grace is None else {"grace": grace})}
 
-    def request(self, args: dict[str, t.Any]) -> dict[str, t.Any]:
+    def request(self, args: PlainData) -> PlainData:
         """Return the request to a node for the stage's work with these arguments. Raise ValueError for wrong arguments."""
         return payload.request(self.action.module, self.spec, args, self.description.probe)
 
@@ -196,7 +194,7 @@ class StageOnTarget:
         if not self.description.between:
             return StageWork()
 
-        def compute() -> dict[str, Record]:
+        def compute() -> dict[str, PlainData]:
             todos = self.acting.mailbox.todos(self.stage)
             works = stage_works(self.description, self.description.work(self.acting, self.acting.plan(), todos), todos)
             computed_at = time.time()
@@ -212,7 +210,7 @@ class StageOnTarget:
             work.starts_in = max(0.0, computed_at + work.starts_in - time.time())
         return work
 
-    def keep(self, measurements: list[dict[str, t.Any]]) -> None:
+    def keep(self, measurements: list[PlainData]) -> None:
         """Append measurements to the journal. Raise RunError if another controller has taken over the run."""
         if not self.acting.is_mine(self.controller):
             raise RunError(f"run {self.acting.id} was taken over by another controller")
@@ -221,7 +219,7 @@ class StageOnTarget:
         if self.sinks:
             self._tell_sinks(measurements)
 
-    def _tell_sinks(self, measurements: list[dict[str, t.Any]]) -> None:
+    def _tell_sinks(self, measurements: list[PlainData]) -> None:
         """Pass measurements to the sinks that receive them. Sinks are imported only here, so a run without sinks does not load them."""
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry, telling
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Kept
@@ -234,7 +232,7 @@ class StageOnTarget:
         for note in notes:
             Display().display(f"note: {note}", color="yellow")
 
-    def result(self, measurements: list[dict[str, t.Any]]) -> dict[str, t.Any]:
+    def result(self, measurements: list[PlainData]) -> PlainData:
         """Return the result of the task."""
         return {
             "changed": False,
@@ -242,13 +240,13 @@ class StageOnTarget:
             "outcomes": {f"{m['subject']['id']} {m['check']} {m['variant']}".strip(): m["outcome"] for m in measurements},
         }
 
-    def keep_facts(self, measurements: list[dict[str, t.Any]]) -> None:
+    def keep_facts(self, measurements: list[PlainData]) -> None:
         for m in measurements:
             if has_facts(m):
                 write_atomically(self.acting.dir / "nodes" / node_file(m["subject"]["id"]), readable(facts_of(m)))
 
 
-def stage_works(stage: Stage, works: t.Mapping[str, StageWork | Record], todos: t.Mapping[str, Todo]) -> dict[str, StageWork]:
+def stage_works(stage: Stage, works: t.Mapping[str, StageWork | PlainData], todos: t.Mapping[str, Todo]) -> dict[str, StageWork]:
     """Return what `Stage.work` returned, with plain dicts {option: value} of a team's older stage as StageWork, and warn about them once.
 
     Such a dict may have the keys "kept", "begins_at" (a time of this clock), "answer" and, for a cluster, "nodes" besides its options. The
@@ -262,7 +260,7 @@ def stage_works(stage: Stage, works: t.Mapping[str, StageWork | Record], todos: 
     return {target: work if isinstance(work, StageWork) else _work_of(work, todos.get(target, {})) for target, work in works.items()}
 
 
-def _work_of(old: Record, todo: Todo) -> StageWork:
+def _work_of(old: PlainData, todo: Todo) -> StageWork:
     options = dict(old)
     begins_at = options.pop("begins_at", None)
     return StageWork(

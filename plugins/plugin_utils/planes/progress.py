@@ -20,10 +20,9 @@ import typing as t
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import mailbox
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import SubjectData
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, SubjectData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import GROUP, ROUNDS, Stage
 
-Record = t.Dict[str, t.Any]
 PROGRESS_S = 10.0
 # Seconds between two lines in a log while a stage works. A terminal gets a line every PROGRESS_S.
 LOGGED_S = 60.0
@@ -61,7 +60,7 @@ class Progress:
             marks = count.read_bytes() if count.exists() else b""
             Display().display(f"{progress_line(self.stage, marks, total, 0.0)}, for {now - began:.0f} s; {self.host} among them")
 
-    def add(self, measurements: list[Record]) -> None:
+    def add(self, measurements: list[PlainData]) -> None:
         """Count the nodes of these measurements as done. On a terminal, show a line if none was shown for PROGRESS_S."""
         with contextlib.suppress(OSError):
             nodes = {

@@ -536,6 +536,18 @@ class Todo(t.TypedDict, total=False):
     finished: list[t.Any]
 
 
+class PlannedRun(t.TypedDict):
+    """The fact `acceptance_run`, by which the tasks of a play know the run. `tasks` is the path of the file of tasks, `questions` are those
+    to a person, `sinks` the names of those that get measurements. In check mode `run_id` is empty."""
+
+    run_id: str
+    results_dir: str
+    tasks: str
+    questions: list[str]
+    detached: bool
+    sinks: t.NotRequired[list[str]]
+
+
 class Cause(t.TypedDict):
     """The cause of verdicts that are no PASS: a subject with its kind, `said` in one sentence; `own` are the checks of it that say
     so, `explains` those of others that are bad because of it. `convicted`: by its stage, from several tests; `whole`: `said` tells all.

@@ -13,6 +13,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.devices import asks_for_devices
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlannedRun, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, CLUSTER, GROUP, MANIFEST, ROUNDS, Stage
 
@@ -40,7 +41,7 @@ class Kubernetes(base.Plane):
     nodes_behind = True
     lends_devices = True
 
-    def subjects(self, host: str, settings: base.Record) -> tuple[list[str], list[str]]:
+    def subjects(self, host: str, settings: Variables) -> tuple[list[str], list[str]]:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inventory
 
         nodes, notes = inventory.subjects(host, settings)
@@ -49,12 +50,12 @@ class Kubernetes(base.Plane):
     def reachability_domain(self, host: str) -> str:
         return host
 
-    def select(self, host: str, settings: base.Record, entry: t.Mapping[str, t.Any]) -> list[str]:
+    def select(self, host: str, settings: Variables, entry: t.Mapping[str, t.Any]) -> list[str]:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inventory
 
         return [f"{host}/{name}" for name in inventory.select(host, settings, entry)]
 
-    def problem(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> str | None:
+    def problem(self, host: str, settings: Variables, stages: t.Sequence[Stage]) -> str | None:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
 
@@ -68,16 +69,16 @@ class Kubernetes(base.Plane):
             return error.reason
         return None
 
-    def chosen(self, nodes: t.Sequence[str]) -> base.Record:
+    def chosen(self, nodes: t.Sequence[str]) -> Variables:
         return {"acceptance_nodes": {"names": list(nodes), "expected": list(nodes)}}
 
     def chosen_by(self, variables: t.Mapping[str, t.Any]) -> list[str]:
         return list(variables["acceptance_nodes"]["names"]) if "acceptance_nodes" in variables else []
 
-    def own_facts(self, settings: base.Record) -> t.Sequence[str]:
+    def own_facts(self, settings: Variables) -> t.Sequence[str]:
         return OF_A_POD if settings.get("acceptance_kube_host_root") else (*OF_A_POD, *OF_AN_IMAGE)
 
-    def why_not_detachable(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> str | None:
+    def why_not_detachable(self, host: str, settings: Variables, stages: t.Sequence[Stage]) -> str | None:
         for stage in stages:
             if stage.topology != ALONE:
                 kind = "is a manifest" if stage.topology == MANIFEST else "runs between nodes"
@@ -95,16 +96,16 @@ class Kubernetes(base.Plane):
             )
         return None
 
-    def notes(self, host: str, settings: base.Record, stages: t.Collection[str]) -> list[str]:
+    def notes(self, host: str, settings: Variables, stages: t.Collection[str]) -> list[str]:
         none = sorted(set(settings.get("acceptance_kube_gpu_stages") or ()) - set(stages))
         return [f"{host}: acceptance_kube_gpu_stages: no stage of this run: {', '.join(none)}"] if none else []
 
-    def preflight(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> list[str]:
+    def preflight(self, host: str, settings: Variables, stages: t.Sequence[Stage]) -> list[str]:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages import sharing
 
         return [line for stage in stages if stage.topology == CLUSTER for line in sharing.foreseen(host, settings)]
 
-    def on(self, action: t.Any, planned: base.Record, task_vars: base.Record) -> base.StageOnTarget:
+    def on(self, action: t.Any, planned: PlannedRun, task_vars: Variables) -> base.StageOnTarget:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages import (
             group,
             manifest,

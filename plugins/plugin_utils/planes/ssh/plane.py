@@ -24,6 +24,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.runner import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base, payload, registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret, one_line
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlannedRun, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, CLUSTER, MANIFEST, Stage
 
 
@@ -125,19 +126,19 @@ class Ssh(base.Plane):
     name = "ssh"
     nodes_behind = False
 
-    def subjects(self, host: str, settings: base.Record) -> tuple[list[str], list[str]]:
+    def subjects(self, host: str, settings: Variables) -> tuple[list[str], list[str]]:
         return [host], []
 
     def refuses(self, stage: Stage) -> str | None:
         return {MANIFEST: "a manifest is for nodes of clusters only", CLUSTER: "it is for clusters only"}.get(stage.topology)
 
-    def why_not_detachable(self, host: str, settings: base.Record, stages: t.Sequence[Stage]) -> str | None:
+    def why_not_detachable(self, host: str, settings: Variables, stages: t.Sequence[Stage]) -> str | None:
         return (
             "acceptance_detach is for clusters: machines behind SSH keep a result until the deadline of its test only; "
             f"leave out {host}, by --limit for example"
         )
 
-    def on(self, action: t.Any, planned: base.Record, task_vars: base.Record) -> base.StageOnTarget:
+    def on(self, action: t.Any, planned: PlannedRun, task_vars: Variables) -> base.StageOnTarget:
         return StageOnHost(action, planned, task_vars, self.name)
 
 

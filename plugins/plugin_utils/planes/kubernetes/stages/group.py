@@ -29,9 +29,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
     with_floating,
     with_image,
 )
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import MEMBER
-
-Record = t.Dict[str, t.Any]
 
 
 class GroupsOnCluster(StageOnCluster):
@@ -96,7 +95,7 @@ class GroupsOnCluster(StageOnCluster):
                     self._record(f"{self.host}/{name}", {"state": "refused", "reason_code": code, "reason": reason})
         self._tell(subject, members, answer, pods)
 
-    def _work_of_head(self, subject: str) -> Record:
+    def _work_of_head(self, subject: str) -> PlainData:
         """Return the request to the stage's probe on the head of a group. A module of a stage over groups has the options of
         module_utils/membership.py, and "floors" if the stage's description returns any."""
         floors = self.description.floors(self.acting.plan(), self.host)
@@ -111,7 +110,7 @@ class GroupsOnCluster(StageOnCluster):
         }
         return self.request(args)
 
-    def _devices(self, has: dict[str, int], options: Record) -> int | str:
+    def _devices(self, has: dict[str, int], options: PlainData) -> int | str:
         """Return the number of devices that each worker requests: that of the checks, else all of a node. Return a sentence if the nodes
         differ."""
         words = [word for c in options["checks"] for word in c["variant"].split()]
@@ -135,13 +134,13 @@ class GroupsOnCluster(StageOnCluster):
         subject: str,
         nodes: list[str],
         devices: int,
-        work: Record,
-        absent: list[Record],
+        work: PlainData,
+        absent: list[PlainData],
     ) -> GroupResult:
         """Return the group's result by the first launcher whose controller acts on it."""
         options = work["params"]
 
-        def head(seats: list[Record]) -> Record:
+        def head(seats: list[PlainData]) -> PlainData:
             members = [{"name": f"{self.host}/{seat['node']}", "address": seat["address"], "host": seat["host"]} for seat in seats]
             return {"members": [*members, *absent], "work": work, "join_timeout": options["join_timeout"]}
 
@@ -180,7 +179,7 @@ class GroupsOnCluster(StageOnCluster):
                 self._record(f"{self.host}/{node}", with_floating(with_image(result, ran, pods.allow)))
         self._give_up_group(subject, members, with_image(answer.result, ran, pods.allow))
 
-    def _give_up_group(self, subject: str, members: list[str], result: Record) -> None:
+    def _give_up_group(self, subject: str, members: list[str], result: PlainData) -> None:
         """Record the group's own result. Members without a result get the group's reason."""
         self._record(subject, result)
         reason = result.get("reason") or "the group ended without a word of this node"

@@ -20,9 +20,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import guardians, objects, rendezvous
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import NodeRequest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE, nothing_asked
 
-Record = t.Dict[str, t.Any]
 NOT_SWITCHED = "test pods switch no governor, as one that is killed could not give it back; {} lets a pod of its own do it"
 
 
@@ -35,7 +35,7 @@ class RoundsOnCluster(StageOnCluster):
 
     def measure(self) -> None:
         pods = self.pod_settings()
-        self.refused: dict[str, Record] = {}
+        self.refused: dict[str, PlainData] = {}
         # The tests in which each node is the client: {subject id: {(check, variant, subject id of the pair)}}.
         self.asks: dict[str, set[tuple[str, str, str]]] = {}
         args = self.args()
@@ -46,7 +46,7 @@ class RoundsOnCluster(StageOnCluster):
             return
         client = self._begin([*access.PROBE, *access.RENDEZVOUS, *access.LAUNCHERS[pods.launcher]], pods)
         self.timetables = self.work.per_node
-        self.kinds: list[Record] = args.get("kinds") or []
+        self.kinds: list[PlainData] = args.get("kinds") or []
         node_requests = self._walkers(client, pods, self._request_of_all(args, pods))
         if node_requests:
             timeout = float(node_requests[0].request["params"]["timeout"])
@@ -61,14 +61,14 @@ class RoundsOnCluster(StageOnCluster):
         folder = self.settings.get("acceptance_state_dir") or ""
         return guardians.Guardians(client, pods, self.acting.id, self.stage, payload.archive(), self.governor, folder)
 
-    def _walkers(self, client: Client, pods: PodSettings, request: Record) -> list[NodeRequest]:
+    def _walkers(self, client: Client, pods: PodSettings, request: PlainData) -> list[NodeRequest]:
         """Return the requests to the nodes with a timetable. Record results at once for nodes without one and for nodes to which no pod may
         go."""
         nodes = sorted(i["subject"]["id"] for i in self.planned.values() if i["subject"]["kind"] == "node")
         names = {subject: subject.partition("/")[2] for subject in nodes}
         _able, refused = self._usable(client, names.values(), pods)
         node_requests, answered = [], []
-        absent: dict[str, list[Record]] = {}
+        absent: dict[str, list[PlainData]] = {}
         for subject, name in names.items():
             timetable = self.timetables.get(subject) or {"rounds": [], "absent": []}
             for pair in timetable["absent"]:
@@ -84,7 +84,7 @@ class RoundsOnCluster(StageOnCluster):
         self.record_all([*answered, *((pair, {"state": "done", "observations": observations}) for pair, observations in absent.items())])
         return node_requests
 
-    def _request_of_all(self, args: Record, pods: PodSettings) -> Record:
+    def _request_of_all(self, args: PlainData, pods: PodSettings) -> PlainData:
         """Return the request to every pod: to wait for its rendezvous and run the timetable that comes with it."""
         # A pod waits for the start of the slowest pod, and for the delivery of the addresses.
         within = pods.start_timeout + 60.0
@@ -99,7 +99,7 @@ class RoundsOnCluster(StageOnCluster):
 
     # Answers ---------------------------------------------------------------------------------------------------------
 
-    def subject_of(self, node: str, item: Record) -> Record | None:
+    def subject_of(self, node: str, item: PlainData) -> PlainData | None:
         """Return the pair of an observation if the node is the client of that test."""
         if node not in self.asks:
             tests = [x for planned in self.timetables[node]["rounds"] for x in planned["tests"] if x["role"] == "client"]
@@ -109,7 +109,7 @@ class RoundsOnCluster(StageOnCluster):
             return {"kind": "pair", "id": pair["id"], "members": []}
         return None
 
-    def note(self, node: str, result: Record, items: list[Record]) -> None:
+    def note(self, node: str, result: PlainData, items: list[PlainData]) -> None:
         """Note why a node has no result, for its pairs. Without guardians, add to each observation that the governor was not switched."""
         if result.get("state") == "refused":
             self.refused[node] = result
@@ -121,7 +121,7 @@ class RoundsOnCluster(StageOnCluster):
             if item.get("check") == TIMETABLE and item.get("outcome") != "measured":
                 self.refused[node] = item
 
-    def record_all(self, answers: list[tuple[str, Record]]) -> None:
+    def record_all(self, answers: list[tuple[str, PlainData]]) -> None:
         super().record_all(answers)
         for _sender, result in answers:
             for item in result.get("observations") or []:
@@ -140,14 +140,14 @@ class RoundsOnCluster(StageOnCluster):
         """Record pairs without a result, with the reasons of their ends if there are any."""
         for pair in sorted(self.unanswered):
             ends = [end for end in pair.split("|") if end in self.refused]
-            result: Record = {"state": "done", "observations": []}
+            result: PlainData = {"state": "done", "observations": []}
             if ends:
                 reasons = "; ".join(f"{end}: {self.refused[end]['reason']}" for end in ends)
                 result = {"state": "refused", "reason_code": self.refused[ends[0]]["reason_code"], "reason": reasons}
             self._record(pair, result)
 
 
-def _missing(pair: Record) -> Record:
+def _missing(pair: PlainData) -> PlainData:
     return observation.failed(
         pair["check"], pair["reason_code"], pair["reason"], "missing", variant=pair["variant"], subject=pair["subject"]
     )

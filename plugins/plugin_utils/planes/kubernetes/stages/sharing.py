@@ -24,10 +24,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.sharing import Options, SharingCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import TodoItem
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, TodoItem
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import baseline, conclusion, engine, preflight, settled
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import Case
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
 
 # Rights in the namespace of the cases' pods. files/rbac/sharing.yaml has the same, sharing-system.yaml those in the system's namespace.
 RIGHTS: tuple[access.Right, ...] = (
@@ -59,7 +58,7 @@ class SharingOnCluster(StageOnCluster):
             for case in todo:
                 self._one(case, items[case.check], settings, cluster)
 
-    def _preflight(self, client: Client, cluster: SharingCluster, settings: settled.Settled) -> base.Record:
+    def _preflight(self, client: Client, cluster: SharingCluster, settings: settled.Settled) -> PlainData:
         """Return the table of the preflight for the report, and show it. Raise KubeError if it refuses the run; nothing was created yet."""
         facts = installed.facts(client, cluster, settings, inventory.selection_of(self.host, self.settings))
         table = preflight.rows(settings.system, facts)
@@ -97,7 +96,7 @@ class SharingOnCluster(StageOnCluster):
         Display().display(f"{self.host}: {case.id}: {outcome.status}: {outcome.cause[:300]}")
         self.keep([self.completer.complete(record)])
 
-    def _against(self, case: Case, context: base.Record, variant: str, settings: settled.Settled) -> conclusion.Against:
+    def _against(self, case: Case, context: PlainData, variant: str, settings: settled.Settled) -> conclusion.Against:
         """Return the function that compares the metrics of a case with the baseline."""
         entry, numbers = self.baseline.get(f"{self.host} {case.id}"), settings.parameters
         return lambda measured, simulated: baseline.expressions(
