@@ -134,8 +134,8 @@ def _write_verdicts(judgement: Judgement, folder: pathlib.Path | None) -> str:
     digest, encode = hashlib.sha256(), json.JSONEncoder(sort_keys=True).encode
 
     def lines() -> t.Iterator[str]:
-        for one in judgement.verdicts:
-            line = encode(one.as_dict()) + "\n"
+        for verdict_of_check in judgement.verdicts:
+            line = encode(verdict_of_check.as_dict()) + "\n"
             digest.update(line.encode())
             yield line
 
@@ -158,11 +158,11 @@ class _Before:
 
     def say(self, deciding: t.Mapping[Key, t.Any], numbers: t.Iterable[past.Number]) -> past.PastReport | None:
         try:
-            asked = _history(self.loader, self.task_vars)
-            if not asked:
+            requested = _history(self.loader, self.task_vars)
+            if not requested:
                 return None
             folder = self.run.dir.parent
-            return comparison.with_earlier_runs(folder, self.plan, deciding, numbers, asked.options, self.begun, racks=self.racks)
+            return comparison.with_earlier_runs(folder, self.plan, deciding, numbers, requested.options, self.begun, racks=self.racks)
         except (AnsibleError, RunError) as error:
             self.notes = [f"nothing was held against earlier runs: {error}"]
             return None
@@ -171,15 +171,15 @@ class _Before:
 def _since(done: Judged, loader: t.Any, task_vars: dict[str, t.Any]) -> tuple[ComparisonRows | None, list[str]]:
     """Return the differences since the last accepted run, for the report; and what went wrong when the history was asked, in words."""
     try:
-        asked = _history(loader, task_vars)
-        return (comparison.with_last_accepted(done, asked.options) if asked else None), []
+        requested = _history(loader, task_vars)
+        return (comparison.with_last_accepted(done, requested.options) if requested else None), []
     except (AnsibleError, RunError) as error:
         return None, [f"the report does not say what changed since the last accepted run: {error}"]
 
 
 def _history(loader: t.Any, task_vars: dict[str, t.Any]) -> sinks.SinkRequest | None:
     """The history, where it was asked for."""
-    return next((one for one in _asked(loader, task_vars) if one.name == "history"), None)
+    return next((sink for sink in _asked(loader, task_vars) if sink.name == "history"), None)
 
 
 def _asked(loader: t.Any, task_vars: dict[str, t.Any]) -> list[sinks.SinkRequest]:

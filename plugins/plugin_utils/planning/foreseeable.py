@@ -54,7 +54,7 @@ def _of_networks(settings: t.Mapping[str, Variables]) -> str | None:
     seen: set[tuple[str, str]] = set()
     lists = [f"{stage.name}_{name}" for stage in registry.shipped().values() for name in stage.networks]
     for host, values in settings.items():
-        given = [(NETWORK, values.get(NETWORK)), *((name, one) for name in lists for one in values.get(name) or ())]
+        given = [(NETWORK, values.get(NETWORK)), *((name, network) for name in lists for network in values.get(name) or ())]
         for name, value in given:
             if value in (None, "") or (name, str(value)) in seen:
                 continue
@@ -120,10 +120,10 @@ def _of_twins(
         if way[0] in WITHOUT_ADDRESS:
             continue
         address = first(HOST) or host
-        other = reached.setdefault((address.lower().rstrip("."), *way), host)
-        if other != host:
+        twin = reached.setdefault((address.lower().rstrip("."), *way), host)
+        if twin != host:
             return (
-                f"ansible_host: {other} and {host} are the same machine, {address}; expected one name for each machine: correct the "
+                f"ansible_host: {twin} and {host} are the same machine, {address}; expected one name for each machine: correct the "
                 "address of one of them, or take one out (another ansible_port or other SSH options make it another machine)"
             )
     return None

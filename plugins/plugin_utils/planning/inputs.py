@@ -79,7 +79,7 @@ def judging_inputs(planner: Planner, settings: dict[str, Variables]) -> JudgingI
         sets=[s.dump() for s in sets],
         of=of,
         waivers=book.raw,
-        references=[dataclasses.asdict(one) for one in begun],
+        references=[dataclasses.asdict(reference) for reference in begun],
         warn=next((v["acceptance_warn"] for v in settings.values()), "accept"),
         regression=next((v["acceptance_regression"] for v in settings.values()), "warn"),
         stack=stack,
@@ -130,7 +130,7 @@ def _and(layered: expectations.Layered, entry: PlainData) -> expectations.Layere
 def _of_nodes(host: str, values: Variables, notes: list[str]) -> t.Iterator[tuple[str, PlainData]]:
     """Nodes of a cluster that `acceptance_node_vars` speaks of, each with its entry; where two do, the later one. An entry that speaks
     of none is a note."""
-    found: dict[str, PlainData] = {}
+    entries: dict[str, PlainData] = {}
     for number, entry in enumerate(values.get("acceptance_node_vars") or ()):
         if (
             not isinstance(entry, dict)
@@ -143,5 +143,5 @@ def _of_nodes(host: str, values: Variables, notes: list[str]) -> t.Iterator[tupl
         names = planes.of(values, host).select(host, values, entry)
         if not names:
             notes.append(f"{host}: acceptance_node_vars[{number}]: no node is known that {entry.get('selector') or 'it names'} matches")
-        found.update(dict.fromkeys(names, entry))
-    yield from found.items()
+        entries.update(dict.fromkeys(names, entry))
+    yield from entries.items()

@@ -38,15 +38,15 @@ _KINDS = {
 
 def refusal(message: str, role: str, values: t.Mapping[str, t.Any], hidden: t.Collection[str]) -> str:
     """Return the message of Ansible's validator about a value of the wrong type as variable, found and expected."""
-    said = _CONVERSION.match(message)
-    if not said:
+    conversion = _CONVERSION.match(message)
+    if not conversion:
         return message
-    which, name, outer, kind = said.groups()
+    which, name, outer, kind = conversion.groups()
     kind = _KINDS.get(kind, kind) if which == "argument" else f"a list, each of it {_KINDS.get(kind, kind)}"
     top = (outer or name).split(".")[0]
-    found = f"found {values[top]!r}, " if top in values and top not in hidden else ""
+    value_words = f"found {values[top]!r}, " if top in values and top not in hidden else ""
     where = f"{outer}: {name}" if outer else name
-    return f"{where}: {found}expected {kind}{f' as {name}' if outer else ''}; see ansible-doc -t role {role}"
+    return f"{where}: {value_words}expected {kind}{f' as {name}' if outer else ''}; see ansible-doc -t role {role}"
 
 
 class Interface:

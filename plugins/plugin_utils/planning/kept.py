@@ -59,25 +59,25 @@ def keep(settings: t.Mapping[str, Variables], hidden: t.Collection[str]) -> Host
 
 def settings(written: Plan, planner: t.Any, stages: list[Interface]) -> tuple[dict[str, Variables], list[str]]:
     """The settings of a run that is resumed, by host, and what differs today. How a host is reached is today's, as ansible_host is."""
-    kept = written.settings
+    saved = written.settings
     notes: list[str] = []
     try:
         today: dict[str, Variables] = planner.settings(stages)
     except RunError as error:
-        if kept is None:
+        if saved is None:
             raise
         today = {}
         notes.append(f"today's inventory is not what this run began with, and is passed over: {error}")
-    if kept is None:  # a run of an earlier version
+    if saved is None:  # a run of an earlier version
         return today, []
-    found: dict[str, Variables] = {}
+    by_host: dict[str, Variables] = {}
     differs: dict[str, list[str]] = {}
-    for host, number in kept.of.items():
-        then, now = kept.sets[number], today.get(host, {})
+    for host, number in saved.of.items():
+        then, now = saved.sets[number], today.get(host, {})
         connection = {*planes.of(then, host).connection_variables, *TODAYS}
         todays = {name: now[name] for name in now if name not in then or name in TODAYS or (name in connection and now[name])}
-        found[host] = {**then, **TODAYS, **todays}
-        found[host].update({name: withheld.whole(then[name], now.get(name)) for name in planes.partly_hidden() if name in then})
+        by_host[host] = {**then, **TODAYS, **todays}
+        by_host[host].update({name: withheld.whole(then[name], now.get(name)) for name in planes.partly_hidden() if name in then})
         now = public(now, ())
         for name in sorted({*then, *now}) if now else ():
             was, is_now = _plain(then.get(name)), _plain(now.get(name))
@@ -85,7 +85,7 @@ def settings(written: Plan, planner: t.Any, stages: list[Interface]) -> tuple[di
                 differs.setdefault(f"{name} is {is_now[:SHOWN]} in today's inventory, this run goes on with {was[:SHOWN]}", []).append(host)
     for text, hosts in differs.items():
         notes.append(f"{', '.join(hosts[:5])}{' ...' if len(hosts) > 5 else ''}: {text}")
-    return found, notes
+    return by_host, notes
 
 
 def _plain(value: t.Any) -> str:

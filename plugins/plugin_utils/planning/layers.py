@@ -32,18 +32,18 @@ class Layers:
     def of(self, host_name: str, name: str) -> list[tuple[str, t.Any]]:
         """Every value that `name` was given for a host, as (layer, raw value), weakest first."""
         host = self._inventory.get_host(host_name)
-        found = []
+        values = []
         for group in sort_groups(host.get_groups()):
             if group.name not in self._groups:
                 self._groups[group.name] = {**group.vars, **self._files(group)}
             if name in self._groups[group.name]:
-                found.append(("group", self._groups[group.name][name]))
+                values.append(("group", self._groups[group.name][name]))
         own = {**host.vars, **self._files(host)}
         if name in own:
-            found.append(("host", own[name]))
+            values.append(("host", own[name]))
         if name in self._manager.extra_vars:
-            found.append(("run", self._manager.extra_vars[name]))
-        return found
+            values.append(("run", self._manager.extra_vars[name]))
+        return values
 
     def variables(self, host_name: str) -> Variables:
         """All variables of a host, merged and not yet templated."""

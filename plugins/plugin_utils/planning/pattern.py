@@ -26,9 +26,9 @@ def hosts(pattern: t.Any, groups: t.Mapping[str, list[str]], limit: str | None, 
         for host in members:
             inventory.add_host(host, group=group)
     inventory.subset(limit)
-    found = [str(host) for host in inventory.list_hosts(pattern)]
-    for name in found:
+    names = [str(host) for host in inventory.list_hosts(pattern)]
+    for name in names:
         # The hosts that are not accepted are failed by their names: one that names nobody would leave the exit status at 0.
         if _SPECIAL.search(name) or split_host_pattern(name) != [name]:
             raise AnsibleError(f"the inventory has a host {name!r}; expected a name that Ansible does not read as a pattern or a template")
-    return found
+    return names

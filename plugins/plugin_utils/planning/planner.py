@@ -109,7 +109,7 @@ class Planner:
         common = self.interface({"name": COMMON, "role": COMMON_ROLE}, "collection")
         roles = [common, *stages]
         prefixes = tuple(role.prefix for role in roles)
-        found: dict[str, Variables] = {}
+        by_host: dict[str, Variables] = {}
         shared: dict[str, Variables] = {}
         seen: set[str] = set()
         for host in self.hosts:
@@ -122,17 +122,17 @@ class Planner:
             key = host if "{{" in text or "{%" in text else text
             if key not in shared:
                 shared[key] = self._settle(host, roles, own, variables)
-            found[host] = shared[key]
-            plane = planes.of(found[host], host)
+            by_host[host] = shared[key]
+            plane = planes.of(by_host[host], host)
             domain = plane.reachability_domain(host)
             if domain:
-                found[host] = {**found[host], "acceptance_realm": domain}
+                by_host[host] = {**by_host[host], "acceptance_realm": domain}
             if plane.nodes_behind is not None and plane.nodes_behind != bool(domain):
-                found[host] = {**found[host], "acceptance_nodes_behind": plane.nodes_behind}
+                by_host[host] = {**by_host[host], "acceptance_nodes_behind": plane.nodes_behind}
             for name in planes.unsupported_variables(plane, own):
                 if any(layer != "run" for layer, _value in self.layers.of(host, name)):  # -e is for all hosts of a mixed fleet
                     raise PlanError(f"{host}: {name} has no effect on plane {plane.name}: set acceptance_plane, or move it to other hosts")
-        return found
+        return by_host
 
     def _settle(
         self, host: str, roles: list[Interface], own: Variables, variables: Variables
@@ -152,10 +152,10 @@ class Planner:
             validated = ArgumentSpecValidator(role.options).validate({k: v for k, v in values.items() if v is not None})
             if validated.error_messages:
                 hidden = kept.secret(roles)
-                said = [refusal(message, str(role.entry["role"]), values, hidden) for message in validated.error_messages]
-                raise PlanError(f"{host}: {'; '.join(said)}")
+                messages = [refusal(message, str(role.entry["role"]), values, hidden) for message in validated.error_messages]
+                raise PlanError(f"{host}: {'; '.join(messages)}")
             # rdma_ports_network begins like a variable of the stage rdma.
-            unknown = sorted(k for k in own if k.startswith(role.prefix) and not any(k in other.known for other in roles))
+            unknown = sorted(k for k in own if k.startswith(role.prefix) and not any(k in another.known for another in roles))
             if unknown:
                 raise PlanError(f"{host}: {misspelt(unknown[0], role)}")
             settled.update(values)
@@ -209,7 +209,7 @@ class Planner:
         `wanted` is None."""
         stages, skipped = self.stages(registry.of_level(level) if wanted is None else wanted)
         settings = self.settings(stages)
-        problem = foreseeable.problem(settings, [one.stage for one in stages], self.layers.variables, self._of_host)
+        problem = foreseeable.problem(settings, [interface.stage for interface in stages], self.layers.variables, self._of_host)
         if problem:
             raise PlanError(problem)
         left_out = self.left_out()
@@ -219,16 +219,16 @@ class Planner:
         target_of = {node: host for host in self.hosts for node in self._nodes(host, settings[host])}
         if wanted is None and len(target_of) < 2:
             stages = self._within_a_node(stages, level)
-        for one in stages:
-            nodes = {node: target for node, target in target_of.items() if self._takes(one, target, settings)}
-            sample = settings[self.hosts[0]].get(f"{one.name}_sample") if nodes else None
+        for interface in stages:
+            nodes = {node: target for node, target in target_of.items() if self._takes(interface, target, settings)}
+            sample = settings[self.hosts[0]].get(f"{interface.name}_sample") if nodes else None
             if sample:
-                names, samples[one.name] = choose(list(nodes), sample, f"{one.name}_sample")
+                names, samples[interface.name] = choose(list(nodes), sample, f"{interface.name}_sample")
                 nodes = {node: nodes[node] for node in names}
-            found, notes = one.stage.items(nodes, settings)
-            items += [_item(one.name, item) for item in found]
+            planned, notes = interface.stage.items(nodes, settings)
+            items += [_item(interface.name, item) for item in planned]
             self.notes += notes
-            self.questions += filter(None, [one.stage.question(nodes, settings)])
+            self.questions += filter(None, [interface.stage.question(nodes, settings)])
         seconds = {s.name: max((float(v.get(f"{s.name}_check_seconds") or 0) for v in settings.values()), default=0.0) for s in stages}
         plan = Plan(
             schema="plan/v1",
@@ -257,10 +257,10 @@ class Planner:
 
     def _within_a_node(self, stages: list[Interface], level: Level) -> list[Interface]:
         """Return the stages that a single node can run; a note names the others."""
-        between = [one.name for one in stages if one.stage.between]
+        between = [stage.name for stage in stages if stage.stage.between]
         if between:
             self.notes.append(f"acceptance_level {level}: {', '.join(between)} measure between nodes, and this run has one node")
-        return [one for one in stages if not one.stage.between]
+        return [stage for stage in stages if not stage.stage.between]
 
     def _takes(self, one: Interface, target: str, settings: dict[str, Variables]) -> bool:
         """Return True if a target can run a stage at all; a note says once that it cannot."""
@@ -273,8 +273,8 @@ class Planner:
 def misspelt(name: str, role: Interface) -> str:
     """Return the message about a variable that begins like those of a role and is none of them."""
     known = sorted(role.known)
-    near = difflib.get_close_matches(name.removeprefix(role.prefix), [one.removeprefix(role.prefix) for one in known], 3)
-    expected = f"did you mean {' or '.join(role.prefix + one for one in near)}?" if near else f"expected one of {', '.join(known)}"
+    near = difflib.get_close_matches(name.removeprefix(role.prefix), [option.removeprefix(role.prefix) for option in known], 3)
+    expected = f"did you mean {' or '.join(role.prefix + option for option in near)}?" if near else f"expected one of {', '.join(known)}"
     return f"unknown variable {name}{f' of stage {role.name}' if role.name != COMMON else ''}; {expected}"
 
 
@@ -336,16 +336,17 @@ def complete(wanted: list[t.Any]) -> tuple[list[tuple[int, t.Any]], list[str]]:
 
     Whoever names them keeps them where they are, and a stage given as {name, role} comes alone.
     """
-    found: list[tuple[int, t.Any]] = []
+    numbered: list[tuple[int, t.Any]] = []
     notes = []
     for number, item in enumerate(wanted):
         stage = registry.shipped().get(item) if isinstance(item, str) else None
-        before, after = ([other for other in of if other not in wanted] for of in ((stage.before, stage.after) if stage else ((), ())))
-        said = [f"{other} {where} it" for others, where in ((before, "before"), (after, "after")) for other in others]
-        if said:
-            notes.append(f"stage {item} brings {' and '.join(said)}; --skip-tags leaves one out")
-        found += [(number, name) for name in (*before, item, *after)]
-    return found, notes
+        brought = (stage.before, stage.after) if stage else ((), ())
+        before, after = ([neighbour for neighbour in neighbours if neighbour not in wanted] for neighbours in brought)
+        additions = [f"{neighbour} {where} it" for neighbours, where in ((before, "before"), (after, "after")) for neighbour in neighbours]
+        if additions:
+            notes.append(f"stage {item} brings {' and '.join(additions)}; --skip-tags leaves one out")
+        numbered += [(number, name) for name in (*before, item, *after)]
+    return numbered, notes
 
 
 def selected(tags: t.Iterable[str], only: t.Iterable[str], skip: t.Iterable[str]) -> bool:
@@ -358,15 +359,15 @@ def checks(value: t.Any, where: str) -> list[tuple[str, str]]:
     """A stage's list of checks as (check, variant)."""
     if not isinstance(value, list) or not value:
         raise PlanError(f"{where}: found {value!r}, expected a list of checks that is not empty")
-    found = []
+    pairs = []
     for item in value:
         if not isinstance(item, dict) or not isinstance(item.get("check"), str):
             raise PlanError(f"{where}: found {item!r}, expected {{check: NAME, variant: TEXT}}")
         pair = (str(item["check"]), str(item.get("variant") or ""))
-        if pair in found:
+        if pair in pairs:
             raise PlanError(f"{where}: check {' '.join(pair).strip()!r} is listed twice")
-        found.append(pair)
-    return found
+        pairs.append(pair)
+    return pairs
 
 
 def choose(hosts: list[str], sample: t.Any, where: str) -> tuple[list[str], Sample]:

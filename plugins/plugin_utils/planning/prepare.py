@@ -53,11 +53,11 @@ def prepare(
         lines = estimate.summary(written, left, f"check mode, nothing is measured and no run is {word}{_level(written)}")
         lines += [f"note: {note}" for note in notes + wrong + planner.questions]
         for target, of in here.items():
-            wanted = [one.stage for one in stages if one.name in of]
-            lines += planes.of(settings[target], target).preflight(target, settings[target], wanted)
+            measuring = [interface.stage for interface in stages if interface.name in of]
+            lines += planes.of(settings[target], target).preflight(target, settings[target], measuring)
         diff = {"before": "", "after": estimate.listed(written, here), "before_header": "nothing", "after_header": "what would be measured"}
-        said = {"run_id": "", "results_dir": str(args["results_dir"]), "tasks": str(NOTHING), "questions": [], "detached": False}
-        return {**said, "changed": bool(here), "diff": diff}, lines
+        empty = {"run_id": "", "results_dir": str(args["results_dir"]), "tasks": str(NOTHING), "questions": [], "detached": False}
+        return {**empty, "changed": bool(here), "diff": diff}, lines
     cut_off = run.mailbox.cut_off()
     _assign(run, here, stages, settings, cut_off)
     long = [stage.name for stage in stages if any(settings[host].get(f"{stage.name}_long") for host in here)]
@@ -150,11 +150,11 @@ def _sinks(settings: dict[str, Variables]) -> list[sinks.SinkRequest]:
     """The sinks of the run. RunError for one that cannot be used."""
     for variable in sinks.VARIABLES:
         values = [values.get(variable) for values in settings.values()]
-        if any(one != values[0] for one in values):
+        if any(value != values[0] for value in values):
             raise PlanError(f"{variable}: found different values among the hosts, expected one for the whole run")
-    wanted = sinks.requested(next(iter(settings.values()), {}))
-    sinks.chosen(wanted)
-    return wanted
+    requested = sinks.requested(next(iter(settings.values()), {}))
+    sinks.chosen(requested)
+    return requested
 
 
 def detached(stages: list[Interface], settings: dict[str, Variables]) -> bool:

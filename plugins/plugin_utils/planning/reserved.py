@@ -16,5 +16,5 @@ OURS = ("acceptance_judgement", "acceptance_run", "acceptance_stage")
 
 def problem(given: t.Container[str]) -> str:
     """Return the error in variables that were given by -e; empty if there is none."""
-    found = [name for name in OURS if name in given]
-    return f"{found[0]}: found a value of yours, expected none: the run itself makes it; take it out of -e" if found else ""
+    names = [name for name in OURS if name in given]
+    return f"{names[0]}: found a value of yours, expected none: the run itself makes it; take it out of -e" if names else ""

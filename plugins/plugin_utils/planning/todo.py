@@ -45,12 +45,12 @@ def remaining(plan: Plan, measurements: list[Measurement], stages: t.Sequence[St
 
 def _unsettled(planned: t.AbstractSet[Key], measurements: list[Measurement], stages: t.Sequence[Stage]) -> set[Key]:
     """Return the measured items that their stage wants to measure again."""
-    found: set[Key] = set()
+    keys: set[Key] = set()
     for stage in stages:
         mine = [m for m in measurements if m.stage == stage.name]
         done = {m.key: m for m in mine if m.outcome in ("measured", "not_applicable")}
-        found |= stage.remeasure({key: m for key, m in done.items() if key in planned}, mine)
-    return found
+        keys |= stage.remeasure({key: m for key, m in done.items() if key in planned}, mine)
+    return keys
 
 
 def _finished(planned: t.AbstractSet[Key], measurements: list[Measurement]) -> set[Key]:

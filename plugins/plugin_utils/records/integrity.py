@@ -145,11 +145,11 @@ def digest(folder: pathlib.Path, name: str, size: int | None = None) -> str:
     try:
         handle = os.open(f"{folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            found, left = hashlib.sha256(), sys.maxsize if size is None else size
+            hasher, left = hashlib.sha256(), sys.maxsize if size is None else size
             while part := os.read(handle, min(left, AT_ONCE)):
-                found.update(part)
+                hasher.update(part)
                 left -= len(part)
-            return found.hexdigest()
+            return hasher.hexdigest()
         finally:
             os.close(handle)
     except (OSError, ValueError):
@@ -231,7 +231,7 @@ def _facts_in_journal(run: Run) -> dict[str, PlainData]:
 
 def _first_difference(content: t.Any, expected: PlainData) -> str:
     """Return the first fact in which a file of `nodes/` differs from the journal, in words."""
-    here, there = (one.get("facts") if isinstance(one, dict) else None for one in (content, expected))
+    here, there = (side.get("facts") if isinstance(side, dict) else None for side in (content, expected))
     if not isinstance(here, dict) or not isinstance(there, dict):
         return ""
     for name in sorted({*here, *there}):
@@ -247,20 +247,20 @@ def _report(run: Run, folder: pathlib.Path, now: t.Mapping[str, str]) -> tuple[s
         listed = {name: expected for expected, name in (line.split("  ", 1) for line in lines)}
         model = json.loads((folder / "report.json").read_text(encoding="utf-8"))
         files = [*model["files"], *model["raw"]]
-        said = str(model["fingerprint"])
+        listed_fingerprint = str(model["fingerprint"])
         for name, expected in listed.items():
             if digest(folder, name) != expected:
-                return f"{name} is not what was written, by {LISTED}", said
+                return f"{name} is not what was written, by {LISTED}", listed_fingerprint
         beside = sorted({path.name for path in folder.glob("report.*")} - {LISTED, *listed})
         if beside:
-            return f"{beside[0]} is not listed in {LISTED}", said
+            return f"{beside[0]} is not listed in {LISTED}", listed_fingerprint
         for file in files:
             path, size = file["path"], file.get("bytes")
-            found = digest(folder, path) if path == "verdicts.jsonl" else digest(run.dir, path, size) if size else now.get(path, MISSING)
-            if found != file["sha256"]:
-                return f"report.json is about another {path}", said
+            sha256 = digest(folder, path) if path == "verdicts.jsonl" else digest(run.dir, path, size) if size else now.get(path, MISSING)
+            if sha256 != file["sha256"]:
+                return f"report.json is about another {path}", listed_fingerprint
     except (OSError, ValueError, TypeError, KeyError) as error:
         return f"report.json or {LISTED} cannot be read: {error}", ""
-    if "report.json" not in listed or fingerprint(files) != said:
-        return "report.json: its fingerprint is not that of the files that it lists", said
-    return "", said
+    if "report.json" not in listed or fingerprint(files) != listed_fingerprint:
+        return "report.json: its fingerprint is not that of the files that it lists", listed_fingerprint
+    return "", listed_fingerprint

@@ -126,21 +126,21 @@ class Journal:
 
     def read(self) -> tuple[list[Measurement], list[str]]:
         """Return all measurements, and a note for each line that is not a whole record."""
-        found, notes, _chain = self.examine()
-        return [record for record in found if isinstance(record, Measurement)], notes
+        records, notes, _chain = self.examine()
+        return [record for record in records if isinstance(record, Measurement)], notes
 
     def examine(self) -> tuple[list[Line], list[str], Chain]:
         """Return all records, a note for each line that is not a whole record, and what the chain says."""
         middle, before = self._middle()
-        found = self._in_halves(middle, before) if before else None
-        return found or self._read(self._begin())[:3]
+        halves = self._in_halves(middle, before) if before else None
+        return halves or self._read(self._begin())[:3]
 
     def _read(
         self, last: bytes, first: int = 0, end: int | None = None
     ) -> tuple[list[Line], list[str], Chain, hashlib._Hash, bytes]:
         """The same of the lines from a byte to another one, of which the first follows a line with the digest `last`; and the digests of
         all of them and of the last one."""
-        found: list[Line] = []
+        records: list[Line] = []
         notes: list[str] = []
         reader = LineReader()
         chain, digest, at = Chain(last.decode()), hashlib.sha256(), first
@@ -161,7 +161,7 @@ class Journal:
                             size = len(line.rstrip(b"\n"))
                             notes.append(f"{self.path.name} line {number} is not a whole record and was left out ({size} bytes)")
                         continue
-                    found.append(record)
+                    records.append(record)
                     if chain.broken or not chain.chained:
                         continue
                     if link and link == _linked(last, rest):
@@ -173,7 +173,7 @@ class Journal:
         except OSError as error:
             raise RunError(f"{self.path}: {error.strerror}") from error
         chain.sha256 = digest.hexdigest()
-        return found, notes, chain, digest, last
+        return records, notes, chain, digest, last
 
     # A large journal is read by two processes.
 
@@ -206,22 +206,22 @@ class Journal:
                 yield lines.pack(t.cast("list[Measurement]", records[number : number + forked_worker.BATCH]))
 
         with forked_worker.ForkedWorker(latter) as worker:
-            found, notes, chain, digest, last = self._read(self._begin(), 0, middle)
-            if last != before or not _whole(found, notes, chain):
+            lines_read, notes, chain, digest, last = self._read(self._begin(), 0, middle)
+            if last != before or not _whole(lines_read, notes, chain):
                 return None
             parts = worker.parts()
             if not next(parts):
                 return None
             for part in parts:
-                found += lines.unpack(part)
-        chain.whole = len(found)
+                lines_read += lines.unpack(part)
+        chain.whole = len(lines_read)
         with open(self.path, "rb", buffering=0) as source:
             source.seek(middle)
             while chain.bytes < size and (data := source.read(min(size - chain.bytes, 1 << 20))):
                 digest.update(data)
                 chain.bytes += len(data)
         chain.sha256 = digest.hexdigest()
-        return found, notes, chain
+        return lines_read, notes, chain
 
     # The end of the journal. The chain cannot tell that whole lines are missing there.
 

@@ -42,8 +42,8 @@ def node_of(subject: str) -> str:
 @functools.lru_cache(maxsize=1 << 17)
 def _node_of(subject: str) -> str:
     """Each part is asked for dozens of times."""
-    found = _PART.split(subject)
-    return found[0] if len(found) == 2 else subject
+    parts = _PART.split(subject)
+    return parts[0] if len(parts) == 2 else subject
 
 
 def target_of(node: str) -> str:

@@ -59,8 +59,8 @@ class LineReader:
     def record(self, line: bytes) -> Measurement | PlainData | None:
         """Return the measurement in a line, the object in it if that is no measurement, or None if there is none."""
         try:
-            found = self._decode(line)
-            found.raise_if_wrong()
+            measurement = self._decode(line)
+            measurement.raise_if_wrong()
         except ValueError:
             # The chain may stand in the line, and Python's reader of JSON accepts more, as numbers of any length.
             try:
@@ -71,11 +71,11 @@ class LineReader:
                 return None
             record.pop("chain", None)
             try:
-                found = measurement_of(record)
+                measurement = measurement_of(record)
             except (ValueError, RecursionError):
                 return record
-        self._intern_and_trim(found)
-        return found
+        self._intern_and_trim(measurement)
+        return measurement
 
     def _intern_and_trim(self, of: Measurement) -> None:
         """Replace what is equal in many records by one object. Drop the samples that were taken during the test, which are most of a
@@ -152,11 +152,11 @@ def pack(measurements: t.Iterable[Measurement]) -> list[Packed]:
     """Return measurements as plain data for another process; what they share stays shared."""
     subjects: dict[int, Packed] = {}
     packed = []
-    for one in measurements:
-        fields = list(msgspec.structs.astuple(one))
-        subject = one.subject
+    for measurement in measurements:
+        fields = list(msgspec.structs.astuple(measurement))
+        subject = measurement.subject
         fields[_SUBJECT] = subjects.get(id(subject)) or subjects.setdefault(id(subject), (subject.kind, subject.id, subject.members))
-        fields[_METRICS] = {name: (metric.value, metric.unit) for name, metric in one.metrics.items()}
+        fields[_METRICS] = {name: (metric.value, metric.unit) for name, metric in measurement.metrics.items()}
         packed.append(tuple(fields))
     return packed
 

@@ -203,8 +203,8 @@ class Mailbox:
         with open(self.path(LOCK, stage=stage), "w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not computed.exists():
-                for one, part in compute().items():
-                    write_atomically(self.path(PART, target=one, stage=stage), json.dumps(part, default=encode), 0o600)
+                for name, part in compute().items():
+                    write_atomically(self.path(PART, target=name, stage=stage), json.dumps(part, default=encode), 0o600)
                 computed.touch()
         try:
             return t.cast(PlainData, json.loads(self.path(PART, target=target, stage=stage).read_text(encoding="utf-8")))

@@ -65,8 +65,8 @@ def problem(record: t.Any) -> str | None:
         return f"it cannot be written as JSON: {error}"[:300]
     if size > RECORD_LIMIT:
         return f"it has {size} bytes, more than {RECORD_LIMIT}"
-    found = parsed(record)
-    return found if isinstance(found, str) else None
+    measurement = parsed(record)
+    return measurement if isinstance(measurement, str) else None
 
 
 def parsed(record: t.Any) -> Measurement | str:
@@ -147,12 +147,12 @@ class Completer:
         if not isinstance(context, dict):
             return context
         context = dict(context)
-        own, told = context.pop("identity", None), context.pop("identities", None)
+        own, sent = context.pop("identity", None), context.pop("identities", None)
         members = {m for group in self._groups for m in group["members"]} if subject["kind"] == "group" else set()
-        found = {node: who for node, who in told.items() if node in members} if isinstance(told, dict) else {}
+        identities = {node: who for node, who in sent.items() if node in members} if isinstance(sent, dict) else {}
         if own and sender not in [group["id"] for group in self._groups]:
-            found[sender] = own
-        return {**context, "identities": found} if found else context
+            identities[sender] = own
+        return {**context, "identities": identities} if identities else context
 
     def _in_a_group(self, subject: PlainData) -> bool:
         """Whether it is about members of a group that was asked of this target, and of nobody else."""

@@ -107,7 +107,7 @@ def _as_data(value: t.Any) -> t.Any:
     if isinstance(value, Record):
         return value.as_dict()
     if isinstance(value, list) and value and isinstance(value[0], Record):
-        return [one.as_dict() for one in value]
+        return [record.as_dict() for record in value]
     return value
 
 

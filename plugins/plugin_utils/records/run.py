@@ -60,12 +60,12 @@ def readable(record: PlainData) -> str:
     long, which counts for thousands of nodes."""
 
     def lines(entries: PlainData, indent: str, deeper: bool) -> str:
-        found = []
+        texts = []
         for name, value in sorted(entries.items()):
             inner = deeper and isinstance(value, dict) and value
             text = lines(value, indent + " ", False) if inner else json.dumps(value, sort_keys=True)
-            found.append(f"\n{indent}{json.dumps(name)}: {text}")
-        return "{" + ",".join(found) + f"\n{indent[1:]}}}"
+            texts.append(f"\n{indent}{json.dumps(name)}: {text}")
+        return "{" + ",".join(texts) + f"\n{indent[1:]}}}"
 
     return lines(record, " ", True) + "\n"
 

@@ -24,9 +24,9 @@ def public(value: t.Any) -> t.Any:
 
 def _names(environment: t.Any) -> t.Any:
     """An environment as a pod has it, [{"name", "value"}] or with "valueFrom", which is no secret itself; of any other shape nothing."""
-    if not isinstance(environment, list) or not all(isinstance(one, dict) for one in environment):
+    if not isinstance(environment, list) or not all(isinstance(variable, dict) for variable in environment):
         return _WITHHELD
-    return [{key: inner if key in ("name", "valueFrom") else _WITHHELD for key, inner in one.items()} for one in environment]
+    return [{key: inner if key in ("name", "valueFrom") else _WITHHELD for key, inner in variable.items()} for variable in environment]
 
 
 def whole(kept: t.Any, given: t.Any) -> t.Any:
@@ -55,4 +55,4 @@ def lacking(value: t.Any, name: str = "") -> str | None:
         places = [(inner, str(value.get("name") or key)) for key, inner in value.items()]
     elif isinstance(value, list):
         places = [(inner, name) for inner in value]
-    return next((one for one in (lacking(*place) for place in places) if one is not None), None)
+    return next((name for name in (lacking(*place) for place in places) if name is not None), None)

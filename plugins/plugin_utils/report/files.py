@@ -64,7 +64,7 @@ def write(of: Judged, run: pathlib.Path) -> tuple[list[pathlib.Path], list[str]]
     """All forms, each whole or not at all: their paths, and what went wrong. RunError where there is no report.json: a run without it
     is not judged."""
     forms = [ChosenSink(form, {}) for form in (*SINKS, OfStages())]
-    mine, largest = ([one for one in forms if (one.sink.name == LARGEST) == is_it] for is_it in (False, True))
+    mine, largest = ([form for form in forms if (form.sink.name == LARGEST) == is_it] for is_it in (False, True))
     rows = sum(len(check["rows"]) for stage in of.report["stages"] for check in stage["checks"])
     with ForkedWorker(lambda: [telling.judged(largest, of, run, None)], rows) as rest:
         notes = telling.judged(mine, of, run, None)

@@ -167,7 +167,7 @@ def markdown(model: Report) -> str:
                 if f["raw"]:
                     lines += [f"    - output: {cell(f['raw'])}"]
             if cause["explains"]:
-                names = list(dict.fromkeys(one["subject"] for one in cause["explains"]))
+                names = list(dict.fromkeys(check_of["subject"] for check_of in cause["explains"]))
                 more = f" and {len(names) - EXPLAINED} more, see report.json" if len(names) > EXPLAINED else ""
                 lines += [f"  - because of it: {cell(', '.join(names[:EXPLAINED]))}{more}"]
     _table(lines, "Nodes", "node", "verdict", *(cell(s["name"]) for s in model["stages"]))
@@ -288,9 +288,9 @@ def junit(model: Report) -> str:
 def junit_parts(model: Report) -> t.Iterator[str]:
     """The same in parts, each element written as it is: for a large run, to make them of objects takes three times as long."""
     because = {
-        (one["stage"], one["check"], one["variant"], one["subject"]): f"because of {cause['said']}; "
+        (check_of["stage"], check_of["check"], check_of["variant"], check_of["subject"]): f"because of {cause['said']}; "
         for cause in model["causes"]
-        for one in cause["explains"]
+        for check_of in cause["explains"]
     }
     tags = {"FAIL": "failure", "UNKNOWN": "error", "SKIPPED": "skipped", "KNOWN_FAIL": "skipped"}
     attribute = functools.cache(_attribute)  # a name stands at many cases
@@ -341,11 +341,11 @@ def prometheus_parts(model: Report) -> t.Iterator[str]:
     """The same in parts."""
     run = model["run_id"]
     coverage = model["coverage"]
-    found = exposition.Exposition(run_id=_label(run))
-    metric = found.metric
+    exporter = exposition.Exposition(run_id=_label(run))
+    metric = exporter.metric
 
     def sample(name: str, value: t.Any, **labels: t.Any) -> None:
-        found.sample(name, value, **{key: _label(text) for key, text in labels.items()})
+        exporter.sample(name, value, **{key: _label(text) for key, text in labels.items()})
 
     metric("accepted", "Whether the run was accepted; a quick test accepts nothing.")
     sample("accepted", int(model["accepted"]), simulated=_bool(model["simulated"]), partial=_bool(model["partial"]))
@@ -365,23 +365,24 @@ def prometheus_parts(model: Report) -> t.Iterator[str]:
     }
     for name, text in columns.items():
         metric(name, text)
-        for number, (row, labelled) in enumerate(_measured(model, found)):
+        for number, (row, labelled) in enumerate(_measured(model, exporter)):
             if row[name] is not None:
-                found.line(name, row[name], labelled)
+                exporter.line(name, row[name], labelled)
             if number % TOGETHER == 0:
-                yield found.taken()
-    yield found.taken()
+                yield exporter.taken()
+    yield exporter.taken()
 
 
-def _measured(model: Report, found: exposition.Exposition) -> t.Iterator[tuple[Row, str]]:
+def _measured(model: Report, exporter: exposition.Exposition) -> t.Iterator[tuple[Row, str]]:
     """Yield each row that has a value, with its labels; those of thousands of nodes are not held."""
-    said = functools.cache(lambda name, text: f'{name}="{exposition.label(_label(text))}"')
+    labelled = functools.cache(lambda name, text: f'{name}="{exposition.label(_label(text))}"')
     for stage in model["stages"]:
         for group in stage["checks"]:
-            of = found.labels(stage=_label(stage["name"]), check=_label(group["check"]), variant=_label(group["variant"]))
+            of = exporter.labels(stage=_label(stage["name"]), check=_label(group["check"]), variant=_label(group["variant"]))
             for row in group["rows"]:
                 if row["value"] is not None:
-                    yield row, f"{of},{said('subject', row['subject'])},{said('metric', row['metric'])},{said('unit', row['unit'])}"
+                    names = (labelled("subject", row["subject"]), labelled("metric", row["metric"]), labelled("unit", row["unit"]))
+                    yield row, ",".join((of, *names))
 
 
 def _bool(value: bool) -> str:

@@ -73,10 +73,10 @@ def outcome(mode: str, head: t.Mapping[str, t.Any]) -> tuple[bool, str]:
     """Return whether an earlier report accepts, and its word. Older versions said of a quick test that passed, and of a run
     that proved nothing of what had to be, that it was accepted; the oldest had no word for it."""
     unproven = any(words in str(head.get("why") or "") for words in UNPROVEN)
-    found = head.get("word")
-    if found not in WORDS or (found == "ACCEPTED" and (unproven or mode == "quick")):
-        found = word(mode, bool(head.get("passed", head["accepted"])), unproven)
-    return found == "ACCEPTED" and bool(head["accepted"]), found
+    result = head.get("word")
+    if result not in WORDS or (result == "ACCEPTED" and (unproven or mode == "quick")):
+        result = word(mode, bool(head.get("passed", head["accepted"])), unproven)
+    return result == "ACCEPTED" and bool(head["accepted"]), result
 
 
 def evidence(files: t.Sequence[FileDigest] = ()) -> EvidenceRows:
@@ -145,15 +145,15 @@ def _rows_of(plan: Plan, judgement: Judgement, method: str) -> dict[Stage, list[
     telling = {name: stage for name, stage in known.items() if getattr(type(stage), method) is not getattr(Stage, method)}
     if not telling:
         return {}
-    told: dict[str, list[Stage]] = {}
+    stages_shown: dict[str, list[Stage]] = {}
     for name, stage in telling.items():
         for shown in (name, *(stage.beside if method == "sections" else ())):
-            told.setdefault(shown, []).append(stage)
-    verdicts = {verdict.key: verdict for verdict in judgement.verdicts if verdict.stage in told}
+            stages_shown.setdefault(shown, []).append(stage)
+    verdicts = {verdict.key: verdict for verdict in judgement.verdicts if verdict.stage in stages_shown}
     of: dict[Stage, list[tuple[Verdict, Measurement]]] = {}
-    for key in (item.key for item in plan.items if item.stage in told):
+    for key in (item.key for item in plan.items if item.stage in stages_shown):
         if key in verdicts and key in judgement.deciding:
-            for stage in told[key.stage]:
+            for stage in stages_shown[key.stage]:
                 of.setdefault(stage, []).append((verdicts[key], judgement.deciding[key]))
     return of
 

@@ -98,10 +98,10 @@ def in_parts(library: str) -> str:
     """The bundle as a script that only lists the parts of its program, each after those that it needs: run all at once, as the bundle does,
     they hold up the page for a third of a second. The last returns Plotly. One without exports is there for what it does to a page, and
     left to those that call it."""
-    found = BUNDLE.fullmatch(library)
-    if not found or library.count(MAKER) != 1:
+    parts = BUNDLE.fullmatch(library)
+    if not parts or library.count(MAKER) != 1:
         raise ValueError(f"{LIBRARY.name} is not made as in_parts() knows it")
-    licence, program, licences = found.groups()
+    licence, program, licences = parts.groups()
     lists = MAKER.replace("=>()", "=>{const part=()", 1) + ";if(e.length)parts.push(part);return part}"
     return f'{licence}"use strict";window.plotlyParts=((parts=[])=>{{{program.replace(MAKER, lists)}return parts;}})();\n{licences}'
 

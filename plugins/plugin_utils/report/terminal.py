@@ -59,11 +59,11 @@ def coloured(model: Report, width: int | None = None) -> list[Line]:
             lines += wrapped(f"WARN: {_line(warning['text'])}", width, COLOURS["WARN"])
     past = model["past"]
     if past:
-        counts_of = collections.Counter(one["kind"] for one in past["changes"] if one["subject"])
+        counts_of = collections.Counter(change["kind"] for change in past["changes"] if change["subject"])
         changes = ", ".join(f"{kind} {count}" for kind, count in counts_of.items())
         few = f"; too short a past {past['short']}" if past["short"] else ""
         lines += wrapped(f"against their own past, numbers {past['compared']}: {changes or 'nothing new'}{few}", width, None)
-        for sentence in [one["sentence"] for one in past["changes"] if not one["subject"]][:TOGETHER]:
+        for sentence in [change["sentence"] for change in past["changes"] if not change["subject"]][:TOGETHER]:
             lines += wrapped(_line(sentence), width, "yellow")
     since = model["since"]
     if since:
@@ -84,7 +84,7 @@ def _causes(causes: list[CauseRow], width: int) -> t.Iterator[Line]:
     for cause in causes[:CAUSES]:
         mark = "*" if cause["simulated"] else ""
         yield from wrapped(f"{cause['verdict']:7} {_line(cause['said'])}{mark}", width, COLOURS[cause["verdict"]], 8)
-        names = list(dict.fromkeys(_line(one["subject"]) for one in cause["explains"]))
+        names = list(dict.fromkeys(_line(check_of["subject"]) for check_of in cause["explains"]))
         if names:
             more = f" and {len(names) - EXPLAINED} more" if len(names) > EXPLAINED else ""
             yield from wrapped(f"        {', '.join(names[:EXPLAINED])}{more}", width, None, 8)
@@ -138,12 +138,12 @@ def fit(text: str, width: int) -> str:
     """Text cut to a width, with three dots where something is missing."""
     if columns(text) <= width:
         return text
-    kept = ""
+    cut = ""
     for character in text:
-        if columns(kept + character) > width - 3:
+        if columns(cut + character) > width - 3:
             break
-        kept += character
-    return kept + "..."
+        cut += character
+    return cut + "..."
 
 
 def pad(text: str, width: int) -> str:
