@@ -112,9 +112,9 @@ def worst(opinions: t.Sequence[Opinion]) -> Opinion:
     if len(opinions) == 1:
         return opinions[0]
     decides = max(opinions, key=lambda opinion: opinion.badness)
-    others = [o.reason for o in opinions if o is not decides and o.verdict != "PASS"]
+    lesser = [o.reason for o in opinions if o is not decides and o.verdict != "PASS"]
     findings = [f for o in opinions for f in o.findings]
-    return decides._replace(findings=[*findings, *others]) if findings or others else decides
+    return decides._replace(findings=[*findings, *lesser]) if findings or lesser else decides
 
 
 class Unusable(ValueError):
@@ -136,10 +136,10 @@ def reading(measurement: Measurement, metric: str, size: int | str | None) -> Re
     """
     metrics = measurement.metrics
     if size is None:
-        found = metrics.get(metric)
-        if found is None or not is_number(found.value):
-            raise Unusable(f"{metric}: found {found and found.value!r}, expected a number")
-        return Reading(float(found.value), str(found.unit))
+        of_metric = metrics.get(metric)
+        if of_metric is None or not is_number(of_metric.value):
+            raise Unusable(f"{metric}: found {of_metric and of_metric.value!r}, expected a number")
+        return Reading(float(of_metric.value), str(of_metric.unit))
     units = measurement.context.get("series_units")
     unit = units.get(metric) if isinstance(units, dict) else None
     if unit is None and metric in metrics:
@@ -161,7 +161,7 @@ def of_sweep(series: t.Iterable[SeriesRow], metric: str, size: int | str, unit: 
     return Reading(value, unit, int(size_of_row))
 
 
-def compare(found: Reading, expected: Expectation) -> Opinion:
+def compare(reading: Reading, expected: Expectation) -> Opinion:
     """The bands: higher is better: PASS from 0.95 of the expected value, WARN from 0.90, FAIL below; lower is better:
     PASS up to the value / 0.95, WARN up to the value / 0.90, FAIL above."""
     known: dict[str, t.Any] = {
@@ -173,10 +173,10 @@ def compare(found: Reading, expected: Expectation) -> Opinion:
         "date": expected.date,
         "expectation": expected.id,
     }
-    at = f" at {human(found.size)}" if found.size else ""
+    at = f" at {human(reading.size)}" if reading.size else ""
     floor, least = floors(expected.value, expected.better)
     try:
-        value = physics.convert(found.value, found.unit, expected.unit)
+        value = physics.convert(reading.value, reading.unit, expected.unit)
     except ValueError as error:
         reason = f"{expected.metric}{at} cannot be judged: {error}"
         return Opinion("UNKNOWN", reason, "bad_measurement", **known)
@@ -185,16 +185,16 @@ def compare(found: Reading, expected: Expectation) -> Opinion:
         return Opinion("UNKNOWN", reason, "bad_measurement", **known)
     lower = expected.better == "lower"
     numbers: dict[str, t.Any] = {**known, "value": value, "unit": expected.unit, "floor": floor}
-    said = f"{expected.metric} {value:.5g} {expected.unit}{at}"
+    sentence = f"{expected.metric} {value:.5g} {expected.unit}{at}"
     if lower and value == 0 and physics.UNITS[expected.unit][0] == "time":
-        return Opinion("UNKNOWN", f"{said}: a time of 0 is impossible", "above_physics", **numbers)
+        return Opinion("UNKNOWN", f"{sentence}: a time of 0 is impossible", "above_physics", **numbers)
     share = f"{value / expected.value:.3f} of the expected {expected.value:g} ({expected.layer}, {expected.id})"
     if value <= floor if lower else value >= floor:
-        return Opinion("PASS", f"{said} is {share}", None, **numbers)
+        return Opinion("PASS", f"{sentence} is {share}", None, **numbers)
     limit = f"{'limit' if lower else 'floor'} {floor:g} {expected.unit}"
     if value <= least if lower else value >= least:
-        return Opinion("WARN", f"{said} is {share}; {limit}", "below_warn", **numbers)
-    return Opinion("FAIL", f"{said} is only {share}; {limit}" if not lower else f"{said} is {share}; {limit}",
+        return Opinion("WARN", f"{sentence} is {share}; {limit}", "below_warn", **numbers)
+    return Opinion("FAIL", f"{sentence} is only {share}; {limit}" if not lower else f"{sentence} is {share}; {limit}",
                    "below_floor", **numbers)  # fmt: skip
 
 
@@ -232,26 +232,26 @@ _HARDWARE = (
 
 def impossible(measurement: Measurement, match: Match | None = None) -> Opinion | None:
     """UNKNOWN where a measurement has a number that its hardware cannot give; `match` is what is known of that besides."""
-    told = measurement.context
+    context = measurement.context
     if match:
-        told = {**match, **told}
-    known = list(map(told.get, _HARDWARE))
+        context = {**match, **context}
+    known = list(map(context.get, _HARDWARE))
     if "check" not in measurement.context:
         known[_CHECK] = measurement.check
-    rails = told.get("rails")
+    rails = context.get("rails")
     rails = [rail for rail in rails if isinstance(rail, dict)] if isinstance(rails, list) else []
     ends = [[str(rail.get(end)) for end in ("a", "b")] for rail in rails]
     if any("bond" in end for both in ends for end in both):
         known[_BONDED] = True
-    found = []
+    opinions = []
     for metric, limit in _ceilings(known).items():
         # What a node sends to itself needs no wire; of several rails each has a rate of its own (fleet/rdma_matrix.py).
         if metric == "bandwidth" and (len(ends) > 1 or any(a.split("/nic/")[0] == b.split("/nic/")[0] for a, b in ends)):
             continue
-        found += [_above(metric, one, limit) for one in _all(measurement, metric)]
-    if isinstance(told.get("nic_gbps"), (int, float)):
-        found += [_too_soon(one) for one in _all(measurement, "latency")]
-    return next((opinion for opinion in found if opinion), None)
+        opinions += [_above(metric, reading, limit) for reading in _all(measurement, metric)]
+    if isinstance(context.get("nic_gbps"), (int, float)):
+        opinions += [_too_soon(reading) for reading in _all(measurement, "latency")]
+    return next((opinion for opinion in opinions if opinion), None)
 
 
 _BONDED, _CHECK = _HARDWARE.index("bonded"), _HARDWARE.index("check")
@@ -273,16 +273,16 @@ def _ceilings(known: list[t.Any]) -> dict[str, tuple[float, str, str]]:
 
 def _all(measurement: Measurement, metric: str) -> list[Reading]:
     """Return every number that a measurement has of a metric."""
-    one = measurement.metrics.get(metric)
-    found = []
+    single = measurement.metrics.get(metric)
+    readings = []
     rows = [row for row in measurement.series if is_number(row.get(metric))]
     if rows:
         units = measurement.context.get("series_units")
-        unit = str((units.get(metric) if isinstance(units, dict) else None) or (one and one.unit))
-        found = [Reading(float(row[metric]), unit, int(row["size"]) if is_number(row.get("size")) else None) for row in rows]
-    if one is not None and is_number(one.value):
-        found.append(Reading(float(one.value), str(one.unit)))
-    return found
+        unit = str((units.get(metric) if isinstance(units, dict) else None) or (single and single.unit))
+        readings = [Reading(float(row[metric]), unit, int(row["size"]) if is_number(row.get("size")) else None) for row in rows]
+    if single is not None and is_number(single.value):
+        readings.append(Reading(float(single.value), str(single.unit)))
+    return readings
 
 
 def _above(metric: str, found: Reading, limit: tuple[float, str, str]) -> Opinion | None:

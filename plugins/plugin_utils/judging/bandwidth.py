@@ -64,10 +64,10 @@ def _judge(found: Measurement, expected: Expectation, alone: t.Collection[str], 
     if outcome != "measured":
         fatal = outcome == "error" and code in reasons.FATAL
         return Opinion("FAIL" if fatal else "UNKNOWN", reason, code)
-    others = _contradictions(expected, found, alone, together)
-    if others:
-        wanted, seen = (" and ".join(f"{key} {pair[at]}" for key, pair in others.items()) for at in (0, 1))
-        return Opinion("UNKNOWN", f"the expectation is for {wanted}, not {seen}", "no_expectation")
+    contradictions = _contradictions(expected, found, alone, together)
+    if contradictions:
+        expected_words, seen_words = (" and ".join(f"{key} {pair[at]}" for key, pair in contradictions.items()) for at in (0, 1))
+        return Opinion("UNKNOWN", f"the expectation is for {expected_words}, not {seen_words}", "no_expectation")
     wrong = bands.impossible(found, expected.match)
     opinions = [wrong] if wrong else []
     for size in expected.sizes:
@@ -87,16 +87,16 @@ def _contradictions(
     expected: Expectation, found: Measurement, alone: t.Collection[str], together: t.Collection[str]
 ) -> dict[str, tuple[t.Any, t.Any]]:
     """Return the expected and the found value of each key in which the two differ."""
-    others = {}
-    for key, wanted in expected.match.items():
-        if bands.accepts(dataclasses.replace(expected, match={key: wanted}), found, expected.match) is not None:
+    contradictions = {}
+    for key, expected_value in expected.match.items():
+        if bands.accepts(dataclasses.replace(expected, match={key: expected_value}), found, expected.match) is not None:
             seen = matching.seen_by(expected.match, found.context)
-            others[key] = (wanted, seen.get(key, {"stage": found.stage, "check": found.check}.get(key)))
+            contradictions[key] = (expected_value, seen.get(key, {"stage": found.stage, "check": found.check}.get(key)))
     nodes, stage = found.context.get("nodes"), expected.match.get("stage")
     elsewhere = is_number(nodes) and (nodes > 1 if stage in alone else nodes == 1 and stage in together)
     if "nodes" not in expected.match and elsewhere:
-        others["nodes"] = (1 if stage in alone else "2 or more", nodes)
-    return others
+        contradictions["nodes"] = (1 if stage in alone else "2 or more", nodes)
+    return contradictions
 
 
 def _of_ranks(ranks: t.Any, world_size: t.Any) -> Context:
@@ -106,22 +106,22 @@ def _of_ranks(ranks: t.Any, world_size: t.Any) -> Context:
     seem to be on one GPU.
     """
     ranks = [rank for rank in ranks if isinstance(rank, dict)] if isinstance(ranks, list) else []
-    found: Context = {}
+    context: Context = {}
     if is_number(world_size):
-        found["world_size"] = world_size
+        context["world_size"] = world_size
     names = sorted({rank["name"] for rank in ranks if isinstance(rank.get("name"), str) and rank["name"]})
     if names:
-        found["gpu"] = names[0] if len(names) == 1 else "mixed: " + ", ".join(names)
+        context["gpu"] = names[0] if len(names) == 1 else "mixed: " + ", ".join(names)
     places = {(str(rank.get("host")), str(rank.get("device")), str(rank.get("bdf"))) for rank in ranks}
     if len(places) != len(ranks) or not is_number(world_size):
-        return found
+        return context
     # Ranks of several groups (NCCL_TESTS_SPLIT) never spoke to those of others: each group is a test of its own.
     groups = collections.Counter(str(rank.get("group")) for rank in ranks)
     hosts = collections.Counter(str(rank.get("host")) for rank in ranks if str(rank.get("group")) == min(groups))
     alike = len(set(groups.values())) == len(set(hosts.values())) == 1
     if alike and world_size % (len(groups) * len(hosts)) == 0:
-        found.update(nodes=len(hosts), gpus=world_size // (len(groups) * len(hosts)))
-    return found
+        context.update(nodes=len(hosts), gpus=world_size // (len(groups) * len(hosts)))
+    return context
 
 
 def _of_rows(given: PlainData) -> Context:
@@ -186,10 +186,10 @@ def _fields(given: t.Any) -> tuple[PlainData, PlainData]:
         "attempt": None,
         "simulated": False,
     }
-    found: PlainData = {"outcome": "error", "reason_code": "bad_measurement", "metrics": {}, "series": []}
-    found.update(stage="", check="", context={}, reason=f"found {given!r:.200}, expected a measurement")
+    fields: PlainData = {"outcome": "error", "reason_code": "bad_measurement", "metrics": {}, "series": []}
+    fields.update(stage="", check="", context={}, reason=f"found {given!r:.200}, expected a measurement")
     if not isinstance(given, dict):
-        return about, found
+        return about, fields
     for key in ("run_id", "stage", "check", "variant"):
         if isinstance(given.get(key), str):
             about[key] = given[key]
@@ -204,16 +204,16 @@ def _fields(given: t.Any) -> tuple[PlainData, PlainData]:
     about["simulated"] = given.get("simulated") is True
     if isinstance(given.get("op"), str) and not about["check"]:
         about["check"] = given["op"]
-    found.update(stage=about["stage"], check=about["check"])
-    found["context"] = {**_of_ranks(given.get("ranks"), given.get("world_size")), **_of_rows(given)}
+    fields.update(stage=about["stage"], check=about["check"])
+    fields["context"] = {**_of_ranks(given.get("ranks"), given.get("world_size")), **_of_rows(given)}
     if isinstance(given.get("context"), dict):
-        found["context"].update(given["context"])
-    _numbers(given, found)
-    _outcome(given, found)
-    return about, found
+        fields["context"].update(given["context"])
+    _numbers(given, fields)
+    _outcome(given, fields)
+    return about, fields
 
 
-def _numbers(given: PlainData, found: PlainData) -> None:
+def _numbers(given: PlainData, fields: PlainData) -> None:
     metrics = dict(given["metrics"]) if isinstance(given.get("metrics"), dict) else {}
     rows = given.get("series") if isinstance(given.get("series"), list) else given.get("rows")
     if "value" in given and "unit" in given:
@@ -230,9 +230,9 @@ def _numbers(given: PlainData, found: PlainData) -> None:
     if "rows" in given and "context" not in given:
         unit = given.get("bandwidth_unit")
         usual = unit if isinstance(unit, str) else "GB/s"
-        found["context"]["series_units"] = {"busbw": usual, "algbw": usual, **_units_of(given)}
-    found["metrics"] = metrics
-    found["series"] = [_row(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        fields["context"]["series_units"] = {"busbw": usual, "algbw": usual, **_units_of(given)}
+    fields["metrics"] = metrics
+    fields["series"] = [_row(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def _units_of(given: PlainData) -> dict[str, str]:
@@ -252,13 +252,13 @@ def _row(row: SeriesRow) -> SeriesRow:
     return flat
 
 
-def _outcome(given: PlainData, found: PlainData) -> None:
+def _outcome(given: PlainData, fields: PlainData) -> None:
     """`measured` where it is said so, or where there are bare numbers and nothing is said."""
-    outcome = given.get("outcome", "measured" if found["metrics"] or found["series"] else None)
+    outcome = given.get("outcome", "measured" if fields["metrics"] or fields["series"] else None)
     code, reason = given.get("reason_code"), given.get("reason")
     if outcome == "measured" and code is None:
-        found.update(outcome=outcome, reason_code=None, reason=None)
+        fields.update(outcome=outcome, reason_code=None, reason=None)
     elif outcome in _OUTCOMES and outcome != "measured":
         known = code if isinstance(code, str) and code in reasons.ALL else "bad_measurement"
         why = reason if isinstance(reason, str) and reason.strip() else "it was not measured and does not say why"
-        found.update(outcome=outcome, reason_code=known, reason=why)
+        fields.update(outcome=outcome, reason_code=known, reason=why)

@@ -100,7 +100,7 @@ def _add(groups: Values, run: Source) -> None:
 
 def _proposal(groups: Values, said: str, date: str, minimum: int) -> Proposal:
     entries: dict[str, ExpectationData] = {}
-    beside: dict[str, Beside] = {}
+    comparisons: dict[str, ShippedComparison] = {}
     left_out = []
     for text, kinds in sorted(groups.items()):
         # A node's number is that of its slowest GPU; where there are the GPUs' own, they are what is typical.
@@ -135,7 +135,7 @@ def _proposal(groups: Values, said: str, date: str, minimum: int) -> Proposal:
             left_out.append(f"{name}: {wrong}; such a value is no expectation, so measure again or set one by hand")
         else:
             entries[name] = whole
-            beside[name] = _beside_shipped(whole)
+            comparisons[name] = _compared_with_shipped(whole)
     head = [
         f"# Proposed from {said}. A fleet that is slow as a whole proposes slow values: compare with the shipped",
         "# tables and with what your hardware should give. Ignored until 'proposed: true' is removed; then name this",
@@ -143,52 +143,53 @@ def _proposal(groups: Values, said: str, date: str, minimum: int) -> Proposal:
         *(f"# Left out: {line}" for line in left_out),
     ]
     return Proposal(
-        "---\n" + "\n".join(head) + "\n" + _as_text(entries, beside),
-        [entry for name, entry in entries.items() if not beside[name].under],
+        "---\n" + "\n".join(head) + "\n" + _as_text(entries, comparisons),
+        [entry for name, entry in entries.items() if not comparisons[name].under],
         left_out,
-        [f"{name}: {one.said}" for name, one in beside.items() if one.under],
+        [f"{name}: {comparison.words}" for name, comparison in comparisons.items() if comparison.under],
     )
 
 
-class Beside(t.NamedTuple):
-    """Return what the shipped tables say of a proposed entry, and whether the entry is under their floor."""
+class ShippedComparison(t.NamedTuple):
+    """What the shipped tables say of a proposed entry, and whether the entry is under their floor."""
 
-    said: str
+    words: str
     under: bool
 
 
-def _beside_shipped(entry: ExpectationData) -> Beside:
+def _compared_with_shipped(entry: ExpectationData) -> ShippedComparison:
     """Hold a proposed entry against the shipped one that the same measurement would be judged by."""
     match, size = entry["match"], entry["match"].get("size")
-    found = shipped().choose(match["stage"], match["check"], match)
-    there = next((one.expectation for one in found if one.expectation.metric == entry["metric"] and one.size == size), None)
-    if there is None:
-        return Beside("nothing is shipped for it", False)
-    value, floor = physics.convert(entry["value"], entry["unit"], there.unit), bands.floors(there.value, there.better)[0]
-    lower = there.better == "lower"
+    chosen = shipped().choose(match["stage"], match["check"], match)
+    expected = next((choice.expectation for choice in chosen if choice.expectation.metric == entry["metric"] and choice.size == size), None)
+    if expected is None:
+        return ShippedComparison("nothing is shipped for it", False)
+    value, floor = physics.convert(entry["value"], entry["unit"], expected.unit), bands.floors(expected.value, expected.better)[0]
+    lower = expected.better == "lower"
     under = value > floor if lower else value < floor
-    said = f"shipped: {there.value:g} {there.unit} ({there.id}), of which this is {value / there.value:.2f}"
+    sentence = f"shipped: {expected.value:g} {expected.unit} ({expected.id}), of which this is {value / expected.value:.2f}"
     if under:
-        said += f"; the {'most' if lower else 'least'} that passes is {floor:g}: find out why these machines are slower before you lower it"
-    return Beside(said, under)
+        sentence += f"; the {'most' if lower else 'least'} that passes is {floor:g}: "
+        sentence += "find out why these machines are slower before you lower it"
+    return ShippedComparison(sentence, under)
 
 
-def _as_text(entries: dict[str, ExpectationData], beside: dict[str, Beside]) -> str:
+def _as_text(entries: dict[str, ExpectationData], comparisons: dict[str, ShippedComparison]) -> str:
     """The entries as YAML, each under a comment with the shipped value; one under the shipped floor is commented out."""
-    live = any(not one.under for one in beside.values())
+    live = any(not comparison.under for comparison in comparisons.values())
     lines = ["proposed: true", "expectations:" if live else "expectations: []"]
     for name, entry in entries.items():
         body = yaml.safe_dump([entry], sort_keys=False, width=120, allow_unicode=True).rstrip("\n").split("\n")
-        lines.append(f"# {beside[name].said}")
-        lines += [f"# {line}" for line in body] if beside[name].under else body
+        lines.append(f"# {comparisons[name].words}")
+        lines += [f"# {line}" for line in body] if comparisons[name].under else body
     return "\n".join(lines) + "\n"
 
 
 def _is_fatal(m: Measurement) -> bool:
     """Return True if a measurement has a finding that no other attempt takes back."""
-    found, changed = m.context.get("findings"), m.evidence.get("changes")
-    told = [item for items in (found, changed) for item in (items if isinstance(items, list) else ())]
-    codes = [m.reason_code, *(item.get("code") for item in told if isinstance(item, dict))]
+    findings, changed = m.context.get("findings"), m.evidence.get("changes")
+    coded = [item for items in (findings, changed) for item in (items if isinstance(items, list) else ())]
+    codes = [m.reason_code, *(item.get("code") for item in coded if isinstance(item, dict))]
     return any(isinstance(code, str) and code in reasons.FATAL for code in codes)
 
 
@@ -201,24 +202,24 @@ def _numbers(m: Measurement) -> t.Iterator[tuple[ProposedKey, float]]:
     match: Match = {"stage": m.stage, "check": m.check}
     match.update({k: context[k] for k in CONTEXT_KEYS if isinstance(context.get(k), (str, int, float, bool))})
     sizes = [row["size"] for row in m.series if is_number(row.get("size")) and is_number(row.get(metric))]
-    wanted: list[int | str | None] = [None]
+    proposed_sizes: list[int | str | None] = [None]
     if sizes:
-        wanted = [matching.PLATEAU] if max(sizes) >= matching.PLATEAU_FROM else [max(sizes)]
-        wanted += [USUAL_SIZE] if USUAL_SIZE in sizes and USUAL_SIZE not in wanted else []
-    for size in wanted:
+        proposed_sizes = [matching.PLATEAU] if max(sizes) >= matching.PLATEAU_FROM else [max(sizes)]
+        proposed_sizes += [USUAL_SIZE] if USUAL_SIZE in sizes and USUAL_SIZE not in proposed_sizes else []
+    for size in proposed_sizes:
         try:
-            found = bands.reading(m, metric, size)
+            reading = bands.reading(m, metric, size)
         except bands.Unusable:
             continue
-        if found is not None and found.unit in physics.UNITS:
+        if reading is not None and reading.unit in physics.UNITS:
             entry: ProposedKey = {
                 "match": match if size is None else {**match, "size": size},
                 "metric": metric,
-                "unit": found.unit,
-                "better": better_of(found.unit),
+                "unit": reading.unit,
+                "better": better_of(reading.unit),
                 "simulated": m.simulated,
             }
-            yield entry, found.value
+            yield entry, reading.value
 
 
 def _without_outliers(values: list[float], better: str) -> list[float]:

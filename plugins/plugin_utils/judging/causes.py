@@ -70,15 +70,15 @@ class _Search:
         own = [key for key in blame.own if key in self.bad and self._is_of(key, blame)]
         explained = [key for key in sorted(blame.explains) if key in self.bad and self._is_of(key, blame)]
         mine = [key for key in own if self.behind.setdefault(key, blame.culprit) == blame.culprit]
-        others = [key for key in explained if self.behind.setdefault(key, blame.culprit) == blame.culprit]
-        if not own and not others:
+        explained_here = [key for key in explained if self.behind.setdefault(key, blame.culprit) == blame.culprit]
+        if not own and not explained_here:
             return
         self.kinds[blame.culprit] = blame.kind
         if not blame.counters:
             self.convicted.add(blame.culprit)
         self.own[blame.culprit] += [key for key in mine if key not in self.own[blame.culprit]]
-        self.explains[blame.culprit] += [key for key in others if key not in self.explains[blame.culprit]]
-        self.said[blame.culprit].setdefault(blame.said, []).extend([*mine, *others])
+        self.explains[blame.culprit] += [key for key in explained_here if key not in self.explains[blame.culprit]]
+        self.said[blame.culprit].setdefault(blame.said, []).extend([*mine, *explained_here])
 
     def _counted(self, key: Key) -> bool:
         return (self.bad[key].verdict, self.bad[key].reason_code) == ("WARN", "evidence")
@@ -118,14 +118,14 @@ class _Search:
     def _counters(self, key: Key, node: str) -> dict[str, str]:
         """The parts of a node whose counters rose in a test, with their kinds."""
         changes = (self.deciding[key].evidence.get("changes") or []) if key in self.deciding else []
-        found = {}
+        counters = {}
         for change in changes if isinstance(changes, list) else ():
             part = change.get("part") if isinstance(change, dict) else None
             name = f"{node}/{part}"
             if part and isinstance(part, str) and node_of(name) == node:
-                found[name] = kind_of(name)
+                counters[name] = kind_of(name)
                 self.rose[name].setdefault(str(change.get("text") or change.get("code")), []).append(key)
-        return found
+        return counters
 
     def causes(self) -> list[Cause]:
         culprits = dict.fromkeys((*self.own, *self.explains))
@@ -135,14 +135,14 @@ class _Search:
     def _cause(self, culprit: str) -> Cause:
         own, explained = self.own.get(culprit, []), self.explains.get(culprit, [])
         own = sorted(own, key=lambda key: (-self._severity(key), key))
-        told = dict(self.said.get(culprit, {}))
+        sentences = dict(self.said.get(culprit, {}))
         if culprit in self.rose:
             texts, tests = list(self.rose[culprit]), {key for keys in self.rose[culprit].values() for key in keys}
             count = f" in {len(tests)} tests" if len(tests) > 1 else ""
-            others = f" and {len(texts) - 4} more" if len(texts) > 4 else ""
-            told[f"error counters rose{count}: {'; '.join(texts[:4])}{others}"] = list(tests)
-        covered = {key for keys in told.values() for key in keys}
-        parts = [(max(map(self._severity, keys or own)), text) for text, keys in told.items()]
+            unsaid = f" and {len(texts) - 4} more" if len(texts) > 4 else ""
+            sentences[f"error counters rose{count}: {'; '.join(texts[:4])}{unsaid}"] = list(tests)
+        covered = {key for keys in sentences.values() for key in keys}
+        parts = [(max(map(self._severity, keys or own)), text) for text, keys in sentences.items()]
         reasons_left = dict.fromkeys(self._reason(key, culprit) for key in own if key not in covered)
         if reasons_left:
             first = next(key for key in own if key not in covered)
@@ -150,11 +150,11 @@ class _Search:
             left = f"; {more} more finding{'s' if more > 1 else ''} of it" if more else ""
             parts.append((self._severity(first), f"{next(iter(reasons_left))}{left}"))
         parts.sort(key=lambda part: -part[0])
-        said = "; ".join(text for _severity, text in parts) or "not measured"
+        reason = "; ".join(text for _severity, text in parts) or "not measured"
         return Cause(
             subject=culprit, kind=self.kinds[culprit], convicted=culprit in self.convicted, whole=not reasons_left,
             verdict=max((self.bad[key].verdict for key in (*own, *explained)), key=SEVERITY.__getitem__),
-            said=f"{subjects.spoken(culprit)}: {said}{self._because(explained)}", own=own, explains=sorted(explained),
+            said=f"{subjects.spoken(culprit)}: {reason}{self._because(explained)}", own=own, explains=sorted(explained),
         )  # fmt: skip
 
     def _severity(self, key: Key) -> int:

@@ -45,9 +45,9 @@ def opinions(deciding: t.Mapping[Key, Measurement], judged: t.Callable[[Key, Mea
                 for key in mine:
                     yield from _softened(key, deciding[key], judged)
                 continue
-            others = [deciding[of[0]].context for of in ([most] if clear else kinds.values()) if of is not mine]
+            contexts = [deciding[of[0]].context for of in ([most] if clear else kinds.values()) if of is not mine]
             for key in mine:
-                yield from _differs(key, deciding[key], others, f"{len(most)} of {len(keys)}" if clear else "others", judged)
+                yield from _differs(key, deciding[key], contexts, f"{len(most)} of {len(keys)}" if clear else "others", judged)
 
 
 def _differs(
@@ -57,13 +57,13 @@ def _differs(
     machine = _of_machine(context)
     by = f" ({', '.join(machine)} of the machine itself)" if machine else ""
     for theirs in others:
-        said = [f"{k} is {context.get(k)}, of {who} {theirs.get(k)}" for k in SETTINGS if context.get(k) != theirs.get(k)]
-        words = f"it is configured in another way than its identical neighbours{by}: {'; '.join(said)}"
+        differences = [f"{k} is {context.get(k)}, of {who} {theirs.get(k)}" for k in SETTINGS if context.get(k) != theirs.get(k)]
+        words = f"it is configured in another way than its identical neighbours{by}: {'; '.join(differences)}"
         yield key, Opinion("WARN", words, "settings_differ")
         if machine:
-            found = judged(key, record.replaced(context={**context, **{k: theirs[k] for k in SETTINGS if k in theirs}}))
-            if SEVERITY[found.verdict] > SEVERITY["PASS"] and found.reason_code != "no_expectation":
-                yield key, found._replace(reason=f"held to what its neighbours are held to: {found.reason}; {words}")
+            opinion = judged(key, record.replaced(context={**context, **{k: theirs[k] for k in SETTINGS if k in theirs}}))
+            if SEVERITY[opinion.verdict] > SEVERITY["PASS"] and opinion.reason_code != "no_expectation":
+                yield key, opinion._replace(reason=f"held to what its neighbours are held to: {opinion.reason}; {words}")
 
 
 def _of_machine(context: Context) -> list[str]:
@@ -86,9 +86,9 @@ def _softened(key: Key, record: Measurement, judged: t.Callable[[Key, Measuremen
     reach = gpus * (nodes if isinstance(nodes, int) and physics.across(context) else 1)
     plain: Context = {"nvls": nccl.nvls([gpu], reach, given)}
     plain.update({k: given.get(f"NCCL_{name}", "auto").lower() for k, name in (("algorithm", "ALGO"), ("proto", "PROTO")) if k in context})
-    found, mine = judged(key, record.replaced(context={**context, **plain})), judged(key, record)
-    if found.reason_code != "no_expectation" and SEVERITY[found.verdict] > SEVERITY[mine.verdict]:
-        words = f"the machine's own settings select its floor ({', '.join(machine)}); without them: {found.verdict}, {found.reason}"
+    softened, mine = judged(key, record.replaced(context={**context, **plain})), judged(key, record)
+    if softened.reason_code != "no_expectation" and SEVERITY[softened.verdict] > SEVERITY[mine.verdict]:
+        words = f"the machine's own settings select its floor ({', '.join(machine)}); without them: {softened.verdict}, {softened.reason}"
         yield key, Opinion("WARN", words, "settings_differ")
 
 
@@ -116,7 +116,7 @@ def _narrow(deciding: t.Mapping[Key, Measurement], judged: t.Callable[[Key, Meas
         for key, rate in rates.items():
             if rate < most:
                 context = deciding[key].context
-                faster = sum(other > rate for other in rates.values())
+                faster = sum(another > rate for another in rates.values())
                 words = f"its nodes have {context['nics']} NICs of {context['nic_gbps']:g} Gb/s"
-                others = f"{faster} of {len(rates)} groups with the same GPUs have up to {most / rate:.3g} times as much"
-                yield key, Opinion("WARN", f"{words}, {others}", "link_slow")
+                comparison = f"{faster} of {len(rates)} groups with the same GPUs have up to {most / rate:.3g} times as much"
+                yield key, Opinion("WARN", f"{words}, {comparison}", "link_slow")

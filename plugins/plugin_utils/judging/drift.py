@@ -159,7 +159,7 @@ def ignored(fact: str, rules: FactRules) -> bool:
 def named(fact: str, rules: FactRules) -> bool:
     """Return True if a node's rules name the fact itself as one that may differ; a pattern such as `gpu*` says nothing about it."""
     listed = (rules.get("golden") or {}, rules.get("ignore") or ())
-    return any(fact in one for one in listed) or (rules.get("drift") or {}).get(fact) == "ignore"
+    return any(fact in names for names in listed) or (rules.get("drift") or {}).get(fact) == "ignore"
 
 
 def lasting(fact: str) -> bool:

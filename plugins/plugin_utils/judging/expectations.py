@@ -135,19 +135,19 @@ class Expectations:
         self._by_stage: dict[str, list[Expectation]] = {}
         for entry in self.entries:
             self._by_stage.setdefault(entry.match["stage"], []).append(entry)
-        keys = {stage: _keys(found) - {"stage", "check", "size"} for stage, found in self._by_stage.items()}
-        self._keys = {stage: tuple(sorted(found)) for stage, found in keys.items()}
+        keys = {stage: _keys(of_stage) - {"stage", "check", "size"} for stage, of_stage in self._by_stage.items()}
+        self._keys = {stage: tuple(sorted(of_stage)) for stage, of_stage in keys.items()}
         self._cache: dict[t.Any, list[Chosen]] = {}
         self._shipped: dict[t.Any, dict[tuple[str, t.Any], Expectation]] = {}
 
     def choose(self, stage: str, check: str, context: Context, same_work: SameWork | None = None) -> list[Chosen]:
         """Return the expectations that hold for a check on the hardware of `context`, one per metric and message size: those of the check
         itself, else those of the check that does the same work."""
-        found = self._held(stage, check, context)
-        if not found and same_work and (stage, check) in same_work:
-            other, named_by = same_work[stage, check]
-            return self._held(other, context.get(named_by), context)
-        return found
+        chosen = self._held(stage, check, context)
+        if not chosen and same_work and (stage, check) in same_work:
+            same_check, named_by = same_work[stage, check]
+            return self._held(same_check, context.get(named_by), context)
+        return chosen
 
     def _held(self, stage: str, check: t.Any, context: Context) -> list[Chosen]:
         keys = self._keys.get(stage)
@@ -159,8 +159,8 @@ class Expectations:
         return self._cache[cache_key]
 
     def _choose(self, stage: str, check: t.Any, context: Context) -> list[Chosen]:
-        found = matching.choose(self._by_stage.get(stage, ()), {**context, "stage": stage, "check": check})
-        return [Chosen(entry, size) for (_metric, size), entry in found.items()]
+        by_size = matching.choose(self._by_stage.get(stage, ()), {**context, "stage": stage, "check": check})
+        return [Chosen(entry, size) for (_metric, size), entry in by_size.items()]
 
     def displaced(self, stage: str, check: str, context: Context, chosen: Chosen) -> Expectation | None:
         """Return the shipped expectation in whose place a user's one was chosen; None if there is none."""
@@ -221,8 +221,8 @@ def read(path: pathlib.Path | str) -> tuple[list[PlainData], list[str]]:
     if isinstance(content, dict):
         extra = sorted(set(map(str, content)) - {"proposed", "expectations"})
         if extra or not isinstance(content.get("expectations"), list):
-            found = f"unknown key {extra[0]!r}" if extra else "no list under 'expectations'"
-            raise ExpectationError(f"{name}: found {found}, expected {{proposed, expectations: [...]}} or a list")
+            problem = f"unknown key {extra[0]!r}" if extra else "no list under 'expectations'"
+            raise ExpectationError(f"{name}: found {problem}, expected {{proposed, expectations: [...]}} or a list")
         if not isinstance(content.get("proposed", False), bool):
             raise ExpectationError(f"{name}: proposed: found {content['proposed']!r}, expected true or false")
         if content.get("proposed"):
@@ -249,12 +249,12 @@ def shipped(overlays: tuple[str, ...] = ()) -> Expectations:
     ignored: list[str] = []
     for rank, path in base:
         content, unused = read(path)
-        found, proposed = _list(content, f"{path.parent.name}/{path.name}", "shipped", rank)
+        read_entries, proposed = _list(content, f"{path.parent.name}/{path.name}", "shipped", rank)
         ignored += unused + proposed
-        twice = sorted(set(found) & set(entries))
+        twice = sorted(set(read_entries) & set(entries))
         if twice and rank == 0:
             raise ExpectationError(f"{path}: id: found {twice[0]!r} in two tables, expected each id once")
-        entries.update(found)
+        entries.update(read_entries)
     return Expectations(entries.values(), ignored)
 
 
@@ -292,18 +292,18 @@ def _resolve(layered: Layered, overlays: tuple[str, ...], files: tuple[str, ...]
     for path in files:
         rank += 1
         content, unused = read(path)
-        found, proposed = _list(content, str(path), "group", rank)
+        read_entries, proposed = _list(content, str(path), "group", rank)
         ignored += unused + proposed
-        entries.update(found)
+        entries.update(read_entries)
     for layer, value in layered:
         rank += 1
         if layer not in LAYERS:
             raise ExpectationError(f"{VARIABLE}: found layer {layer!r}, expected one of {', '.join(LAYERS)}")
         where = f"{VARIABLE} ({layer})"
         if isinstance(value, list):
-            found, proposed = _list(value, where, layer, rank)
+            read_entries, proposed = _list(value, where, layer, rank)
             ignored += proposed
-            entries.update(found)
+            entries.update(read_entries)
         elif isinstance(value, dict):
             _change(entries, value, where, layer, rank)
         elif value is not None:
@@ -322,18 +322,18 @@ def displacing(own: t.Iterable[Expectation], base: t.Iterable[Expectation]) -> t
     base = list(base)
     for entry in own:
         taken = []
-        for other in base:
-            same = (entry.metric, entry.match["stage"]) == (other.metric, other.match["stage"]) and other.id != entry.id
-            if same and set(entry.sizes) & set(other.sizes) and physics.overlap(entry.match, other.match):
-                wider = _wider(entry, other)
+        for displaced in base:
+            same = (entry.metric, entry.match["stage"]) == (displaced.metric, displaced.match["stage"]) and displaced.id != entry.id
+            if same and set(entry.sizes) & set(displaced.sizes) and physics.overlap(entry.match, displaced.match):
+                wider = _wider(entry, displaced)
                 if wider:
-                    taken.append((other, wider))
+                    taken.append((displaced, wider))
         if taken:
             keys = sorted({key for _other, wider in taken for key in wider})
-            shown = ", ".join(f"{other.id} ({other.value:g} {other.unit})" for other, _wider in taken[:4])
+            shown = ", ".join(f"{displaced.id} ({displaced.value:g} {displaced.unit})" for displaced, _wider in taken[:4])
             more = f" and {len(taken) - 4} more" if len(taken) > 4 else ""
-            said = f"{entry.origin}: {entry.value:g} {entry.unit} holds for more than what it displaces (any {', '.join(keys)})"
-            yield f"{said}: {shown}{more}"
+            note = f"{entry.origin}: {entry.value:g} {entry.unit} holds for more than what it displaces (any {', '.join(keys)})"
+            yield f"{note}: {shown}{more}"
 
 
 def _wider(entry: Expectation, other: Expectation) -> list[str]:
@@ -348,13 +348,14 @@ def softening(own: t.Iterable[Expectation], base: t.Iterable[Expectation]) -> t.
     base = list(base)
     for entry in own:
         softened = []
-        for other in base:
-            same = (entry.metric, entry.better, entry.match["stage"]) == (other.metric, other.better, other.match["stage"])
-            if not same or not set(entry.sizes) & set(other.sizes) or not physics.overlap(entry.match, other.match) or _wider(entry, other):
+        for stricter in base:
+            same = (entry.metric, entry.better, entry.match["stage"]) == (stricter.metric, stricter.better, stricter.match["stage"])
+            alike = same and set(entry.sizes) & set(stricter.sizes) and physics.overlap(entry.match, stricter.match)
+            if not alike or _wider(entry, stricter):
                 continue
-            ratio = physics.convert(entry.value, entry.unit, other.unit) / other.value
+            ratio = physics.convert(entry.value, entry.unit, stricter.unit) / stricter.value
             if (1 / ratio if entry.better == "lower" else ratio) < NOTICED:
-                softened.append(f"{ratio:.2f} of the {other.value:g} {other.unit} of shipped {other.id}")
+                softened.append(f"{ratio:.2f} of the {stricter.value:g} {stricter.unit} of shipped {stricter.id}")
         if softened:
             more = f" and {len(softened) - 2} more" if len(softened) > 2 else ""
             why = f": {entry.note}" if entry.note else ""
@@ -363,8 +364,8 @@ def softening(own: t.Iterable[Expectation], base: t.Iterable[Expectation]) -> t.
 
 def _within(value: t.Any, other: t.Any) -> bool:
     """Return True if an entry whose key has `value` holds for no more than one whose key has `other`."""
-    mine, others = (one if isinstance(one, list) else [one] for one in (value, other))
-    return value is not None and all(any(matching.same(one, wanted) for wanted in others) for one in mine)
+    mine, allowed = (item if isinstance(item, list) else [item] for item in (value, other))
+    return value is not None and all(any(matching.same(item, value_allowed) for value_allowed in allowed) for item in mine)
 
 
 def lint_own(own: t.Sequence[Expectation], base: t.Iterable[Expectation]) -> list[physics.Finding]:
@@ -418,7 +419,7 @@ def _meant(name: str, ids: t.Collection[str]) -> str:
     near = difflib.get_close_matches(name, ids, 3, 0.75)
     if near:
         return f"; did you mean {' or '.join(near)}?"
-    alike = sorted(one for one in ids if name.split("-", maxsplit=1)[0] in one)[:5]
+    alike = sorted(known_id for known_id in ids if name.split("-", maxsplit=1)[0] in known_id)[:5]
     return f", like {', '.join(alike)}" if alike else "; a list of whole entries makes new ones"
 
 
@@ -511,17 +512,17 @@ def _match(raw: t.Any, refuse: t.Callable[[str, t.Any, str], t.NoReturn]) -> Mat
         values = value if isinstance(value, list) else [value]
         if not values or (key == "stage" and isinstance(value, list)):
             refuse(f"match.{key}", value, "one value" if key == "stage" else "at least one value")
-        for one in values:
+        for item in values:
             if key == "size":
-                if one != matching.PLATEAU and not (isinstance(one, int) and not isinstance(one, bool) and one > 0):
-                    refuse("match.size", one, "a number of bytes, or plateau")
-            elif not isinstance(one, (str, bool)) and not is_number(one):
-                refuse(f"match.{key}", one, "text, a number, true or false")
+                if item != matching.PLATEAU and not (isinstance(item, int) and not isinstance(item, bool) and item > 0):
+                    refuse("match.size", item, "a number of bytes, or plateau")
+            elif not isinstance(item, (str, bool)) and not is_number(item):
+                refuse(f"match.{key}", item, "text, a number, true or false")
         kind = "text" if key == "check" else CONTEXT_KEYS.get(key) if raw["stage"] in stages() else None
-        found = [_typed(one, kind) for one in values] if kind else values
-        if None in found:
-            refuse(f"match.{key}", values[found.index(None)], kind or "")
-        typed[key] = found if isinstance(value, list) else found[0]
+        typed_values = [_typed(item, kind) for item in values] if kind else values
+        if None in typed_values:
+            refuse(f"match.{key}", values[typed_values.index(None)], kind or "")
+        typed[key] = typed_values if isinstance(value, list) else typed_values[0]
     return typed
 
 

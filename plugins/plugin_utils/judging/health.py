@@ -46,23 +46,23 @@ def opinions(records: t.Mapping[Key, t.Sequence[Measurement]], deciding: t.Mappi
             about = f"{node_of(key.subject)}/{part}" if part else node_of(key.subject)
             if key.subject not in (node_of(key.subject), about) or not (counts or code in reasons.FATAL):
                 continue
-            found = known.get(about)
+            earlier = known.get(about)
             # A defect of the same kind in other words (a higher counter, another Xid) is another one.
-            if found is None or code not in found.codes or _words(text) not in found.words:
-                said = f"as the test began: {text}{SINCE if found else UNCHECKED}"
-                yield key, _opinion(code, said if counts else f"on attempt {record.attempt}, which no other takes back: {said}")
+            if earlier is None or code not in earlier.codes or _words(text) not in earlier.words:
+                sentence = f"as the test began: {text}{SINCE if earlier else UNCHECKED}"
+                yield key, _opinion(code, sentence if counts else f"on attempt {record.attempt}, which no other takes back: {sentence}")
 
 
 def _known(deciding: t.Mapping[Key, Measurement]) -> dict[str, Known]:
     """Return the findings of the health check by the id of the node or the device."""
-    found: dict[str, Known] = {}
+    states: dict[str, Known] = {}
     for key, record in deciding.items():
         if key.check == CHECK:
             findings = record.context.get("findings")
-            told = [coded(finding) for finding in (findings if isinstance(findings, list) else ())]
-            codes = frozenset((*(code for code, _text in told), str(record.reason_code)))
-            found[key.subject] = Known(codes, "\n".join((str(record.reason), *(text for _code, text in told))))
-    return found
+            coded_findings = [coded(finding) for finding in (findings if isinstance(findings, list) else ())]
+            codes = frozenset((*(code for code, _text in coded_findings), str(record.reason_code)))
+            states[key.subject] = Known(codes, "\n".join((str(record.reason), *(text for _code, text in coded_findings))))
+    return states
 
 
 def _words(text: str) -> str:

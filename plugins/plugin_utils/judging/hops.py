@@ -67,7 +67,7 @@ def levels(values: t.Mapping[Pair, float], leaf: t.Mapping[str, str] | None = No
         for (a, b), value in values.items():
             if of[a, b] == level:
                 between[_ordered(part[a], part[b])].append(value)
-        merged = _partition({pair: statistics.median(found) for pair, found in between.items()})
+        merged = _partition({pair: statistics.median(values_of_pair) for pair, values_of_pair in between.items()})
         if merged is None:
             return Levels(of, True, alone)
         if level == 0:
@@ -86,27 +86,30 @@ def outliers(values: t.Mapping[Pair, float], leaf: t.Mapping[str, str] | None = 
     FAIL needs a node that is slow with most others (the median of its pairs lies far from those of the other nodes), and hops that are
     known. One slow test of one pair is a WARN, and so is a node that may as well be alone on its leaf.
     """
-    found = levels(values, leaf)
+    grouped = levels(values, leaf)
     groups: dict[int, list[Pair]] = defaultdict(list)
-    for pair, level in found.of.items():
+    for pair, level in grouped.of.items():
         groups[level].append(pair)
     median = {level: statistics.median(values[pair] for pair in pairs) for level, pairs in groups.items()}
-    rows = _rows({pair: value / median[found.of[pair]] for pair, value in values.items()})
+    rows = _rows({pair: value / median[grouped.of[pair]] for pair, value in values.items()})
     for level, pairs in sorted(groups.items()):
         centre = bands.centre([values[pair] for pair in pairs])
         of = f"the median of {len(pairs)} pairs"
-        of += (f" with as many hops (level {level})" if len(groups) > 1 else "") if found.known else ", whose number of hops is not known"
+        if not grouped.known:
+            of += ", whose number of hops is not known"
+        elif len(groups) > 1:
+            of += f" with as many hops (level {level})"
         for pair in pairs:
             slow = {node: rows[node] for node in pair if node in rows and values[pair] > STEP * median[level]}
-            if "FAIL" in slow.values() and found.known and not found.alone & set(slow):
+            if "FAIL" in slow.values() and grouped.known and not grouped.alone & set(slow):
                 yield pair, "FAIL", median[level], f"{of}; {' and '.join(slow)} is slow with most others"
             elif slow or (centre and bands.against_neighbours(values[pair], centre, "lower")):
                 yield pair, "WARN", median[level], of
-    if not found.alone:
+    if not grouped.alone:
         return
     of = f"the median of {len(groups[0])} pairs; the cause is a node alone on its leaf, or a slow port; set rdma_leaf to know which"
     for pair in values:
-        if found.alone & set(pair) and found.of[pair]:
+        if grouped.alone & set(pair) and grouped.of[pair]:
             yield pair, "WARN", median[0], of
 
 
@@ -116,7 +119,7 @@ def _rows(shares: t.Mapping[Pair, float]) -> dict[str, str]:
     for pair, share in shares.items():
         for node in pair:
             of[node].append(share)
-    rows = {node: statistics.median(found) for node, found in of.items() if len(found) >= SLOW_ROW}
+    rows = {node: statistics.median(values_of_row) for node, values_of_row in of.items() if len(values_of_row) >= SLOW_ROW}
     centre = bands.centre([*rows.values()])
     judged = {node: bands.against_neighbours(row, centre, "lower") for node, row in rows.items()} if centre else {}
     return {node: word for node, word in judged.items() if word}
@@ -135,9 +138,9 @@ def _partition(values: t.Mapping[tuple[t.Any, t.Any], float]) -> dict[t.Any, t.A
         further = statistics.mean(beyond) - statistics.mean(near)
         scatter = (statistics.pvariance(near) * len(near) + statistics.pvariance(beyond) * len(beyond)) / (len(near) + len(beyond))
         if further >= max((STEP - 1) * statistics.mean(near), APART * scatter**0.5):
-            found = _parts(values, ordered[place])
-            if found is not None:
-                return found
+            parts = _parts(values, ordered[place])
+            if parts is not None:
+                return parts
     return None
 
 

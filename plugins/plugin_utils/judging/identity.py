@@ -87,10 +87,10 @@ class Nodes:
 
     def doubts(self) -> dict[str, tuple[str, str]]:
         """Nodes of which nobody knows which machine they are, {node: (reason code, words)}: everything of them is UNKNOWN."""
-        found = {node: ("identity_changed", words) for node, views in self.views.items() if (words := _changed(views))}
+        doubts = {node: ("identity_changed", words) for node, views in self.views.items() if (words := _changed(views))}
         for node, words in self._twice().items():
-            found.setdefault(node, ("duplicate_identity", words))
-        return found
+            doubts.setdefault(node, ("duplicate_identity", words))
+        return doubts
 
     def _twice(self) -> dict[str, str]:
         """Nodes that share a GPU or a machine-id with another: {node: what is twice}."""
@@ -99,12 +99,12 @@ class Nodes:
             for gpus, machine in {(view.gpus, view.ids.get("machine_id")) for view in views}:
                 for name in (*(f"GPU {uuid}" for uuid in gpus), *([f"machine-id {machine}"] if machine else [])):
                     owners[name].add(node)
-        found: dict[str, str] = {}
+        twice: dict[str, str] = {}
         for identity, nodes in sorted(owners.items()):
             for node in nodes if len(nodes) > 1 else ():
                 names = ", ".join(sorted(nodes)[:SHOWN])
-                found.setdefault(node, f"{identity} stands under {names}: one machine would be measured twice")
-        return found
+                twice.setdefault(node, f"{identity} stands under {names}: one machine would be measured twice")
+        return twice
 
     def opinions(
         self, records: t.Mapping[Key, t.Sequence[Measurement]], stated: Stated, rules: t.Mapping[str, FactRules]
@@ -122,16 +122,16 @@ class Nodes:
         measured = {node_of(key[3]) for key, record in of_all_gpus if record.outcome == "measured"}
         for key, attempts in records.items():
             last = attempts[-1]
-            said = stated.get(last.target) or {}
+            hardware = stated.get(last.target) or {}
             rule = last.reason_code if last.outcome == "not_applicable" else None
             aside = last.outcome == "measured" and last.context.get("set_aside")
-            if (rule == "mig_enabled" or aside) and said.get("mig") != "allowed":
+            if (rule == "mig_enabled" or aside) and hardware.get("mig") != "allowed":
                 reason = "MIG is on, and the inventory does not say that it may be: set acceptance_mig: allowed if that is intended"
                 yield key, Opinion("UNKNOWN", reason, "mig_enabled")
             elif _skipped_as_one(last) and not _SOME_GPUS.search(key[2]) and _count(self.views[node_of(key[3])]) > 1:
                 reason = f"it was skipped as a node with one GPU, and the run saw {_count(self.views[node_of(key[3])])} of this node"
                 yield key, Opinion("UNKNOWN", reason, "gpu_count")
-            elif rule == "no_gpu_expected" and said.get("gpu_count") != 0:
+            elif rule == "no_gpu_expected" and hardware.get("gpu_count") != 0:
                 reason = "it was skipped as a machine without GPUs, and the inventory does not say that it is one: acceptance_gpu_count: 0"
                 yield key, Opinion("UNKNOWN", reason, "gpu_count")
             elif rule == "other_accelerator" and node_of(key[3]) not in measured:
@@ -151,7 +151,7 @@ class Nodes:
                     words = f"{node} has {count} GPUs and {of} of {len(counts)} nodes with {model} have {most}: {advice}"
                     opinion = Opinion("UNKNOWN", words, "gpu_count")
                 elif count < max(counts.values()):
-                    larger = sum(other > count for other in counts.values())
+                    larger = sum(another > count for another in counts.values())
                     words = f"{node} has {count} GPUs and {larger} of {len(counts)} nodes with {model} have more: {advice}"
                     # As many as most others have, it may be the larger ones that differ; without a majority nobody knows who is right.
                     usual = count == most and 2 * of > len(counts)
@@ -194,13 +194,13 @@ class Nodes:
         pools: dict[tuple[str, t.Any], dict[str, list[str]]] = collections.defaultdict(lambda: collections.defaultdict(list))
         for model, counts in self._counts().items():
             for node in counts:
-                said = (stated.get(self.views[node][0].target) or {}).get("gpu_count")
-                pools[_maker(model), said][model].append(node)
+                stated_count = (stated.get(self.views[node][0].target) or {}).get("gpu_count")
+                pools[_maker(model), stated_count][model].append(node)
         for models in pools.values():
             nodes = sum(map(len, models.values()))
             usual = max(models, key=lambda model: len(models[model]))
-            others = [(model, node) for model, of in models.items() if model != usual for node in of]
-            for model, node in others if 2 * len(models[usual]) > nodes else ():
+            differing = [(model, node) for model, of in models.items() if model != usual for node in of]
+            for model, node in differing if 2 * len(models[usual]) > nodes else ():
                 views = self.views[node]
                 if any(drift.named("gpu", rules.get(view.target) or {}) for view in views):
                     continue
@@ -211,15 +211,15 @@ class Nodes:
 
     def unstated(self, stated: Stated, rules: t.Mapping[str, FactRules]) -> list[str]:
         """Return a line for the run if nobody said how many GPUs some nodes are to have: what was found was held to nothing."""
-        found: dict[int, list[str]] = collections.defaultdict(list)
+        nodes_by_count: dict[int, list[str]] = collections.defaultdict(list)
         for node, views in sorted(self.views.items()):
             count = _count(views)
             if count and not any(_said_otherwise(view.target, stated, rules) for view in views):
-                found[count].append(node)
-        if not found:
+                nodes_by_count[count].append(node)
+        if not nodes_by_count:
             return []
         parts = []
-        for count, nodes in sorted(found.items()):
+        for count, nodes in sorted(nodes_by_count.items()):
             names = ", ".join(nodes[:SHOWN]) + (", ..." if len(nodes) > SHOWN else "")
             parts.append(f"{count} on {len(nodes)} node{'s' if len(nodes) > 1 else ''} ({names})")
         return [f"how many GPUs a node has is not stated; found {' and '.join(parts)}: set acceptance_gpu_count"]
@@ -247,16 +247,16 @@ def _is_virtual(facts: t.Any) -> bool:
 
 def not_as_planned(planned: Subject, record: Measurement) -> str | None:
     """Return in words that a record is about other nodes than the plan asked for, whatever it says of itself; None if it is not."""
-    told = record.subject
-    if planned.kind != told.kind:
-        return f"it was planned as a {planned.kind} and measured as a {told.kind}"
+    subject_measured = record.subject
+    if planned.kind != subject_measured.kind:
+        return f"it was planned as a {planned.kind} and measured as a {subject_measured.kind}"
     if planned.kind != "group":
         return None
-    missing = sorted(set(planned.members) - set(told.members))
+    missing = sorted(set(planned.members) - set(subject_measured.members))
     nodes = record.context.get("nodes")
-    if not missing and not set(told.members) - set(planned.members) and nodes in (None, len(planned.members)):
+    if not missing and not set(subject_measured.members) - set(planned.members) and nodes in (None, len(planned.members)):
         return None
-    took = len(told.members) if missing or nodes is None else nodes
+    took = len(subject_measured.members) if missing or nodes is None else nodes
     without = f": without {', '.join(missing[:SHOWN])}{' ...' if len(missing) > SHOWN else ''}" if missing else ""
     return f"it was planned with {len(planned.members)} members and measured with {took}{without}"
 
@@ -283,8 +283,8 @@ def _views(
 ) -> t.Iterator[tuple[str, View]]:
     """`seen` holds what was told by the identities before: most records of a node have the same object (records/lines.py)."""
     context, subject = record.context, record.subject
-    told = context.get("identities")
-    known = {node: who for node, who in told.items() if isinstance(who, dict)} if isinstance(told, dict) else {}
+    identities = context.get("identities")
+    known = {node: who for node, who in identities.items() if isinstance(who, dict)} if isinstance(identities, dict) else {}
     node = node_of(key[3])
     own = subject.kind == "node" and key[0] in telling
     if subject.kind in ("node", "gpu", "nic"):
@@ -336,8 +336,8 @@ def _changed(views: list[View]) -> str | None:
     strange = next((gpus for gpus in sets if not gpus <= largest), None)
     if strange is None:
         return None
-    other = ", ".join(sorted(strange - largest)[:SHOWN])
-    return f"its GPUs were not the same in this run: {_stages(sets[strange])} saw {other}, which {_stages(sets[largest])} did not"
+    strange_gpus = ", ".join(sorted(strange - largest)[:SHOWN])
+    return f"its GPUs were not the same in this run: {_stages(sets[strange])} saw {strange_gpus}, which {_stages(sets[largest])} did not"
 
 
 def _fewer_than_before(node: str, views: list[View], lending: t.Collection[str]) -> t.Iterator[tuple[Key, Opinion]]:
@@ -364,9 +364,9 @@ def _withdrawn(node: str, views: list[View]) -> t.Iterator[tuple[Key, Opinion]]:
 def _other_than_stated(node: str, views: list[View], stated: Stated) -> t.Iterator[tuple[Key, Opinion]]:
     """A node with another number of GPUs than the inventory says, whatever its probe made of it."""
     for view in views:
-        wanted = (stated.get(view.target) or {}).get("gpu_count")
-        if wanted is not None and view.whole and view.many and view.many != wanted:
-            words = f"{view.words} saw {view.many} GPUs of {node}, acceptance_gpu_count says {wanted}"
+        stated_count = (stated.get(view.target) or {}).get("gpu_count")
+        if stated_count is not None and view.whole and view.many and view.many != stated_count:
+            words = f"{view.words} saw {view.many} GPUs of {node}, acceptance_gpu_count says {stated_count}"
             yield view.key, Opinion("UNKNOWN", words, "gpu_count")
 
 

@@ -187,8 +187,8 @@ def _left_out(partners: int) -> int:
 
 def _against(of: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
     """How many of a port's tests were bad, and how many there were, without its worst partners; `of`: both by partner."""
-    kept = sorted(of, key=lambda other: (-of[other][0], of[other][1], other))[_left_out(len(of)) :]
-    return sum(of[other][0] for other in kept), sum(of[other][1] for other in kept)
+    counted = sorted(of, key=lambda peer: (-of[peer][0], of[peer][1], peer))[_left_out(len(of)) :]
+    return sum(of[peer][0] for peer in counted), sum(of[peer][1] for peer in counted)
 
 
 def _peel(tests: Mapping[str, Mapping[str, tuple[int, int]]], noise: float) -> set[str]:
@@ -201,7 +201,7 @@ def _peel(tests: Mapping[str, Mapping[str, tuple[int, int]]], noise: float) -> s
     while True:
         shares: dict[str, float] = {}
         for port, partners in tests.items():
-            of = {other: count for other, count in partners.items() if other not in out}
+            of = {peer: count for peer, count in partners.items() if peer not in out}
             cells = sum(bad > 0 for bad, _all in of.values())
             if port in out or cells < 2:
                 continue
@@ -260,9 +260,9 @@ class _Reading:
             )
             self.state[a, b] = state
             table = {"bad": self.bad, "good": self.good, "unknown": self.unknown}[state]
-            for port, other in ((a, b), (b, a)):
-                if state != "good" or self._speaks_for(port, other):
-                    table[port].add(other)
+            for port, peer in ((a, b), (b, a)):
+                if state != "good" or self._speaks_for(port, peer):
+                    table[port].add(peer)
         self.ports = sorted(self.rails)
         self.leaf = {port: topology.get(_whole(port), topology.get(node_of(port))) for port in self.ports}
         self.node_ports: dict[str, list[str]] = defaultdict(list)
@@ -283,19 +283,19 @@ class _Reading:
         for port, rate in zip((a, b), cell.rates, strict=True):
             if rate is not None:
                 self.rate[port] = rate
-        for port, other in ((a, b), (b, a)):
+        for port, peer in ((a, b), (b, a)):
             self.rails[port].add(cell.rail)
             self.rail_ports[cell.rail].add(port)
             state = self._judge(cell)
-            if state == "good" and not self._speaks_for(port, other):
+            if state == "good" and not self._speaks_for(port, peer):
                 continue
             if not cell.again:
                 if state == "bad":
-                    self.first_bad[port].add(other)
+                    self.first_bad[port].add(peer)
             elif state == "bad":
-                self.again_bad[port].add(other)
+                self.again_bad[port].add(peer)
             elif state == "good":
-                self.again_good[port][other] += 1
+                self.again_good[port][peer] += 1
             else:
                 self.again_unknown[port] += 1
 
@@ -361,24 +361,24 @@ class _Reading:
 
     def _by_chance(self, bad: int, tests: int, mildest: float, subjects: int, own: int = 0) -> float:
         """That one of so many healthy subjects has so many bad tests; `own` of them are among the others'."""
-        others = max(1, len(self.others) - own)
-        found = max(0, bisect_right(self.others, mildest) - own)
-        share = min(1.0, max(NOISE, (found + 2 * math.sqrt(found)) / others))
+        elsewhere = max(1, len(self.others) - own)
+        milder = max(0, bisect_right(self.others, mildest) - own)
+        share = min(1.0, max(NOISE, (milder + 2 * math.sqrt(milder)) / elsewhere))
         return subjects * (tests - bad + 1) * tail(bad, tests, share)
 
     def _tests_of(self, port: str, suspects: set[str]) -> dict[str, tuple[int, int]]:
         """How many of a port's tests were bad, and how many there were, with each of its partners."""
         partners = [o for o in self.bad[port] | self.good[port] if o not in suspects and _pair(port, o) not in self.explained]
-        depths = {other: self.depths[_pair(port, other)] for other in sorted(partners)}
-        return {other: (sum(depth < 1 for depth in found), len(found)) for other, found in depths.items()}
+        depths = {peer: self.depths[_pair(port, peer)] for peer in sorted(partners)}
+        return {peer: (sum(depth < 1 for depth in depths_of_pair), len(depths_of_pair)) for peer, depths_of_pair in depths.items()}
 
     def _row_chance(self, port: str, suspects: set[str], more: Iterable[str] = ()) -> float:
         """Return the chance of a healthy port's tests with good partners; `more`: partners with whom it is bad once more each."""
-        of = {other: counts for other, counts in self._tests_of(port, suspects).items() if self.good[other]}
-        mildest = max((depth for other in of for depth in self.depths[_pair(port, other)] if depth < 1), default=0.0)
-        for other in more:
-            bad, tests = of.get(other, (0, 0))
-            of[other] = bad + 1, tests + 1
+        of = {peer: counts for peer, counts in self._tests_of(port, suspects).items() if self.good[peer]}
+        mildest = max((depth for peer in of for depth in self.depths[_pair(port, peer)] if depth < 1), default=0.0)
+        for peer in more:
+            bad, tests = of.get(peer, (0, 0))
+            of[peer] = bad + 1, tests + 1
         bad, tests = _against(of)
         return self._by_chance(bad, tests, mildest, len(self.ports)) if bad else math.inf
 
@@ -407,8 +407,8 @@ class _Reading:
     def _sides(self, block: tuple[str, str]) -> tuple[list[str], list[str]]:
         """The ports of both leaves that have bad cells in a block and are mostly good outside it."""
         sides: list[list[str]] = []
-        for leaf, other in (block, block[::-1]):
-            there = set(self.leaf_ports[other])
+        for leaf, far_leaf in (block, block[::-1]):
+            there = set(self.leaf_ports[far_leaf])
             sides.append(
                 [
                     p
@@ -465,12 +465,12 @@ class _Reading:
         ]
         choice = [p for p in choice if _meet(port, p) and self._speaks_for(port, p)]
         used = self.again_good[port]
-        wanted = None if beside is None else self.leaf[beside]
+        near_leaf = None if beside is None else self.leaf[beside]
         choice.sort(
             key=lambda p: (
                 p in self.bad[port],
                 used[p],
-                self.leaf[p] != wanted,
+                self.leaf[p] != near_leaf,
                 self.again_unknown[p],
                 self.asked[p],
                 p,
@@ -499,15 +499,15 @@ class _Reading:
         tested = sum(cell.again for p in partners for cell in self.tests.get(_pair(port, p), ()))
         if not partners or tested >= SUSPECT_TESTS or (fresh and self._always_met(port, suspects, across)):
             return "unresolved"
-        wanted = min(4 if self.again_good[port] else 2, len(partners))
+        tests_needed = min(4 if self.again_good[port] else 2, len(partners))
         turns = itertools.islice(itertools.cycle(partners), SUSPECT_TESTS - tested)
         more: list[str] = []
         for partner in turns:
-            if len(more) >= wanted and self._row_chance(port, suspects, more) <= ALPHA:
+            if len(more) >= tests_needed and self._row_chance(port, suspects, more) <= ALPHA:
                 break
             more.append(partner)
-        asked = [self._ask(port, partner) for partner in more]
-        return "suspected" if any(asked) else "unresolved"
+        answers = [self._ask(port, partner) for partner in more]
+        return "suspected" if any(answers) else "unresolved"
 
     def _always_met(self, port: str, suspects: set[str], across: bool) -> bool:
         """Return True if only a new partner's word is missing against a port, and each of those has met the floor with it too often."""
@@ -517,9 +517,9 @@ class _Reading:
     # -- findings ------------------------------------------------------------------------------------------------------
 
     def _cells(self, pairs: Iterable[tuple[str, str]]) -> tuple[dict[str, object], ...]:
-        told = [cell for pair in pairs for cell in self.tests[_pair(*pair)]]
+        cells_of_pairs = [cell for pair in pairs for cell in self.tests[_pair(*pair)]]
         sign = 1 if self.better == "higher" else -1
-        told.sort(key=lambda c: (not c.again, -math.inf if c.value is None else sign * c.value))
+        cells_of_pairs.sort(key=lambda c: (not c.again, -math.inf if c.value is None else sign * c.value))
         return tuple(
             {
                 "a": c.a,
@@ -532,7 +532,7 @@ class _Reading:
                 "again": c.again,
                 "reason": c.reason,
             }
-            for c in told[:TOLD]
+            for c in cells_of_pairs[:TOLD]
         )
 
     def _find(
@@ -856,18 +856,18 @@ def _either(states: list[Confidence]) -> Confidence:
 
 def _merged(findings: list[SearchFinding]) -> tuple[SearchFinding, ...]:
     """One finding for each port and path, where both directions have one."""
-    found: dict[tuple[str, str], SearchFinding] = {}
+    by_key: dict[tuple[str, str], SearchFinding] = {}
     for finding in findings:
         key = (finding.kind, finding.id)
-        other = found.get(key)
-        if other is None:
-            found[key] = finding
+        earlier = by_key.get(key)
+        if earlier is None:
+            by_key[key] = finding
             continue
-        reason = finding.reason if finding.reason in other.reason else f"{other.reason}; {finding.reason}"
-        sure = _either([other.confidence, finding.confidence])
-        alike = tuple(one for one in other.indistinguishable if one in finding.indistinguishable)
-        told = (*other.evidence[: TOLD // 2], *finding.evidence[: TOLD // 2])  # of both
-        found[key] = dataclasses.replace(
-            other, confidence=sure, reason=reason, evidence=told, indistinguishable=alike
+        reason = finding.reason if finding.reason in earlier.reason else f"{earlier.reason}; {finding.reason}"
+        sure = _either([earlier.confidence, finding.confidence])
+        alike = tuple(name for name in earlier.indistinguishable if name in finding.indistinguishable)
+        evidence = (*earlier.evidence[: TOLD // 2], *finding.evidence[: TOLD // 2])  # of both
+        by_key[key] = dataclasses.replace(
+            earlier, confidence=sure, reason=reason, evidence=evidence, indistinguishable=alike
         )
-    return tuple(found.values())
+    return tuple(by_key.values())

@@ -21,19 +21,19 @@ _ORDER = {**SEVERITY, "SKIPPED": -1}
 def judged(verdicts: t.Iterable[Verdict]) -> list[NodeVerdict]:
     """Every node, and every pair and group, which is nobody's alone, the worst first. What was found of a node beside the plan is the
     node's all the same."""
-    found: dict[str, NodeVerdict] = {}
+    by_name: dict[str, NodeVerdict] = {}
     for verdict in verdicts:
         kind, name = subjects.bearer(verdict.subject.kind, verdict.subject.id)
         word, stage = verdict.verdict, verdict.stage
-        node = found.get(name)
+        node = by_name.get(name)
         if node is None:
-            node = found[name] = NodeVerdict(name=name, kind=kind, verdict=word, stages={}, simulated=False)
+            node = by_name[name] = NodeVerdict(name=name, kind=kind, verdict=word, stages={}, simulated=False)
         if node["verdict"] != word:
             node["verdict"] = _worse(node["verdict"], word)
         if node["stages"].setdefault(stage, word) != word:
             node["stages"][stage] = _worse(node["stages"][stage], word)
         node["simulated"] = node["simulated"] or verdict.simulated
-    return sorted(found.values(), key=lambda node: (-SEVERITY[node["verdict"]], node["name"]))
+    return sorted(by_name.values(), key=lambda node: (-SEVERITY[node["verdict"]], node["name"]))
 
 
 def _worse(one: str, other: str) -> str:

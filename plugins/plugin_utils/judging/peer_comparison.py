@@ -45,8 +45,8 @@ def opinions(
     for (what, kind, _look), group in alike.items():
         pairs = {hops.nodes_of(key[3]): (key, value) for key, value in group} if kind == "pair" else {}
         if what[6] == "lower" and any(a != b for a, b in pairs):  # a latency: pairs with as many hops are its neighbours
-            for pair, word, median, others in hops.outliers({p: v for p, (_key, v) in pairs.items()}, leaf):
-                yield pairs[pair][0], _outlier(what, pairs[pair][1], (word, median), "below_neighbours", others)
+            for pair, word, median, compared_with in hops.outliers({p: v for p, (_key, v) in pairs.items()}, leaf):
+                yield pairs[pair][0], _outlier(what, pairs[pair][1], (word, median), "below_neighbours", compared_with)
             continue
         centre = bands.centre([value for _key, value in group])
         if centre is None:
@@ -54,15 +54,15 @@ def opinions(
         for key, value in group:
             verdict = bands.against_neighbours(value, centre, what[6])
             if verdict:
-                others = f"the median of {len(group)} identical subjects"
-                yield key, _outlier(what, value, (verdict, centre.median), "below_neighbours", others)
+                compared_with = f"the median of {len(group)} identical subjects"
+                yield key, _outlier(what, value, (verdict, centre.median), "below_neighbours", compared_with)
     for (what, kind, _node, _look), group in nodes.items():
         if what[6] != "higher":
             continue
         for key, value in group:
-            found = bands.against_siblings(value, [v for k, v in group if k != key])
-            if found:
-                yield key, _outlier(what, value, found, "below_siblings", f"the median of its node's other {SIBLINGS[kind]}")
+            opinion = bands.against_siblings(value, [v for k, v in group if k != key])
+            if opinion:
+                yield key, _outlier(what, value, opinion, "below_siblings", f"the median of its node's other {SIBLINGS[kind]}")
 
 
 def numbers(deciding: t.Mapping[Key, Measurement], chosen: t.Mapping[Key, Compared]) -> t.Iterator[past.Number]:
@@ -71,18 +71,18 @@ def numbers(deciding: t.Mapping[Key, Measurement], chosen: t.Mapping[Key, Compar
         compared = chosen[key]
         if record.outcome != "measured" or record.context.get("comparable") is False or compared is None:
             continue
-        better = {expectation.metric: expectation.better for expectation, found in compared if found.size is None}
+        better = {expectation.metric: expectation.better for expectation, reading in compared if reading.size is None}
         metric = primary(record)
         if metric is not None:
             better.setdefault(metric, better_of(record.metrics[metric].unit))
         for name, way in better.items():
             m = record.metrics[name]
             yield past.Number(key, record, name, m.unit, float(t.cast(float, m.value)), way)
-        for expectation, found in compared:
+        for expectation, reading in compared:
             # The largest size is what the check has as its own number, too.
             own = record.metrics.get(expectation.metric)
-            if found.size is not None and (own is None or found.value != own.value):
-                yield past.Number(key, record, expectation.metric, found.unit, found.value, expectation.better, found.size)
+            if reading.size is not None and (own is None or reading.value != own.value):
+                yield past.Number(key, record, expectation.metric, reading.unit, reading.value, expectation.better, reading.size)
 
 
 def hardware(record: Measurement) -> str:
@@ -95,12 +95,12 @@ def _comparable(
 ) -> t.Iterator[tuple[str, int | None, str, str, float]]:
     """Yield the numbers to compare with neighbours: those with an expectation; without one, the primary number of the check."""
     if compared:
-        for expectation, found in compared:
+        for expectation, reading in compared:
             try:
-                value = physics.convert(found.value, found.unit, expectation.unit)
+                value = physics.convert(reading.value, reading.unit, expectation.unit)
             except ValueError:
                 continue
-            yield expectation.metric, found.size, expectation.unit, expectation.better, value
+            yield expectation.metric, reading.size, expectation.unit, expectation.better, value
         return
     metric = primary(record)
     if metric is not None:

@@ -204,8 +204,8 @@ def limits(match: Match, metric: str) -> tuple[float, str, str] | None:
 
     Where a key is a list, the limit is the largest of its members'.
     """
-    found = [limit for limit in (_limit(case, metric) for case in _cases(match)) if limit]
-    return max(found, key=lambda limit: limit[0]) if found else None
+    of_cases = [limit for limit in (_limit(case, metric) for case in _cases(match)) if limit]
+    return max(of_cases, key=lambda limit: limit[0]) if of_cases else None
 
 
 def _cases(match: Match) -> t.Iterator[Match]:
@@ -293,7 +293,7 @@ def ceiling(context: Context, metric: str) -> tuple[float, str, str] | None:
     An expectation is held to the algorithm that it names. A measurement may have been made by any that NCCL is free to choose there:
     switches that reduce, and between nodes ways on which each node receives everything once.
     """
-    found = []
+    ceilings = []
     for case in _cases(context):
         if metric == "busbw":
             limit = _any_algorithm(case)
@@ -303,10 +303,10 @@ def ceiling(context: Context, metric: str) -> tuple[float, str, str] | None:
             limit = _limit(case, metric)
         if limit is None:
             return None
-        found.append(limit)
-    if not found:
+        ceilings.append(limit)
+    if not ceilings:
         return None
-    value, unit, how = max(found, key=lambda one: one[0])
+    value, unit, how = max(ceilings, key=lambda one: one[0])
     if metric == "bandwidth" and context.get("bonded"):
         value, how = 2 * value, f"{how}, twice for a bond"
     above = ABOVE.get(metric, 0.0)
@@ -359,7 +359,7 @@ def lint(entries: t.Iterable[t.Any]) -> list[Finding]:
     that are equally specific and can both match; one whose source cites a value that the other entry does not have.
     """
     entries = list(entries)
-    findings = [found for entry in entries for found in _against_limit(entry)]
+    findings = [finding for entry in entries for finding in _against_limit(entry)]
     return [*findings, *_citations(entries), *_against_each_other(entries)]
 
 
@@ -369,14 +369,14 @@ def _citations(entries: list[t.Any]) -> t.Iterator[Finding]:
     for entry in entries:
         values.setdefault(entry.id, []).append(entry.value)
     for entry in entries:
-        for how, other, text in CITED.findall(entry.source):
+        for how, name, text in CITED.findall(entry.source):
             cited = float(text)
-            if cited not in values.get(other, ()):
-                found = ", ".join(f"{value:g}" for value in values[other]) if other in values else "no such entry"
-                yield Finding("error", entry.origin, entry.id, f"source: found {other} cited with {cited:g}, it has {found}")
+            if cited not in values.get(name, ()):
+                shown = ", ".join(f"{value:g}" for value in values[name]) if name in values else "no such entry"
+                yield Finding("error", entry.origin, entry.id, f"source: found {name} cited with {cited:g}, it has {shown}")
             factor = float(how.split()[0]) if how.endswith(" x") else 1.0
             if how and abs(entry.value - factor * cited) > 0.003 * entry.value:
-                text = f"source: found {how} [{other} {cited:g}], which is {factor * cited:g}, for the value {entry.value:g}"
+                text = f"source: found {how} [{name} {cited:g}], which is {factor * cited:g}, for the value {entry.value:g}"
                 yield Finding("error", entry.origin, entry.id, text)
 
 
@@ -388,12 +388,12 @@ def _against_limit(entry: t.Any) -> t.Iterator[Finding]:
         return
     bound, unit, how = limit
     value = convert(entry.value, entry.unit, unit)
-    found = f"value: found {entry.value:g} {entry.unit}, expected"
+    problem = f"value: found {entry.value:g} {entry.unit}, expected"
     if value > bound * (1 + 1e-9):
-        yield Finding("error", entry.origin, entry.id, f"{found} at most {bound:g} {unit} ({how})")
+        yield Finding("error", entry.origin, entry.id, f"{problem} at most {bound:g} {unit} ({how})")
     elif value < ABSURD * bound and not entry.note:
         least = f"at least {ABSURD * bound:g} {unit}, {ABSURD:g} of the limit ({how})"
-        yield Finding("error", entry.origin, entry.id, f"{found} {least}, or a note that says why it is healthy")
+        yield Finding("error", entry.origin, entry.id, f"{problem} {least}, or a note that says why it is healthy")
 
 
 def _against_each_other(entries: list[t.Any]) -> t.Iterator[Finding]:
@@ -401,15 +401,15 @@ def _against_each_other(entries: list[t.Any]) -> t.Iterator[Finding]:
     for entry in entries:
         groups.setdefault((entry.match.get("stage"), entry.metric, entry.better), []).append(entry)
     for group in groups.values():
-        for place, one in enumerate(group):
-            for other in group[:place]:
-                if one.match == other.match:
-                    yield from _same_thing(one, other)
-                elif one.rank == other.rank and len(one.match) == len(other.match) and overlap(one.match, other.match):
-                    text = f"match: as specific as {other.id}, and both can match one measurement"
-                    yield Finding("error", one.origin, one.id, text)
-                elif one.rank != other.rank and set(one.sizes) & set(other.sizes) and overlap(one.match, other.match):
-                    yield from _displaced(*sorted((one, other), key=lambda entry: entry.rank))
+        for place, entry in enumerate(group):
+            for earlier in group[:place]:
+                if entry.match == earlier.match:
+                    yield from _same_thing(entry, earlier)
+                elif entry.rank == earlier.rank and len(entry.match) == len(earlier.match) and overlap(entry.match, earlier.match):
+                    text = f"match: as specific as {earlier.id}, and both can match one measurement"
+                    yield Finding("error", entry.origin, entry.id, text)
+                elif entry.rank != earlier.rank and set(entry.sizes) & set(earlier.sizes) and overlap(entry.match, earlier.match):
+                    yield from _displaced(*sorted((entry, earlier), key=lambda each: each.rank))
 
 
 def _displaced(weaker: t.Any, stronger: t.Any) -> t.Iterator[Finding]:
@@ -442,8 +442,8 @@ def _same_thing(one: t.Any, other: t.Any) -> t.Iterator[Finding]:
     low, high = sorted((one, other), key=lambda e: convert(e.value, e.unit, one.unit))
     share = convert(low.value, low.unit, high.unit) / high.value
     if one.better == "higher" and share < FAR_UNDER and not low.note:
-        found = f"value: found {low.value:g} {low.unit}, {share:.2f} of the {high.value:g} of {high.id}"
-        text = f"{found} for the same thing; expected at least {FAR_UNDER:g}, or a note that says why it is healthy"
+        problem = f"value: found {low.value:g} {low.unit}, {share:.2f} of the {high.value:g} of {high.id}"
+        text = f"{problem} for the same thing; expected at least {FAR_UNDER:g}, or a note that says why it is healthy"
         yield Finding("error", low.origin, low.id, text)
 
 
@@ -465,8 +465,8 @@ def _of_usable(match: Match, other: Match) -> Match:
     if not matching.about_usable_nics(other) or not {"gpu", "nics", "nic_gbps"} <= set(match):
         return match
     hardware = {key: match[key] for key in slots.KEYS if key in match}
-    found = [slots.usable(case) for case in _cases({"gpus": [1, 2, 4, 8], **hardware})]
-    return {**match, "nics": sorted({usable.certain for usable in found if usable})}
+    usable_nics = [slots.usable(case) for case in _cases({"gpus": [1, 2, 4, 8], **hardware})]
+    return {**match, "nics": sorted({usable.certain for usable in usable_nics if usable})}
 
 
 def _implied(match: Match) -> Match:

@@ -39,18 +39,18 @@ def parse(raw: t.Any, where: str = VARIABLE, subject: str = "") -> list[Referenc
     """A list of {subject, stage, check, since, ticket, reason} as the user wrote it, of `subject` where one names none."""
     if not isinstance(raw, list):
         raise NewReferenceError(f"{where}: found {raw!r}, expected a list of new references")
-    found = []
+    parsed = []
     for number, item in enumerate(raw):
         whole = {**({"subject": subject} if subject else {}), **item} if isinstance(item, dict) else item
         values, place = entries.read(whole, f"{where}[{number}]", KEYS, _TEXTS, "since", NewReferenceError)
         # One for a day to come would take today's past away before anything is different.
         if values["since"] > datetime.date.today().isoformat():
             raise NewReferenceError(f"{place}: since: found {values['since']}, expected today or a day before it")
-        found.append(Reference(**values))
-    return found
+        parsed.append(Reference(**values))
+    return parsed
 
 
 def since(references: t.Iterable[Reference], subject: str, stage: str, check: str) -> Reference | None:
     """The last one that speaks of this check of this subject."""
-    mine = [one for one in references if one.covers(subject, stage, check)]
-    return max(mine, key=lambda one: (one.since, one.ticket), default=None)
+    mine = [reference for reference in references if reference.covers(subject, stage, check)]
+    return max(mine, key=lambda reference: (reference.since, reference.ticket), default=None)

@@ -33,5 +33,5 @@ def targets(plan: Plan, judgement: Judgement, warn: str = "accept", whole: bool 
     for v in bad:
         culprit = because.get(v.key)
         blamed |= {culprit} if culprit else subjects.nodes_of(v.subject)
-    found = {target_of.get(node, node.split("/", 1)[0]) for node in blamed}
-    return [target for target in every if target in found] if found & set(every) and not whole else every
+    refused = {target_of.get(node, node.split("/", 1)[0]) for node in blamed}
+    return [target for target in every if target in refused] if refused & set(every) and not whole else every

@@ -90,9 +90,9 @@ class SingleChecks:
         if self._of_stage(record):
             return Opinion("PASS", f"{check} was done and is as it should be")
         mine = [e for e in expected.entries if e.match["stage"] == stage] if expected else []
-        wanted = next((e for e in mine if bands.accepts(e, record) is None), None)
-        if wanted:
-            reason = f"it has no number, and {wanted.id} ({wanted.layer}) expects {wanted.metric} of it"
+        lacking = next((e for e in mine if bands.accepts(e, record) is None), None)
+        if lacking:
+            reason = f"it has no number, and {lacking.id} ({lacking.layer}) expects {lacking.metric} of it"
         elif self._is_condition(record):
             return Opinion("PASS", f"{check} was done and is as it should be")
         else:
@@ -190,17 +190,17 @@ def measured(key: Key, record: Measurement, expected: Expectations, same_work: S
     opinions: list[Opinion] = [wrong] if wrong else []
     compared = []
     chosen = expected.choose(record.stage, record.check, record.context, same_work) or _of_whole_node(record, expected, same_work)
-    for one in chosen:
-        expectation, size = one
+    for choice in chosen:
+        expectation, size = choice
         try:
-            found = bands.reading(record, expectation.metric, size)
+            reading = bands.reading(record, expectation.metric, size)
         except bands.Unusable as error:
             opinions.append(Opinion("UNKNOWN", str(error), "bad_measurement", metric=expectation.metric))
             continue
-        if found is not None:
-            opinions.append(bands.held(found, expectation, record.context))
-            compared.append((expectation, found))
-            there = expected.displaced(record.stage, record.check, record.context, one)
+        if reading is not None:
+            opinions.append(bands.held(reading, expectation, record.context))
+            compared.append((expectation, reading))
+            there = expected.displaced(record.stage, record.check, record.context, choice)
             if there and physics.far_softer(expectation, there):
                 opinions.append(_too_soft(expectation, there))
     if opinions:
@@ -208,9 +208,9 @@ def measured(key: Key, record: Measurement, expected: Expectations, same_work: S
     value: PlainData = {}
     metric = primary(record)
     if metric is not None:
-        found = bands.reading(record, metric, None)
-        if found:
-            value = {"metric": metric, "value": found.value, "unit": found.unit}
+        reading = bands.reading(record, metric, None)
+        if reading:
+            value = {"metric": metric, "value": reading.value, "unit": reading.unit}
     if chosen:
         sizes = [row["size"] for row in record.series if is_number(row.get("size"))]
         ends = f"the run ends at {bands.human(int(max(sizes)))}" if sizes else "the run has no message sizes"
@@ -244,10 +244,10 @@ def _of_whole_node(record: Measurement, expected: Expectations, same_work: SameW
     in_switch = context.get("nvls") and record.check == "all_reduce"
     share = (many - 1) / many * whole / (whole - 1) if in_switch else 1.0
     how = f"of {whole} GPUs, for the {many} that are whole{f' by 2(n-1)/n: x {share:.4f}' if in_switch else ''}"
-    found = expected.choose(record.stage, record.check, {**context, "gpus": whole}, same_work)
+    chosen = expected.choose(record.stage, record.check, {**context, "gpus": whole}, same_work)
     return [
         Chosen(dataclasses.replace(e, value=float(f"{e.value * share:.5g}"), confidence="derived", source=f"{e.source}; {how}"), size)
-        for e, size in found
+        for e, size in chosen
     ]
 
 
@@ -263,8 +263,8 @@ def _too_soft(own: Expectation, shipped: Expectation) -> Opinion:
 def primary(record: Measurement) -> str | None:
     """The metric that stands for a check."""
     metrics = [name for name, m in record.metrics.items() if is_number(m.value)]
-    found = [name for name in bands.PRIMARY if name in metrics]
-    return found[0] if found else metrics[0] if len(metrics) == 1 else None
+    names = [name for name in bands.PRIMARY if name in metrics]
+    return names[0] if names else metrics[0] if len(metrics) == 1 else None
 
 
 def better_of(unit: str) -> str:

@@ -44,9 +44,9 @@ def opinions(deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opi
     for group in alike.values():
         centres = _centres([sweep for _key, sweep in group])
         for key, sweep in group:
-            found = dips(sweep)
-            if found:
-                yield key, _warning(found, sweep, "than the other sizes of its sweep allow")
+            sizes = dips(sweep)
+            if sizes:
+                yield key, _warning(sizes, sweep, "than the other sizes of its sweep allow")
             beside = [
                 size
                 for size, value in sweep.items()
@@ -59,12 +59,12 @@ def opinions(deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opi
 
 def bandwidths(series: t.Iterable[t.Any]) -> dict[int, float]:
     """Return bus bandwidth by message size in bytes, from `FROM_BYTES` on and in order; the lower value where a size stands twice."""
-    found: dict[int, float] = {}
+    by_size: dict[int, float] = {}
     for row in series:
         if isinstance(row, dict) and is_number(row.get("size")) and is_number(row.get(METRIC)) and row["size"] >= FROM_BYTES:
             size = int(row["size"])
-            found[size] = min(found.get(size, row[METRIC]), row[METRIC])
-    return dict(sorted(found.items()))
+            by_size[size] = min(by_size.get(size, row[METRIC]), row[METRIC])
+    return dict(sorted(by_size.items()))
 
 
 def dips(sweep: t.Mapping[int, float]) -> list[int]:
@@ -75,16 +75,16 @@ def dips(sweep: t.Mapping[int, float]) -> list[int]:
         quickest[size] = least
         if sweep[size] > 0:
             least = min(least, size / sweep[size])
-    found: list[int] = []
+    dips_at: list[int] = []
     best = 0.0
     if not any(sweep.values()):  # one rank sends nothing to anybody
-        return found
+        return dips_at
     for size, value in sweep.items():
         slow = value <= 0 or size / value > TIMES_OF_LARGER * quickest[size]
         if slow or value < SHARE_OF_SMALLER * best:
-            found.append(size)
+            dips_at.append(size)
         best = max(best, value)
-    return found
+    return dips_at
 
 
 def _centres(sweeps: t.Sequence[t.Mapping[int, float]]) -> dict[int, bands.Centre]:
@@ -93,7 +93,7 @@ def _centres(sweeps: t.Sequence[t.Mapping[int, float]]) -> dict[int, bands.Centr
     for sweep in sweeps if len(sweeps) > bands.NEIGHBOURS else ():
         for size, value in sweep.items():
             values[size].append(value)
-    centres = {size: bands.centre(found) for size, found in values.items()}
+    centres = {size: bands.centre(values_of_size) for size, values_of_size in values.items()}
     return {size: centre for size, centre in centres.items() if centre is not None}
 
 

@@ -42,8 +42,8 @@ class Seen(t.NamedTuple):
 
     def differs(self, entry: Expectation) -> list[str]:
         """Keys of an entry's match in which it is not about this."""
-        told = {**self.context, "stage": self.stage, "check": self.check}
-        return [key for key, wanted in entry.match.items() if mismatch({key: wanted}, told) is not None]
+        context = {**self.context, "stage": self.stage, "check": self.check}
+        return [key for key, value in entry.match.items() if mismatch({key: value}, context) is not None]
 
 
 def warnings(plan: Plan, records: t.Iterable[Measurement], inputs: JudgingInputs) -> list[str]:
@@ -60,48 +60,48 @@ def warnings(plan: Plan, records: t.Iterable[Measurement], inputs: JudgingInputs
     if not own:
         return []
     seen = _seen(records, of, {key for entry in own.values() for key in entry.match})
-    held = [key for key, entry in own.items() if any(not one.differs(entry) for one in seen if one.number in where[key])]
-    found = []
+    held = [key for key, entry in own.items() if any(not case.differs(entry) for case in seen if case.number in where[key])]
+    sentences = []
     for key, entry in sorted(own.items()):
-        mine = [one for one in seen if one.number in where[key] and one.stage == entry.match["stage"]]
-        others = [own[other] for other in held if other != key]
-        said = _in_vain(entry, mine, key in held, others, plan)
-        if said:
-            found.append(f"{entry.origin}: no measurement was held to it: {said}")
-    return found
+        mine = [case for case in seen if case.number in where[key] and case.stage == entry.match["stage"]]
+        competing = [own[held_key] for held_key in held if held_key != key]
+        sentence = _in_vain(entry, mine, key in held, competing, plan)
+        if sentence:
+            sentences.append(f"{entry.origin}: no measurement was held to it: {sentence}")
+    return sentences
 
 
 def _seen(records: t.Iterable[Measurement], of: dict[str, int], keys: set[str]) -> list[Seen]:
     """Once of each kind: thousands of nodes are a few."""
-    found: dict[str, Seen] = {}
+    by_text: dict[str, Seen] = {}
     for record in records:
         index = of.get(node_of(record.subject.id), of.get(record.target))
         if record.outcome == "measured" and index is not None:
             context = {key: record.context[key] for key in sorted(keys & set(record.context))}
             sizes = frozenset(int(row["size"]) for row in record.series if is_number(row.get("size")))
-            one = Seen(index, record.stage, record.check, context, sizes)
-            found.setdefault(repr((*one[:4], sorted(sizes))), one)
-    return list(found.values())
+            case = Seen(index, record.stage, record.check, context, sizes)
+            by_text.setdefault(repr((*case[:4], sorted(sizes))), case)
+    return list(by_text.values())
 
 
 def _in_vain(entry: Expectation, mine: list[Seen], held: bool, others: list[Expectation], plan: Plan) -> str | None:
     """Why an entry is taken for a mistake; None where it is not, or where nothing says so."""
     if held:
-        return _no_size(entry, [one for one in mine if not one.differs(entry)])
+        return _no_size(entry, [case for case in mine if not case.differs(entry)])
     stages = {stage["name"] for stage in plan.stages} | {*plan.skipped_stages}
     if entry.match["stage"] not in stages:
         return _misspelt(entry, "stage", stages, our_stages())
     checks = {item.check for item in plan.items if item.stage == entry.match["stage"]}
     if "check" in entry.match and not checks & set(_listed(entry, "check")):
         return _misspelt(entry, "check", checks, _known("check"))
-    mine = [one for one in mine if "check" not in one.differs(entry)]
+    mine = [case for case in mine if "check" not in case.differs(entry)]
     if not mine:
         return None
-    if "gpu" in entry.match and all("gpu" in one.differs(entry) for one in mine):
-        return _misspelt(entry, "gpu", {str(one.context.get("gpu")) for one in mine}, {*_known("gpu"), *physics.PRODUCTS})
-    if plan.left_out or entry.match["stage"] in plan.sample or any(_of_a_kind(entry, other) for other in others):
+    if "gpu" in entry.match and all("gpu" in case.differs(entry) for case in mine):
+        return _misspelt(entry, "gpu", {str(case.context.get("gpu")) for case in mine}, {*_known("gpu"), *physics.PRODUCTS})
+    if plan.left_out or entry.match["stage"] in plan.sample or any(_of_a_kind(entry, competing) for competing in others):
         return None
-    nearest = min((one for one in mine if "gpu" not in one.differs(entry)), key=lambda one: len(one.differs(entry)))
+    nearest = min((case for case in mine if "gpu" not in case.differs(entry)), key=lambda case: len(case.differs(entry)))
     return "; ".join(
         f"match.{key}: found {', '.join(map(str, _listed(entry, key)))}, measured was {nearest.context.get(key)}"
         for key in nearest.differs(entry)
@@ -109,23 +109,23 @@ def _in_vain(entry: Expectation, mine: list[Seen], held: bool, others: list[Expe
 
 
 def _no_size(entry: Expectation, mine: list[Seen]) -> str | None:
-    def has(one: Seen, size: t.Any) -> bool:
-        return size is None or row_of(size, one.sizes) is not None
+    def has(case: Seen, size: t.Any) -> bool:
+        return size is None or row_of(size, case.sizes) is not None
 
-    if not mine or any(has(one, size) for one in mine for size in entry.sizes):
+    if not mine or any(has(case, size) for case in mine for size in entry.sizes):
         return None
-    sizes = {size for one in mine for size in one.sizes}
-    wanted = " and ".join(bands.human(size) if isinstance(size, int) else str(size) for size in entry.sizes)
+    sizes = {size for case in mine for size in case.sizes}
+    sizes_expected = " and ".join(bands.human(size) if isinstance(size, int) else str(size) for size in entry.sizes)
     there = f"{len(sizes)} sizes from {bands.human(min(sizes))} to {bands.human(max(sizes))}" if sizes else "no message sizes"
-    return f"match.size: found {wanted}, measured were {there}"
+    return f"match.size: found {sizes_expected}, measured were {there}"
 
 
 def _misspelt(entry: Expectation, key: str, here: t.Iterable[str], known: t.Iterable[str]) -> str | None:
     """Return the sentence about a value of an entry that is no known value and almost equals one of `here`, or None."""
     for value in _listed(entry, key):
-        near = [one for one in here if alike(str(value), one)]
+        near = [name for name in here if alike(str(value), name)]
         if near and value not in known:
-            best = max(near, key=lambda one: difflib.SequenceMatcher(None, str(value), one).ratio())
+            best = max(near, key=lambda name: difflib.SequenceMatcher(None, str(value), name).ratio())
             return f"match.{key}: found {value!r}, did you mean {best!r}?"
     return None
 

@@ -129,7 +129,7 @@ class Judge:
             name: stage.conditions | stage.quick_conditions if quick and stage.quick_conditions else stage.conditions
             for name, stage in stages.items()
         }
-        same_work = {(name, check): other for name, stage in stages.items() for check, other in stage.same_work.items()}
+        same_work = {(name, check): same_check for name, stage in stages.items() for check, same_check in stage.same_work.items()}
         self.single_checks = single_checks.SingleChecks(self.planned, expected, inputs.required, conditions, same_work)
         self.lending: t.Collection[str] = ()
         self.waiving = waiving.Waiving([], "")
@@ -208,19 +208,19 @@ class Judge:
                 for change in self.past_report.changes:
                     if change.regression:
                         self.worse[change.key].append(change.reason)
-            found, self.drift, self.doubts, (unstated, parted) = next(worker.parts())
+            of_nodes, self.drift, self.doubts, (unstated, parted) = next(worker.parts())
             self.warnings += unstated
             self.notes += parted
-            for key, fields in found:
+            for key, fields in of_nodes:
                 opinions[key].append(Opinion(*fields))
         everything = [record for attempts in self.records.values() for record in attempts]
         for stage in self.stages.values():
             tables = self.tables[stage.name] = stage.tables(everything, self.expected)
-            for said in stage.opinions(self.deciding, everything, self.expected, tables):
-                if isinstance(said, causes.Blame):
-                    self.blames.append(said)
+            for opinion_or_blame in stage.opinions(self.deciding, everything, self.expected, tables):
+                if isinstance(opinion_or_blame, causes.Blame):
+                    self.blames.append(opinion_or_blame)
                 else:
-                    opinions[said[0]].append(said[1])
+                    opinions[opinion_or_blame[0]].append(opinion_or_blame[1])
         settled: dict[Key, Opinion] = {}
         for key in sorted(opinions, key=lambda key: key in self.parts):  # parts before what they are parts of
             settled[key] = self._settle(key, opinions[key], settled)
@@ -235,7 +235,7 @@ class Judge:
         telling = {name for name, stage in self.stages.items() if stage.sees_all_gpus}
         facts = {name for name, stage in self.stages.items() if stage.finds_facts}
         machines = identity.Nodes(self.records, telling, facts, self.lending)
-        found = [
+        opinions = [
             *self._drift(),
             *configured.opinions(self.deciding, lambda key, record: self.single_checks.own(key, record)[0]),
             *machines.opinions(self.records, self.inputs.stated, self.inputs.stack),
@@ -243,7 +243,7 @@ class Judge:
         ]
         unstated = machines.unstated(self.inputs.stated, self.inputs.stack)
         parted = [f"{node}: {single_checks.set_aside(record)}" for node, record in machines.parted.items()]
-        return [(tuple(key), tuple(opinion)) for key, opinion in found], self.drift, machines.doubts(), (unstated, parted)
+        return [(tuple(key), tuple(opinion)) for key, opinion in opinions], self.drift, machines.doubts(), (unstated, parted)
 
     def _drift(self) -> t.Iterator[tuple[Key, Opinion]]:
         """Yield the deviations of facts, among nodes with the same GPUs and under the same rules, like held against like (drift.Kind).
@@ -253,12 +253,12 @@ class Judge:
         pools: dict[str, dict[str, dict[str, Key]]] = collections.defaultdict(lambda: collections.defaultdict(dict))
         for key, record in self.deciding.items():
             if record.outcome == "measured" and isinstance(record.context.get("facts"), dict):
-                model, under = (json.dumps(one, sort_keys=True, default=str) for one in (record.context.get("gpu"), self._rules(key)))
+                model, under = (json.dumps(value, sort_keys=True, default=str) for value in (record.context.get("gpu"), self._rules(key)))
                 pools[model][under][key[3]] = key
         for pool in pools.values():
             lone = [key for group in pool.values() if len(group) == 1 for key in group.values()]
-            others = [key for group in pool.values() if len(group) > 1 for key in group.values()]
-            beside = self._deviating([*lone, *others[: drift.COMPARED]], {}) if lone else {}
+            companions = [key for group in pool.values() if len(group) > 1 for key in group.values()]
+            beside = self._deviating([*lone, *companions[: drift.COMPARED]], {}) if lone else {}
             for group in pool.values():
                 keys = list(group.values())
                 rules = self._rules(keys[0])
@@ -294,25 +294,25 @@ class Judge:
         for record in attempts if len(attempts) > 1 else ():
             if record is self.deciding[key]:
                 continue
-            found = list(self.single_checks.fatal(key, record))
+            fatal = list(self.single_checks.fatal(key, record))
             if record.outcome == "error" and record.reason_code in reasons.FATAL:
-                found.append((key, Opinion("FAIL", str(record.reason), record.reason_code)))
-            for whom, one in found:
-                yield whom, one._replace(reason=f"on attempt {record.attempt}, which no other takes back: {one.reason}")
+                fatal.append((key, Opinion("FAIL", str(record.reason), record.reason_code)))
+            for whom, opinion in fatal:
+                yield whom, opinion._replace(reason=f"on attempt {record.attempt}, which no other takes back: {opinion.reason}")
 
     def _settle(self, key: Key, opinions: list[Opinion], settled: dict[Key, Opinion]) -> Opinion:
         """One opinion of a check, with its attempts, its waivers and its evidence; `settled` has those of its parts."""
         record, attempts = self.deciding[key], self.records[key]
         quiet = self.single_checks.quiet(record)
         heard = opinions if quiet else [*opinions, *self.single_checks.health(record)]
-        own = [self._waived(key, one, settled) if one.verdict == "FAIL" else one for one in heard]
+        own = [self._waived(key, each, settled) if each.verdict == "FAIL" else each for each in heard]
         beside = () if quiet else self.single_checks.fatal(key, record)
-        fatal = [self.waiving.waive(whom, one) for whom, one in (*beside, *self._earlier(key))]
+        fatal = [self.waiving.waive(whom, each) for whom, each in (*beside, *self._earlier(key))]
         opinion = bands.worst([*own, *fatal] if fatal else own)
         if opinion.verdict == "PASS" and (len(attempts) > 1 or record.attempt > 1):
-            others = [m for m in attempts if m is not record]
-            said = "; ".join(f"attempt {m.attempt}: {m.reason or m.outcome}" for m in others) or "not recorded"
-            reason = f"it passed on attempt {record.attempt} only ({said}): {opinion.reason}"
+            earlier_attempts = [m for m in attempts if m is not record]
+            attempts_words = "; ".join(f"attempt {m.attempt}: {m.reason or m.outcome}" for m in earlier_attempts) or "not recorded"
+            reason = f"it passed on attempt {record.attempt} only ({attempts_words}): {opinion.reason}"
             opinion = opinion.but("WARN", "later_attempt", reason)
         opinion = self._with_past(key, self.single_checks.with_evidence(key, record, opinion))
         # A part's verdict can become its node's: say whose it is.
@@ -356,22 +356,22 @@ class Judge:
                 some = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
                 reason = f"{key[3]}: it was not measured whole: nothing came from {some}"
                 opinion = bands.worst([opinion, Opinion("UNKNOWN", reason, "incomplete")])
-            other = identity.not_as_planned(item.subject, record) if record is not None and record.outcome == "measured" else None
-            if other:
-                opinion = bands.worst([opinion, Opinion("UNKNOWN", f"{key[3]}: {other}", "incomplete")])
+            not_planned = identity.not_as_planned(item.subject, record) if record is not None and record.outcome == "measured" else None
+            if not_planned:
+                opinion = bands.worst([opinion, Opinion("UNKNOWN", f"{key[3]}: {not_planned}", "incomplete")])
             # What was planned says whom a group consists of, not what was measured.
             subject = item.subject if record is None or item.subject.kind != "node" else record.subject
             planned[key] = self._write(key, subject, opinion)
         covered = {*planned, *(part for key in planned for part in self.parts.get(key, ()))}
-        others, extras = [], []
+        unplanned, extras = [], []
         for key, opinion in final.items():
             if key in planned:
                 continue
-            others.append(self._write(key, self.deciding[key].subject, opinion))
+            unplanned.append(self._write(key, self.deciding[key].subject, opinion))
             if key not in covered:
-                others[-1].findings.append("it was not planned and cannot make the run accepted")
-                extras.append(others[-1])
-        return self._judgement(list(planned.values()), others, extras)
+                unplanned[-1].findings.append("it was not planned and cannot make the run accepted")
+                extras.append(unplanned[-1])
+        return self._judgement(list(planned.values()), unplanned, extras)
 
     @staticmethod
     def _missing(planned: Subject, record: Measurement | None, parts: t.Sequence[Key]) -> list[str]:
@@ -490,23 +490,23 @@ class Judge:
 
     def _speed_not_proven(self, planned: list[Verdict]) -> list[str]:
         """Return one text for each stage and GPU model whose speed a quick test did not judge, because no expectation exists."""
-        found: set[tuple[str, str, str]] = set()
-        for one in planned if self.plan.mode == "quick" else ():
-            stage, record = self.stages.get(one.stage), self.deciding.get(one.key)
+        checks: set[tuple[str, str, str]] = set()
+        for verdict in planned if self.plan.mode == "quick" else ():
+            stage, record = self.stages.get(verdict.stage), self.deciding.get(verdict.key)
             if not stage or record is None or record.outcome != "measured":
                 continue
-            if one.expectation is None and one.check in stage.quick_conditions:
-                found.add((one.stage, one.check, str(record.context.get("gpu") or "this hardware")))
-        return [f"the speed of {stage} {check} on {gpu} (no expectation is known)" for stage, check, gpu in sorted(found)]
+            if verdict.expectation is None and verdict.check in stage.quick_conditions:
+                checks.add((verdict.stage, verdict.check, str(record.context.get("gpu") or "this hardware")))
+        return [f"the speed of {stage} {check} on {gpu} (no expectation is known)" for stage, check, gpu in sorted(checks)]
 
     def _unproven(self, planned: list[Verdict]) -> list[tuple[str, str]]:
         """Return, for each stage whose checks prove something together, why the run is refused, and what is not proven."""
         gated = {name: stage for name, stage in self.stages.items() if stage.gated}
         rows: dict[str, list[tuple[Verdict, Measurement]]] = {name: [] for name in gated}
-        for one in planned if gated else ():
-            record = self.deciding.get(one.key)
-            if record is not None and one.stage in gated:
-                rows[one.stage].append((one, record))
+        for verdict in planned if gated else ():
+            record = self.deciding.get(verdict.key)
+            if record is not None and verdict.stage in gated:
+                rows[verdict.stage].append((verdict, record))
         return [stage.proof(rows[name]) for name, stage in gated.items() if rows[name]]
 
     def _left_out(self) -> bool:

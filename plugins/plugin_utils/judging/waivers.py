@@ -67,10 +67,10 @@ def _one(raw: t.Any, where: str) -> Waiver:
 def _state(raw: t.Any, where: str) -> tuple[str | float, ...]:
     """The states that a waiver was written for: fingerprints as the run's WARN says them, or one number."""
     states = raw if isinstance(raw, list) else [raw]
-    for one in states:
-        if not (is_number(one) and one > 0) and not (isinstance(one, str) and _STATE.match(one)):
-            wanted = "what the report says, as ecc-0a1b2c3d, a list of such, or the number above 0 that was measured"
-            raise WaiverError(f"{where}: state: found {one!r}, expected {wanted}")
+    for state in states:
+        if not (is_number(state) and state > 0) and not (isinstance(state, str) and _STATE.match(state)):
+            expected = "what the report says, as ecc-0a1b2c3d, a list of such, or the number above 0 that was measured"
+            raise WaiverError(f"{where}: state: found {state!r}, expected {expected}")
     return tuple(states)
 
 

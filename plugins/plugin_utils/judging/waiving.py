@@ -78,8 +78,8 @@ class Waiving:
         holding = [w for w in naming if _holds(w, opinion, {state, early, late})]
         waiver = self._naming(holding, (opinion.reason_code,))
         if waiver is None:
-            others = [f"waiver {w.ticket} does not name {opinion.reason_code}, only {', '.join(w.codes)}" for w in mine if w not in naming]
-            return opinion._replace(findings=[*opinion.findings, *(_exceeded(w, opinion, state) for w in naming), *others])
+            notes = [f"waiver {w.ticket} does not name {opinion.reason_code}, only {', '.join(w.codes)}" for w in mine if w not in naming]
+            return opinion._replace(findings=[*opinion.findings, *(_exceeded(w, opinion, state) for w in naming), *notes])
         self.used.add(waiver)
         if waiver.expires < self.today:
             reason = f"{opinion.reason}; its waiver {waiver.ticket} expired on {waiver.expires}"
@@ -126,9 +126,9 @@ class Waiving:
                 waived[name] = waiver
         lower = opinion.floor > opinion.expected
         limit = bands.floors(opinion.expected, "lower" if lower else "higher")[1]
-        others = [value for name, value in values.items() if name not in waived]
+        unwaived = [value for name, value in values.items() if name not in waived]
         slow = [name for name in waived if math.isclose(values[name], opinion.value, rel_tol=1e-6)]
-        if not slow or any(value > limit if lower else value < limit for value in others):
+        if not slow or any(value > limit if lower else value < limit for value in unwaived):
             return opinion
         return _known(opinion, waived[slow[0]], f"{opinion.reason}; that is its part {slow[0]}, and the others are fast enough")
 
@@ -141,7 +141,7 @@ class Waiving:
             if not self.used.intersection(group):
                 w = group[0]
                 about = " ".join(word for word in (w.stage, w.check) if word != "*") or "any check"
-                subjects = ", ".join(one.subject for one in group[:4]) + (" ..." if len(group) > 4 else "")
+                subjects = ", ".join(each.subject for each in group[:4]) + (" ..." if len(group) > 4 else "")
                 yield f"waiver {w.ticket} covers nothing in this run: {about} on {subjects}, {', '.join(w.codes)}"
 
 
@@ -152,12 +152,12 @@ def _holds(waiver: Waiver, opinion: Opinion, states: set[str]) -> bool:
     """
     if not waiver.state:
         return opinion.reason_code not in STATES or not opinion.reason.endswith(tuple(NEW))
-    limits = [one for one in waiver.state if not isinstance(one, str)]
+    limits = [state for state in waiver.state if not isinstance(state, str)]
     if opinion.value is not None and limits:
         lower = opinion.floor is not None and opinion.expected is not None and opinion.floor > opinion.expected
         floors = [bands.floors(limit, "lower" if lower else "higher")[0] for limit in limits]
         return any(opinion.value <= floor if lower else opinion.value >= floor for floor in floors)
-    return not states.isdisjoint(one for one in waiver.state if isinstance(one, str))
+    return not states.isdisjoint(state for state in waiver.state if isinstance(state, str))
 
 
 def _exceeded(waiver: Waiver, opinion: Opinion, state: str) -> str:
@@ -172,8 +172,8 @@ def _exceeded(waiver: Waiver, opinion: Opinion, state: str) -> str:
 def _number(part: Measurement, opinion: Opinion) -> float | None:
     """A part's number of the metric that an opinion is about, in its unit."""
     try:
-        found = bands.reading(part, str(opinion.metric), None)
-        return physics.convert(found.value, found.unit, str(opinion.unit)) if found else None
+        reading = bands.reading(part, str(opinion.metric), None)
+        return physics.convert(reading.value, reading.unit, str(opinion.unit)) if reading else None
     except ValueError:
         return None
 
