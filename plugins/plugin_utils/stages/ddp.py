@@ -53,10 +53,10 @@ class Ddp(grouping.Grouped):
         empty = next((name for name in ("ddp_collectives", "ddp_types") if not settings[name]), None)
         return numbers or (f"{empty}: found an empty list, expected what is checked" if empty else super().problem(settings))
 
-    def checks(self, wanted: Variables) -> list[tuple[str, str]]:
-        rest = wanted["ddp_sizes"], wanted["ddp_type"], wanted["ddp_backend"]
-        parts = [(share["gpus"], *rest, share.get("rail")) for share in self.shares(wanted)]
-        return [check for part in parts for check in ddp.checks_of(wanted["ddp_ops"], *part)]
+    def checks(self, variables: Variables) -> list[tuple[str, str]]:
+        rest = variables["ddp_sizes"], variables["ddp_type"], variables["ddp_backend"]
+        parts = [(share["gpus"], *rest, share.get("rail")) for share in self.shares(variables)]
+        return [check for part in parts for check in ddp.checks_of(variables["ddp_ops"], *part)]
 
     def for_head(self, members: list[str], known: t.Mapping[str, Variables]) -> PlainData:
         """The leaf switches of the members, for the search."""
@@ -68,16 +68,16 @@ class Ddp(grouping.Grouped):
         theirs = {_alike(m): m for m in measured if m.stage in self.beside}
         table = []
         for m in measured:
-            other = theirs.get(_alike(m)) if m.stage == self.name else None
-            if not other:
+            fabric_measurement = theirs.get(_alike(m)) if m.stage == self.name else None
+            if not fabric_measurement:
                 continue
-            ours, fabric = _busbw(m), _busbw(other)
+            ours, fabric = _busbw(m), _busbw(fabric_measurement)
             for size in sorted(set(ours) & set(fabric))[-COMPARED:]:
                 numbers = [f"{ours[size]:.1f}", f"{fabric[size]:.1f}", f"{ours[size] / fabric[size]:.2f}"]
                 table.append([m.subject.id, f"{m.check} {m.variant}", str(size), *numbers])
         columns = ["group", "check", "message size (B)", "ddp, busbw (GB/s)", "nccl_fabric, busbw (GB/s)", "share"]
-        said = ["Shown, not gated on: each of them is held against its own expectation."]
-        return [{"title": "Training beside NCCL between nodes", "said": said, "columns": columns, "rows": table}] if table else []
+        lines = ["Shown, not gated on: each of them is held against its own expectation."]
+        return [{"title": "Training beside NCCL between nodes", "said": lines, "columns": columns, "rows": table}] if table else []
 
     def opinions(
         self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]

@@ -58,8 +58,8 @@ class GpuMemory(Stage):
         ]  # fmt: skip
         if ways:
             table = [[node, way, f"{rate:.1f}"] for rate, node, way in sorted(ways)[:SHOWN_WAYS]]
-            said = [f"Copies from and to the memory of a NUMA node that is not the GPU's own; the {SHOWN_WAYS} slowest of the run."]
-            sections.append({"title": "Copies from far memory", "said": said, "columns": ["node", "way", "GB/s"], "rows": table})
+            lines = [f"Copies from and to the memory of a NUMA node that is not the GPU's own; the {SHOWN_WAYS} slowest of the run."]
+            sections.append({"title": "Copies from far memory", "said": lines, "columns": ["node", "way", "GB/s"], "rows": table})
         return sections
 
 
@@ -75,9 +75,9 @@ def _matrix(m: Measurement) -> Section:
             cells[str(row.get("gpu")), str(row.get("to"))] = f"{row['bandwidth']:.0f}{'' if row.get('direct') else ' *'}"
     ends = [sorted({pair[end] for pair in cells}, key=lambda name: name.zfill(4)) for end in (0, 1)]
     table = [[f"GPU {source}", *(cells.get((source, to), "") for to in ends[1])] for source in ends[0]]
-    said = ["GB/s from the GPU of the row to that of the column, each pair alone; * marks a way through the host's memory."]
+    lines = ["GB/s from the GPU of the row to that of the column, each pair alone; * marks a way through the host's memory."]
     columns = ["", *(f"GPU {to}" for to in ends[1])]
-    return {"title": f"Copies between the GPUs of {m.subject.id}", "said": said, "columns": columns, "rows": table}
+    return {"title": f"Copies between the GPUs of {m.subject.id}", "said": lines, "columns": columns, "rows": table}
 
 
 STAGE = GpuMemory()

@@ -45,15 +45,15 @@ class GpuSharing(base.Stage):
         clusters: dict[str, list[str]] = {}
         for node, target in nodes.items():
             clusters.setdefault(target, []).append(node)
-        found, notes = [], []
+        items, notes = [], []
         for target, members in clusters.items():
-            asked = settled.settings_of(settings[target])
+            requested = settled.settings_of(settings[target])
             variant = variant_of(settings[target])
             subject = Subject("group", f"{self.name}/{target}", members)
-            found += [PlanItem(self.name, case.check, variant, subject, target) for case in asked.cases]
-            if asked.parameters.scale != 1:
-                notes.append(f"{target}: gpu_sharing_scale {asked.parameters.scale:g}: soaks are shortened and prove nothing of P2")
-        return found, notes
+            items += [PlanItem(self.name, case.check, variant, subject, target) for case in requested.cases]
+            if requested.parameters.scale != 1:
+                notes.append(f"{target}: gpu_sharing_scale {requested.parameters.scale:g}: soaks are shortened and prove nothing of P2")
+        return items, notes
 
     def problem(self, settings: Variables) -> str | None:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import settled
@@ -77,19 +77,19 @@ class GpuSharing(base.Stage):
         charts: list[SectionChart] = []
         for verdict, record in rows:
             case = record.context.get("case") or {}
-            held = [f"{one['said']}: {_WORDS[one['holds']]}" for one in case.get("expressions", [])]
+            held = [f"{expression['said']}: {_WORDS[expression['holds']]}" for expression in case.get("expressions", [])]
             texts = ["; ".join(case.get("operation", [])), "; ".join(case.get("sampling", [])), "; ".join(held)]
             about = {"of": f"{case.get('id')} on {record.target}", "verdict": verdict.verdict, "simulated": bool(record.simulated)}
             charts += [t.cast(SectionChart, {**about, **chart}) for chart in case.get("charts", [])]
             of_cases.append([str(case.get("id")), record.target, verdict.verdict, *texts, str(case.get("cause", verdict.reason))])
         scales = sorted({float(record.context.get("scale", 1)) for _verdict, record in rows} - {1.0})
-        said = [f"Soaks, loads and waits were shortened to {scale:g} of their time: nothing is proven of P2." for scale in scales]
+        lines = [f"Soaks, loads and waits were shortened to {scale:g} of their time: nothing is proven of P2." for scale in scales]
         before = {record.target: record.context.get("preflight") or [] for _verdict, record in rows}
         installed = [[cluster, *map(str, line)] for cluster, table in before.items() for line in table]
         columns = ["case", "cluster", "verdict", "operation", "sampling", "judged by", "conclusion"]
         return [
             {
-                "title": "Gates of GPU sharing", "said": said, "columns": ["gate", "state", "proven by", "failed", "not proven"],
+                "title": "Gates of GPU sharing", "said": lines, "columns": ["gate", "state", "proven by", "failed", "not proven"],
                 "rows": of_gates,
             },
             {"title": "Cases of GPU sharing", "said": [], "columns": columns, "rows": of_cases, "charts": charts},
@@ -104,17 +104,17 @@ class GpuSharing(base.Stage):
         or is for another kind of cluster, is no reason to refuse what was; but it is not proven either."""
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import gates
 
-        found = self._gates(rows)
-        first = found[0]
+        gates_reached = self._gates(rows)
+        first = gates_reached[0]
         skipped: dict[str, str] = {}
         for verdict, record in rows:
             case = str((record.context.get("case") or {}).get("id"))
             if verdict.verdict == "SKIPPED" and record.reason_code != gates.ELSEWHERE and case in first.lacking:
                 skipped.setdefault(str(record.reason_code), "")
                 skipped[str(record.reason_code)] += f" {case}"
-        said = "; ".join(f"{rule}:{cases}" for rule, cases in skipped.items())
-        refusal = f"gate {first.name} of GPU sharing is not proven, a skipped case is no pass: {said}" if skipped else ""
-        states = ", ".join(f"{gate.name} {gate.state}" for gate in found)
+        rules = "; ".join(f"{rule}:{cases}" for rule, cases in skipped.items())
+        refusal = f"gate {first.name} of GPU sharing is not proven, a skipped case is no pass: {rules}" if skipped else ""
+        states = ", ".join(f"{gate.name} {gate.state}" for gate in gates_reached)
         return refusal, "" if first.state == gates.PROVEN else f"{self.unproven} {states}"
 
     def files(self, run_id: str, rows: list[tuple[Verdict, Measurement]]) -> dict[str, str]:

@@ -69,7 +69,7 @@ class Grouped(base.Stage):
     # Metric and unit of the expectations that the head is told, to search for a cause itself; none where it does not.
     floor: tuple[str, str] | None = None
 
-    def checks(self, wanted: Variables) -> list[tuple[str, str]]:
+    def checks(self, variables: Variables) -> list[tuple[str, str]]:
         """(check, variant) of everything that is measured over a group."""
         raise NotImplementedError
 
@@ -77,11 +77,11 @@ class Grouped(base.Stage):
         """Options of the module for the head alone. `known`: the settings of each member's target."""
         return {}
 
-    def shares(self, wanted: Variables) -> list[Share]:
+    def shares(self, variables: Variables) -> list[Share]:
         """Return the parts of each node that measure together, as words of a variant: so many GPUs with all NICs, and one GPU with each
         of the devices of `NAME_rails` alone, where the stage has that variable."""
-        whole: list[Share] = [{"gpus": gpus} for gpus in wanted[f"{self.name}_gpus"]]
-        return whole + [{"gpus": 1, "rail": rail} for rail in wanted.get(f"{self.name}_rails") or ()]
+        whole: list[Share] = [{"gpus": gpus} for gpus in variables[f"{self.name}_gpus"]]
+        return whole + [{"gpus": 1, "rail": rail} for rail in variables.get(f"{self.name}_rails") or ()]
 
     def problem(self, settings: Variables) -> str | None:
         """Members take part in something, else nobody is measured and all pass."""
@@ -97,15 +97,15 @@ class Grouped(base.Stage):
 
     def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[PlanItem], list[str]]:
         """Return the items of the plan for the nodes ({node: target}), and notes. Raises RunError for settings that make no group."""
-        found: list[PlanItem] = []
+        items: list[PlanItem] = []
         notes: list[str] = []
         for name, members in self.groups(nodes, settings).items():
             target = nodes[members[0]]
-            wanted = settings[target]
-            asked = self._count(wanted, name)
-            chosen = members[: asked or len(members)]
-            problem = _no_group(name, asked, members)
-            if problem and not base.stands_for_nodes(wanted):
+            variables = settings[target]
+            count = self._count(variables, name)
+            chosen = members[: count or len(members)]
+            problem = _no_group(name, count, members)
+            if problem and not base.stands_for_nodes(variables):
                 raise RunError(f"{problem}; {self.name}_group '' leaves a host out")
             # Which nodes a cluster has is the matter of a day and not of the inventory: a bad one costs its own nodes only.
             refused = problem if members != [target] else ""
@@ -114,40 +114,40 @@ class Grouped(base.Stage):
             elif len(chosen) < len(members):
                 notes.append(f"{name}: {len(chosen)} of {len(members)} nodes, from {chosen[0]} to {chosen[-1]}")
             subject = Subject("group", name, chosen)
-            for check, variant in self.checks(wanted):
-                found.append(PlanItem(self.name, check, variant, subject, target))
+            for check, variant in self.checks(variables):
+                items.append(PlanItem(self.name, check, variant, subject, target))
                 if refused:
-                    found[-1].refused = refused
-            if not base.stands_for_nodes(wanted):
+                    items[-1].refused = refused
+            if not base.stands_for_nodes(variables):
                 _need_addresses(chosen, nodes, settings)
-            found += [PlanItem(self.name, MEMBER, "", Subject("node", node, []), nodes[node]) for node in chosen]
-        return found, notes
+            items += [PlanItem(self.name, MEMBER, "", Subject("node", node, []), nodes[node]) for node in chosen]
+        return items, notes
 
     def groups(self, nodes: base.Nodes, settings: base.Settings) -> dict[str, list[str]]:
         """{group's subject: its nodes in the inventory's order}; whoever is in none is left out."""
-        found: dict[str, list[str]] = {}
+        members_of: dict[str, list[str]] = {}
         for node, target in nodes.items():
-            wanted = settings[target]
-            name = wanted[f"{self.name}_group"]
+            variables = settings[target]
+            name = variables[f"{self.name}_group"]
             if name:
-                where = [self.name, target] if base.stands_for_nodes(wanted) else [self.name]
-                found.setdefault("/".join(where + ([name] if name != "all" else [])), []).append(node)
-        return found
+                where = [self.name, target] if base.stands_for_nodes(variables) else [self.name]
+                members_of.setdefault("/".join(where + ([name] if name != "all" else [])), []).append(node)
+        return members_of
 
-    def _count(self, wanted: Variables, where: str) -> int:
+    def _count(self, variables: Variables, where: str) -> int:
         """How many nodes of a group take part: `NAME_node_count`, or as many as `NAME_world_size` GPUs are in, or 0 for all."""
         stage = self.name
-        asked, world = wanted[f"{stage}_node_count"], wanted[f"{stage}_world_size"]
+        count, world = variables[f"{stage}_node_count"], variables[f"{stage}_world_size"]
         if world:
-            each = wanted.get("acceptance_gpu_count") or next((int(g) for g in wanted[f"{stage}_gpus"] if str(g).isdigit()), 0)
+            each = variables.get("acceptance_gpu_count") or next((int(g) for g in variables[f"{stage}_gpus"] if str(g).isdigit()), 0)
             if not each:
                 raise RunError(f"{where}: {stage}_world_size needs acceptance_gpu_count or a number in {stage}_gpus")
-            if world % each or (asked and asked != world // each):
+            if world % each or (count and count != world // each):
                 raise RunError(f"{where}: {stage}_world_size: found {world}, expected a multiple of the {each} GPUs of a node")
-            asked = world // each
-        if asked == 1:
+            count = world // each
+        if count == 1:
             raise RunError(f"{where}: one node was asked for ({stage}_node_count, {stage}_world_size), expected at least two in a group")
-        return int(asked)
+        return int(count)
 
     def complete(self, items: list[PlanItem], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
         """Head and members of a group are measured together or not at all: where one is left to do, all are."""
@@ -171,7 +171,7 @@ class Grouped(base.Stage):
             head = item.target
             if item.subject.kind == "group" and head in settings and head not in work and not base.stands_for_nodes(settings[head]):
                 members = {node: target_of[node] for node in item.subject.members}
-                checks = [(one.check, one.variant) for one in mine if one.subject.id == item.subject.id]
+                checks = [(planned.check, planned.variant) for planned in mine if planned.subject.id == item.subject.id]
                 work.update(self._of_group(item.subject.id, head, members, settings, seen, run, checks))
                 floors = self.floors(plan, head)
                 work[head].options.update({"floors": floors} if floors else {})
@@ -187,9 +187,9 @@ class Grouped(base.Stage):
         has one: the members would wait for a head that cannot come.
         """
         token = secrets.token_hex(16)
-        wanted = settings[head]
-        timeout, joining = wanted[f"{self.name}_timeout"], wanted[f"{self.name}_join_timeout"]
-        private, public = _key(self.name) if wanted[f"{self.name}_ssh"] == "ephemeral" else ("", "")
+        variables = settings[head]
+        timeout, joining = variables[f"{self.name}_timeout"], variables[f"{self.name}_join_timeout"]
+        private, public = _key(self.name) if variables[f"{self.name}_ssh"] == "ephemeral" else ("", "")
         seats = []
         unknown: dict[str, str] = {}
         for node, target in target_of.items():
@@ -227,10 +227,10 @@ class Grouped(base.Stage):
         ]
 
 
-def _no_group(name: str, asked: int, members: list[str]) -> str:
+def _no_group(name: str, count: int, members: list[str]) -> str:
     """Why these nodes make no group; empty where they do."""
-    if asked > len(members):
-        return f"{name}: {asked} nodes were asked for and {len(members)} are in the group"
+    if count > len(members):
+        return f"{name}: {count} nodes were asked for and {len(members)} are in the group"
     if len(members) < 2:
         return f"{name}: found {len(members)} node ({', '.join(members)}), expected at least two in a group"
     return ""
@@ -239,8 +239,8 @@ def _no_group(name: str, asked: int, members: list[str]) -> str:
 def _need_addresses(members: list[str], nodes: base.Nodes, settings: base.Settings) -> None:
     """RunError where a node's address can neither be read in the inventory nor be found by the stage stack."""
     for node in members:
-        wanted = settings[nodes[node]]
-        if not wanted.get("acceptance_fabric_address") and f"{stack.STAGE.name}_drift" not in wanted:
+        variables = settings[nodes[node]]
+        if not variables.get("acceptance_fabric_address") and f"{stack.STAGE.name}_drift" not in variables:
             raise RunError(f"{node}: set acceptance_fabric_address, or let the stage stack run too: it finds the addresses of nodes")
 
 
@@ -257,7 +257,7 @@ def _not_begun(
     for node, target in target_of.items():
         why = unknown.get(node)
         about[target].append(_member_without_address(node, why) if why else observation.failed(MEMBER, "partner", reason))
-    return {target: _answered(found) for target, found in about.items()}
+    return {target: _answered(observations) for target, observations in about.items()}
 
 
 def _member_without_address(node: str, why: str) -> PlainData:
@@ -280,7 +280,7 @@ def address(settings: Variables, seen: list[str]) -> tuple[str, str | None]:
         return "", "its address between nodes is not known: the stage stack found none; set acceptance_fabric_address of the node"
     if not network:
         return seen[0], None
-    within = [one for one in seen if ipaddress.ip_address(one) in ipaddress.ip_network(network, strict=False)]
+    within = [own_address for own_address in seen if ipaddress.ip_address(own_address) in ipaddress.ip_network(network, strict=False)]
     if within:
         return within[0], None
     return "", f"it has no address in acceptance_fabric_network {network}, only {', '.join(seen)}; {CORRECT}"

@@ -58,24 +58,25 @@ def check(given: t.Any, where: str) -> None:
     """RunError names what we cannot put on nodes, or what is ours to say."""
     kind = given.get("kind") if isinstance(given, dict) else None
     if kind not in _API or given.get("apiVersion") != _API[kind]:
-        found = f"{given.get('apiVersion')} {kind}" if isinstance(given, dict) else type(given).__name__
-        raise RunError(f"{where}: found {found}, expected a Job of batch/v1 or a DaemonSet of apps/v1")
+        kind_given = f"{given.get('apiVersion')} {kind}" if isinstance(given, dict) else type(given).__name__
+        raise RunError(f"{where}: found {kind_given}, expected a Job of batch/v1 or a DaemonSet of apps/v1")
     metadata = given.get("metadata") or {}
     if metadata.get("namespace"):
         raise RunError(f"{where}: metadata.namespace: found {metadata['namespace']!r}, expected none: see acceptance_kube_namespace")
-    said = (metadata.get("annotations") or {}).get(RESULT, FRAMED)
-    if said != FRAMED:
-        raise RunError(f"{where}: annotation {RESULT}: found {said!r}, expected {FRAMED}, or none where the exit status is the result")
+    framing = (metadata.get("annotations") or {}).get(RESULT, FRAMED)
+    if framing != FRAMED:
+        raise RunError(f"{where}: annotation {RESULT}: found {framing!r}, expected {FRAMED}, or none where the exit status is the result")
     pod = ((given.get("spec") or {}).get("template") or {}).get("spec") or {}
     containers = pod.get("containers")
-    if not isinstance(containers, list) or not containers or not all(isinstance(one, dict) and one.get("image") for one in containers):
+    good = [isinstance(container, dict) and container.get("image") for container in containers] if isinstance(containers, list) else []
+    if not isinstance(containers, list) or not good or not all(good):
         raise RunError(f"{where}: spec.template.spec.containers: expected containers with images, the first of which is judged")
     placed = [field for field in ("nodeName", "nodeSelector") if pod.get(field)]
     placed += ["affinity.nodeAffinity"] if (pod.get("affinity") or {}).get("nodeAffinity") else []
     if placed:
         raise RunError(f"{where}: spec.template.spec.{placed[0]} is not for the manifest to say: see acceptance_nodes")
-    for one in containers:
-        taken = [item["name"] for item in one.get("env") or [] if item.get("name") in ENVIRONMENT]
+    for container in containers:
+        taken = [item["name"] for item in container.get("env") or [] if item.get("name") in ENVIRONMENT]
         if taken:
             raise RunError(f"{where}: env {taken[0]} is not for the manifest to say")
 

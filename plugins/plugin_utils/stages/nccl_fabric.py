@@ -35,15 +35,15 @@ def convicted(stage: str, deciding: t.Mapping[Key, Measurement]) -> t.Iterator[B
         elif record.subject.kind == "group":
             words = " ".join(sorted([*key.variant.split(), f"op={key.check}"]))
             groups.setdefault((record.target, words), []).append(key)
-    for search, found in searched.items():
-        sure = [key for key in found if mine[key].outcome == "measured"]
-        explained = frozenset(groups.get(search, ())) if len(sure) == len(found) else frozenset()
+    for search, conviction in searched.items():
+        sure = [key for key in conviction if mine[key].outcome == "measured"]
+        explained = frozenset(groups.get(search, ())) if len(sure) == len(conviction) else frozenset()
         for key in sure:
             kind = mine[key].subject.kind
             findings = mine[key].context.get("findings")
-            texts = [str(one.get("text")) for one in findings if isinstance(one, dict)] if isinstance(findings, list) else []
-            said = "; ".join(texts).removeprefix(f"{kind} {key.subject}: ") or "convicted"
-            yield Blame(key.subject, kind, f"bad between nodes: {said}", own=(key,), explains=explained)
+            texts = [str(finding.get("text")) for finding in findings if isinstance(finding, dict)] if isinstance(findings, list) else []
+            sentence = "; ".join(texts).removeprefix(f"{kind} {key.subject}: ") or "convicted"
+            yield Blame(key.subject, kind, f"bad between nodes: {sentence}", own=(key,), explains=explained)
 
 
 class NcclFabric(grouping.Grouped):
@@ -72,15 +72,15 @@ class NcclFabric(grouping.Grouped):
         if settings.get(f"{self.name}_tool") != "torch":
             return None
         for variable, words, known in (("ops", ddp.OPS, workload.FACTORS), ("types", ddp.TYPES, workload.WIDTHS)):
-            for one in settings[f"{self.name}_{variable}"]:
-                if words.get(one, one) not in known:
+            for value in settings[f"{self.name}_{variable}"]:
+                if words.get(value, value) not in known:
                     able = ", ".join(sorted({next((ours for ours, theirs in words.items() if theirs == name), name) for name in known}))
-                    return f"{self.name}_{variable}: found {one!r}, expected what PyTorch measures: {able}"
+                    return f"{self.name}_{variable}: found {value!r}, expected what PyTorch measures: {able}"
         return None
 
-    def checks(self, wanted: Variables) -> list[tuple[str, str]]:
-        ops, sizes, types = (wanted[f"{self.name}_{axis}"] for axis in ("ops", "sizes", "types"))
-        axes = itertools.product(ops, self.shares(wanted), sizes, types)
+    def checks(self, variables: Variables) -> list[tuple[str, str]]:
+        ops, sizes, types = (variables[f"{self.name}_{axis}"] for axis in ("ops", "sizes", "types"))
+        axes = itertools.product(ops, self.shares(variables), sizes, types)
         return [(op, variant(**share, sizes=size, type=type_)) for op, share, size, type_ in axes]
 
     def command(self, settings: Variables, nodes: int) -> list[str]:

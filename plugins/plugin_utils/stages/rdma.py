@@ -65,28 +65,28 @@ Step = t.List[t.Tuple[int, int]]
 
 def items(nodes: base.Nodes, settings: base.Settings) -> tuple[list[PlanItem], list[str]]:
     """Return the items of the plan, the timetable of each node and each pair with each kind of test, and notes."""
-    found: list[PlanItem] = []
+    items_planned: list[PlanItem] = []
     notes: list[str] = []
-    for machines, wanted, rounds in _plans(nodes, settings, notes):
+    for machines, variables, rounds in _plans(nodes, settings, notes):
         here = _taking_part(rounds, machines)
-        found += [PlanItem("rdma", TIMETABLE, "", Subject("node", node, []), nodes[node]) for node in here]
-        tests = kinds(wanted)
+        items_planned += [PlanItem("rdma", TIMETABLE, "", Subject("node", node, []), nodes[node]) for node in here]
+        tests = kinds(variables)
         for pairs in rounds:
             for server, client in pairs:
                 subject = Subject("pair", pair_of(server, client), [])
-                found += [
+                items_planned += [
                     PlanItem("rdma", kind["check"], kind["variant"], subject, nodes[_roles(kind, server, client)[1]]) for kind in tests
                 ]
-        notes += estimate(rounds, tests, wanted)
-    return found, notes
+        notes += estimate(rounds, tests, variables)
+    return items_planned, notes
 
 
 def reachability_domains(nodes: base.Nodes, settings: base.Settings) -> list[list[str]]:
     """Nodes among which pairs are measured: the machines behind SSH, and the nodes of each cluster."""
-    found: dict[str, list[str]] = {}
+    domains: dict[str, list[str]] = {}
     for node, target in nodes.items():
-        found.setdefault(settings[target].get("acceptance_realm") or "", []).append(node)
-    return list(found.values())
+        domains.setdefault(settings[target].get("acceptance_realm") or "", []).append(node)
+    return list(domains.values())
 
 
 def _plans(nodes: base.Nodes, settings: base.Settings, notes: list[str]) -> t.Iterator[tuple[list[str], Variables, list[t.Any]]]:
@@ -95,19 +95,19 @@ def _plans(nodes: base.Nodes, settings: base.Settings, notes: list[str]) -> t.It
     if len(several) > 1:
         notes.append("rdma: no pair is measured between two clusters, or between a cluster and a machine behind SSH")
     for machines in several:
-        wanted = settings[nodes[machines[0]]]
-        if wanted["rdma_scope"] == "pairs" and len(several) > 1:
-            within = [pair for pair in wanted["rdma_pairs"] if any(set(pair) <= set(domain) for domain in several)]
-            outside = [pair for pair in wanted["rdma_pairs"] if pair not in within]
+        variables = settings[nodes[machines[0]]]
+        if variables["rdma_scope"] == "pairs" and len(several) > 1:
+            within = [pair for pair in variables["rdma_pairs"] if any(set(pair) <= set(domain) for domain in several)]
+            outside = [pair for pair in variables["rdma_pairs"] if pair not in within]
             notes += [f"rdma: pair {pair} is not measured: no reachability domain has both" for pair in outside]
-            wanted = {**wanted, "rdma_pairs": [pair for pair in within if set(pair) <= set(machines)]}
-            if not wanted["rdma_pairs"]:
+            variables = {**variables, "rdma_pairs": [pair for pair in within if set(pair) <= set(machines)]}
+            if not variables["rdma_pairs"]:
                 continue
-        alone = len(machines) == 1 and wanted["rdma_scope"] != "loopback"
-        if alone and (len(several) > 1 or base.stands_for_nodes(wanted)):
+        alone = len(machines) == 1 and variables["rdma_scope"] != "loopback"
+        if alone and (len(several) > 1 or base.stands_for_nodes(variables)):
             notes.append(f"rdma: no pair is measured with {machines[0]}, which is alone")
             continue
-        yield machines, wanted, rounds_of(machines, wanted)
+        yield machines, variables, rounds_of(machines, variables)
 
 
 def _taking_part(rounds: list[t.Any], machines: list[str]) -> list[str]:
@@ -123,65 +123,65 @@ def _roles(kind: TestKind, server: str, client: str) -> tuple[str, str]:
     return (sender, receiver) if directions.server_sends(kind["check"]) else (receiver, sender)
 
 
-def rounds_of(machines: list[str], wanted: Variables) -> list[t.Any]:
+def rounds_of(machines: list[str], variables: Variables) -> list[t.Any]:
     """Rounds of [server, client] over the machines; RunError for settings that make none."""
-    scope = wanted["rdma_scope"]
+    scope = variables["rdma_scope"]
     if scope == "loopback":
         return [[[node, node] for node in machines]]
     if len(machines) < 2:
         raise RunError(f"rdma_scope {scope}: found {len(machines)} machine, expected at least two, or the scope loopback")
     try:
         if scope == "pairs":
-            given = wanted["rdma_pairs"]
+            given = variables["rdma_pairs"]
             strangers = sorted({str(n) for pair in given for n in pair} - set(machines))
             if strangers or not given:
                 raise ValueError(f"found {strangers or given}, expected pairs of hosts of this run")
             return list(pair_rounds(given, "pairs"))
-        count = min(wanted["rdma_partners"], len(machines) - 1) if scope == "sample" else None
-        return list(pair_rounds(machines, scope, k=count, seed=wanted["rdma_seed"]))
+        count = min(variables["rdma_partners"], len(machines) - 1) if scope == "sample" else None
+        return list(pair_rounds(machines, scope, k=count, seed=variables["rdma_seed"]))
     except ValueError as error:
         raise RunError(f"rdma_scope {scope}: {error}") from error
 
 
-def kinds(wanted: Variables) -> list[TestKind]:
+def kinds(variables: Variables) -> list[TestKind]:
     """The kinds of tests: check and variant, the tool and its options, the same on both sides, and what must stand in its output.
 
     A bandwidth is that of one direction, and each direction is a kind by itself; a latency is that of the way there and back, and an
     atomic operation takes as much one way as the other.
     """
-    found: list[TestKind] = []
-    for test in wanted["rdma_tests"]:
+    test_kinds: list[TestKind] = []
+    for test in variables["rdma_tests"]:
         op, kind = test.split("_")
         bandwidth = kind == "bw"
-        size = wanted["rdma_size"] if bandwidth else wanted["rdma_latency_size"]
-        count = wanted["rdma_iterations"] if bandwidth else wanted["rdma_latency_iterations"]
-        qps = wanted["rdma_qps"] if bandwidth else 1
-        both = bandwidth and wanted["rdma_bidirectional"]
+        size = variables["rdma_size"] if bandwidth else variables["rdma_latency_size"]
+        count = variables["rdma_iterations"] if bandwidth else variables["rdma_latency_iterations"]
+        qps = variables["rdma_qps"] if bandwidth else 1
+        both = bandwidth and variables["rdma_bidirectional"]
         options = [] if op == "atomic" else ["-s", str(size)]
-        options += ["-D", str(wanted["rdma_duration"])] if wanted["rdma_duration"] else ["-n", str(count)]
+        options += ["-D", str(variables["rdma_duration"])] if variables["rdma_duration"] else ["-n", str(count)]
         options += ["-q", str(qps), "--noPeak", "--report_gbits"] if bandwidth else []
         options += ["-b"] if both else []
         whole = variant(size=size, qps=qps if bandwidth else None, bidirectional="true" if both else None)
-        found += [
+        test_kinds += [
             {
                 "check": test,
                 "variant": directions.with_direction(whole, direction) if direction else whole,
                 "direction": direction,
                 "tool": f"ib_{test}",
-                "options": options + wanted["rdma_extra_args"],
+                "options": options + variables["rdma_extra_args"],
                 "op": op,
                 "kind": kind,
                 "bytes": None if op == "atomic" else size,
-                "iterations": None if wanted["rdma_duration"] else count,
+                "iterations": None if variables["rdma_duration"] else count,
                 "duration": None
-                if any(word.startswith(("-f", "--margin")) for word in wanted["rdma_extra_args"])
-                else wanted["rdma_duration"] or None,
+                if any(word.startswith(("-f", "--margin")) for word in variables["rdma_extra_args"])
+                else variables["rdma_duration"] or None,
                 "qps": qps if bandwidth else None,
                 "context": {"op": op, "bidirectional": bool(both), "qps": qps, "direction": direction},
             }
             for direction in ((directions.FORWARD, directions.BACK) if bandwidth and op != "atomic" and not both else (None,))
         ]
-    return found
+    return test_kinds
 
 
 def of_ports(serving: Port, asking: Port) -> Context:
@@ -196,23 +196,23 @@ def of_ports(serving: Port, asking: Port) -> Context:
     }
 
 
-def estimate(rounds: list[t.Any], tests: list[TestKind], wanted: Variables) -> list[str]:
+def estimate(rounds: list[t.Any], tests: list[TestKind], variables: Variables) -> list[str]:
     """Return an estimate of the rounds' time, from the bytes that they move, in words."""
     pairs = sum(len(pairs) for pairs in rounds)
     rest = [pairs for pairs in rounds if pairs]
     words = {kind["check"]: f"{kind['check']} in both directions" if kind["direction"] else kind["check"] for kind in tests}
-    said = [f"rdma: {len(rest)} rounds, {pairs} pairs, {len(tests)} tests of each on every rail: {', '.join(words.values())}"]
+    lines = [f"rdma: {len(rest)} rounds, {pairs} pairs, {len(tests)} tests of each on every rail: {', '.join(words.values())}"]
     for kind in {kind["check"]: kind for kind in tests}.values():
         moved = _bytes(kind)
         if moved:
-            times = ", ".join(f"{_seconds(kind, wanted, speed):.3g} s at {speed} Gb/s" for speed in SPEEDS)
+            times = ", ".join(f"{_seconds(kind, variables, speed):.3g} s at {speed} Gb/s" for speed in SPEEDS)
             each = " in each direction" if kind["direction"] else ""
-            said.append(f"rdma: {kind['check']} moves {moved / 1e9:.4g} GB on a rail{each}: {times}")
-    least = ", ".join(f"{_human(expected_seconds(len(rest), tests, wanted, speed))} at {speed} Gb/s" for speed in SPEEDS)
-    slot = wanted["rdma_test_timeout"] + wanted["rdma_patience"]
+            lines.append(f"rdma: {kind['check']} moves {moved / 1e9:.4g} GB on a rail{each}: {times}")
+    least = ", ".join(f"{_human(expected_seconds(len(rest), tests, variables, speed))} at {speed} Gb/s" for speed in SPEEDS)
+    slot = variables["rdma_test_timeout"] + variables["rdma_patience"]
     most = _human(len(rest) * len(tests) * slot)
-    said.append(f"rdma: all rounds about {least}, for each rail where rails go one by one; {most} at most")
-    return said
+    lines.append(f"rdma: all rounds about {least}, for each rail where rails go one by one; {most} at most")
+    return lines
 
 
 def _bytes(kind: TestKind) -> int:
@@ -220,22 +220,22 @@ def _bytes(kind: TestKind) -> int:
     return (kind["bytes"] or 0) * (kind["iterations"] or 0) * (kind["qps"] or 0)
 
 
-def _seconds(kind: TestKind, wanted: Variables, speed: float) -> float:
+def _seconds(kind: TestKind, variables: Variables, speed: float) -> float:
     """Return the seconds of one test on a link of `speed` Gb/s."""
     moved = _bytes(kind)
-    return moved * 8 / (speed * 1e9) if moved else float(wanted["rdma_duration"] or 2)
+    return moved * 8 / (speed * 1e9) if moved else float(variables["rdma_duration"] or 2)
 
 
-def expected_seconds(rounds: int, tests: list[TestKind], wanted: Variables, speed: float) -> float:
+def expected_seconds(rounds: int, tests: list[TestKind], variables: Variables, speed: float) -> float:
     """Return the seconds of all rounds, with one second per test for the rendezvous and the start of the tool."""
-    return rounds * sum(_seconds(kind, wanted, speed) + 1 for kind in tests)
+    return rounds * sum(_seconds(kind, variables, speed) + 1 for kind in tests)
 
 
 def question(nodes: base.Nodes, settings: base.Settings) -> str | None:
     """Return the question to a person before a run that takes longer than the limit on links of 400 Gb/s."""
-    for _machines, wanted, rounds in _plans(nodes, settings, []):
-        seconds = expected_seconds(sum(map(bool, rounds)), kinds(wanted), wanted, SPEEDS[0])
-        limit = wanted["rdma_confirm_above"]
+    for _machines, variables, rounds in _plans(nodes, settings, []):
+        seconds = expected_seconds(sum(map(bool, rounds)), kinds(variables), variables, SPEEDS[0])
+        limit = variables["rdma_confirm_above"]
         if limit and seconds > limit:
             return f"The rounds of stage rdma take about {_human(seconds)} or more"
     return None
@@ -276,19 +276,19 @@ def work(run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWo
     timetables: dict[str, base.StageWork] = {}
     finished = Finished(todos)
     mine = [m for m in records if m.stage == "rdma" and m.outcome == "measured"]
-    kept = _kept(mine, left, nodes, finished)
-    left -= kept
+    unchanged = _kept(mine, left, nodes, finished)
+    left -= unchanged
     for members in reachability_domains(nodes, settings):
         tests = kinds(settings[nodes[members[0]]])
         book = Timetable({node: nodes[node] for node in members}, settings, ports, tests, finished)
         for packed in _rounds_again(list(dict.fromkeys(item.subject.id for item in pairs)), book.nodes):
             for number, kind in enumerate(tests):
-                asked = [(a, b, (kind["check"], kind["variant"], s)) for a, b, s in packed]
-                book.add([(number, *_as_planned(kind, a, b, book.nodes, asker[key]), key[2]) for a, b, key in asked if key in left])
+                candidates = [(a, b, (kind["check"], kind["variant"], s)) for a, b, s in packed]
+                book.add([(number, *_as_planned(kind, a, b, book.nodes, asker[key]), key[2]) for a, b, key in candidates if key in left])
         timetables.update(book.write())
     walked = {m.subject.id for m in mine if m.check == TIMETABLE}
     return {
-        target: _without(timetable, target, sorted(key for key in kept if asker[key] == target), walked)
+        target: _without(timetable, target, sorted(key for key in unchanged if asker[key] == target), walked)
         for target, timetable in timetables.items()
     }
 
@@ -388,14 +388,14 @@ class Timetable:
         self.settings = settings
         self.ports = ports
         self.tests = tests
-        self.wanted = settings[next(iter(nodes.values()))]
+        self.variables = settings[next(iter(nodes.values()))]
         self.number = 0
         self.rounds: dict[str, list[RoundOfNode]] = {node: [] for node in nodes}
         self.absent: dict[str, list[AbsentTest]] = {node: [] for node in nodes}
         self.finished = finished or Finished({})
         # Of each client the tests that are finished, by check, variant and pair.
         self.taken: dict[str, collections.Counter[tuple[str, str, str]]] = {node: collections.Counter() for node in nodes}
-        first, last = _tcp_ports(self.wanted["rdma_tcp_ports"]) or (0, 0)
+        first, last = _tcp_ports(self.variables["rdma_tcp_ports"]) or (0, 0)
         self.first, self.span = first, last - first + 1
 
     def add(self, pairs: list[tuple[int, str, str, str]]) -> None:
@@ -415,7 +415,7 @@ class Timetable:
                 continue
             for place, step in enumerate(self._steps(server, client)):
                 if server == client and self.tests[kind]["direction"] == directions.BACK:
-                    step = [(other, mine) for mine, other in step]
+                    step = [(theirs, mine) for mine, theirs in step]
                 while len(rounds) <= place:
                     rounds.append([])
                 rounds[place].append((kind, server, client, subject, step))
@@ -449,8 +449,8 @@ class Timetable:
             if not self.ports.get(node):
                 return "partner", f"{node}: its RDMA ports are not known, see the stage rdma_ports"
         if not any(True for step in self._steps(server, client) for _rails in step):
-            said = "; ".join(f"{n}: " + ", ".join(f"{p['device']} {p['state']}" for p in self.ports[n]) for n in (server, client))
-            return "port_down", f"no rail has an active port with a GID on both sides ({said})"
+            states = "; ".join(f"{n}: " + ", ".join(f"{p['device']} {p['state']}" for p in self.ports[n]) for n in (server, client))
+            return "port_down", f"no rail has an active port with a GID on both sides ({states})"
         return None
 
     def _usable(self, node: str, rail: int) -> bool:
@@ -459,16 +459,16 @@ class Timetable:
 
     def _steps(self, server: str, client: str) -> list[Step]:
         """Rails (of the server, of the client) of a pair, in steps of what runs together."""
-        mine, other = (range(len(self.ports[n])) for n in (server, client))
+        mine, theirs = (range(len(self.ports[n])) for n in (server, client))
         if server == client:
             steps = [[pair] for pair in itertools.combinations(mine, 2)] or [[(rail, rail)] for rail in mine]
-        elif self.wanted["rdma_crossed"]:
-            most = max(len(mine), len(other))
-            steps = [[(i, (i + shift) % most) for i in mine if (i + shift) % most in other] for shift in range(most)]
+        elif self.variables["rdma_crossed"]:
+            most = max(len(mine), len(theirs))
+            steps = [[(i, (i + shift) % most) for i in mine if (i + shift) % most in theirs] for shift in range(most)]
         else:
-            steps = [[(i, i) for i in mine if i in other]]
+            steps = [[(i, i) for i in mine if i in theirs]]
         steps = [[r for r in step if self._usable(server, r[0]) and self._usable(client, r[1])] for step in steps]
-        if not self.wanted["rdma_rails_together"]:
+        if not self.variables["rdma_rails_together"]:
             steps = [[rails] for step in steps for rails in step]
         return [step for step in steps if step]
 
@@ -478,7 +478,7 @@ class Timetable:
         """Yield the two sides of one test, each with the node it belongs to."""
         serving, asking = self.ports[server][rails[0]], self.ports[client][rails[1]]
         gids = self._gids(serving, asking)
-        widest = max(len(p) for p in self.ports.values()) ** (2 if self.wanted["rdma_crossed"] else 1)
+        widest = max(len(p) for p in self.ports.values()) ** (2 if self.variables["rdma_crossed"] else 1)
         rail, a, b = self._named(server, client, rails)
         common: TestOfBoth = {
             "kind": kind,
@@ -514,8 +514,8 @@ class Timetable:
         """Return {"hops": 1} if both nodes are on one leaf switch by `rdma_leaf`: how many switches lie between leaves is not told."""
         leaves = []
         for node in (server, client):
-            said = self.settings[self.nodes[node]].get("rdma_leaf")
-            leaves.append(said.get(node) if isinstance(said, dict) else said)
+            leaf = self.settings[self.nodes[node]].get("rdma_leaf")
+            leaves.append(leaf.get(node) if isinstance(leaf, dict) else leaf)
         return {"hops": 1} if leaves[0] and leaves[0] == leaves[1] and server != client else {}
 
     def _gids(self, serving: Port, asking: Port) -> tuple[Gid, Gid]:
@@ -528,30 +528,30 @@ class Timetable:
     def address(self, node: str, own: str) -> str:
         """Return the address at which a node's servers listen: the given one, else that of the rail itself. A node of a cluster by its
         name: the address of its pod is known, and told, when it runs."""
-        wanted = self.settings[self.nodes[node]]
-        if base.stands_for_nodes(wanted):
+        variables = self.settings[self.nodes[node]]
+        if base.stands_for_nodes(variables):
             return node
-        given = wanted.get("acceptance_fabric_address")
+        given = variables.get("acceptance_fabric_address")
         return str(given or own)
 
     def write(self) -> dict[str, base.StageWork]:
         """Return the timetable of each target, and for a cluster that of each of its nodes."""
-        window = (self.wanted["rdma_start_window"] or 30 + len(self.nodes)) + (KUBELET_S if base.stands_for_nodes(self.wanted) else 0)
-        slot = self.wanted["rdma_test_timeout"] + self.wanted["rdma_patience"]
+        window = (self.variables["rdma_start_window"] or 30 + len(self.nodes)) + (KUBELET_S if base.stands_for_nodes(self.variables) else 0)
+        slot = self.variables["rdma_test_timeout"] + self.variables["rdma_patience"]
         common = {
             "walk": secrets.token_hex(8),
             "rounds_before": self.finished.rounds,
             "kinds": self.tests,
             "slot": slot,
-            "test_timeout": self.wanted["rdma_test_timeout"],
-            "timeout": window + (self.number + 1) * slot + self.wanted["rdma_test_timeout"] + 60,
+            "test_timeout": self.variables["rdma_test_timeout"],
+            "timeout": window + (self.number + 1) * slot + self.variables["rdma_test_timeout"] + 60,
         }
         names = ("check", "variant", "subject")
         taken = {
             node: [{**dict(zip(names, key, strict=True)), "tests": tests} for key, tests in of.items()] for node, of in self.taken.items()
         }
         own = {node: {"rounds": self.rounds[node], "absent": self.absent[node], "finished": taken[node]} for node in self.rounds}
-        if base.stands_for_nodes(self.wanted):  # its window begins when all pods stand, see kubernetes/pods/rendezvous.py
+        if base.stands_for_nodes(self.variables):  # its window begins when all pods stand, see kubernetes/pods/rendezvous.py
             return {self.nodes[next(iter(own))]: base.StageWork(common, starts_in=float(window), per_node=own)}
         return {self.nodes[node]: base.StageWork({**common, **options}, starts_in=float(window)) for node, options in own.items()}
 

@@ -45,52 +45,52 @@ def work(run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWo
         return {}
     records = run.journal.read()[0]
     ports = rdma.ports_of(records)
-    found: dict[str, base.StageWork] = {}
+    works: dict[str, base.StageWork] = {}
     for members in rdma.reachability_domains(nodes, settings):
-        wanted = settings[nodes[members[0]]]
-        book = rdma.Timetable({node: nodes[node] for node in members}, settings, ports, rdma.kinds(wanted))
+        variables = settings[nodes[members[0]]]
+        book = rdma.Timetable({node: nodes[node] for node in members}, settings, ports, rdma.kinds(variables))
         place = {
             f"{node}/nic/{port['device']}/{port['port']}": (node, rail) for node in members for rail, port in enumerate(ports.get(node, ()))
         }
-        for tests in _rounds(_asked(records, plan, book.tests), place)[: wanted["rdma_again_limit"]]:
+        for tests in _rounds(_asked(records, plan, book.tests), place)[: variables["rdma_again_limit"]]:
             book.add_round(tests)
-        shared = {name: wanted[f"rdma_{name}"] for name in ("governor", "binary_dir")}
+        shared = {name: variables[f"rdma_{name}"] for name in ("governor", "binary_dir")}
         for target, timetable in book.write().items():
             if timetable.options.get("rounds") or any(own["rounds"] for own in timetable.per_node.values()):
-                found[target] = dataclasses.replace(timetable, options={**shared, **timetable.options})
+                works[target] = dataclasses.replace(timetable, options={**shared, **timetable.options})
             else:
-                found[target] = base.StageWork(answer=base.nothing_asked())
-    return found
+                works[target] = base.StageWork(answer=base.nothing_asked())
+    return works
 
 
 def _asked(records: list[Measurement], plan: Plan, tests: list[TestKind]) -> list[tuple[int, str, str]]:
     """(kind, port of the server, port of the client) of every test that a diagnosis still needs."""
     number = {(kind["check"], directions.without_direction(kind["variant"]), kind["direction"]): place for place, kind in enumerate(tests)}
-    asked = []
+    needed = []
     for table in rdma_matrix.tables(records, expectations.of_run(plan.judging)):
-        found = table.diagnose()
-        for a, b, _rail in found.again if found else ():
+        diagnosis = table.diagnose()
+        for a, b, _rail in diagnosis.again if diagnosis else ():
             direction = directions.direction_of(node_of(a), node_of(b)) if table.directed else None
             kind = number.get((table.check, table.variant, direction))
             if kind is not None:
-                asked.append((kind, a, b) if direction is None or directions.server_sends(table.check) else (kind, b, a))
-    return asked
+                needed.append((kind, a, b) if direction is None or directions.server_sends(table.check) else (kind, b, a))
+    return needed
 
 
-def _rounds(asked: list[tuple[int, str, str]], place: dict[str, tuple[str, int]]) -> list[list[tuple[int, str, str, str, rdma.Step]]]:
+def _rounds(needed: list[tuple[int, str, str]], place: dict[str, tuple[str, int]]) -> list[list[tuple[int, str, str, str, rdma.Step]]]:
     """Each test into the first round in which both nodes are free."""
     rounds: list[list[tuple[int, str, str, str, rdma.Step]]] = []
     busy: list[set[str]] = []
-    for kind, a, b in asked:
+    for kind, a, b in needed:
         if a not in place or b not in place:
             continue
-        (server, mine), (client, other) = place[a], place[b]
+        (server, mine), (client, theirs) = place[a], place[b]
         taken = {node_of(a), node_of(b)}
         number = next((i for i, nodes in enumerate(busy) if not nodes & taken), len(rounds))
         if number == len(rounds):
             rounds.append([])
             busy.append(set())
-        rounds[number].append((kind, server, client, "", [(mine, other)]))
+        rounds[number].append((kind, server, client, "", [(mine, theirs)]))
         busy[number] |= taken
     return rounds
 

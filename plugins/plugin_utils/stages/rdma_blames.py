@@ -45,15 +45,16 @@ def convicted(table: MatrixView, findings: t.Iterable[SearchFinding]) -> t.Itera
     whole = {key for key, cells in tests.items() if all(id(cell) in explained for cell in cells)}
     for finding in sure:
         keys = {_key(table, cell) for cell in behind[finding.id]}
-        said = _said(table, finding, behind[finding.id])
+        sentence = _said(table, finding, behind[finding.id])
         if finding.kind == "pair":
             pair = pair_of(*map(node_of, finding.members))
             yield Blame(
-                pair, "pair", f"the path {' - '.join(map(subjects.spoken, finding.members))} is {said}", own=tuple(sorted(keys & whole))
+                pair, "pair", f"the path {' - '.join(map(subjects.spoken, finding.members))} is {sentence}", own=tuple(sorted(keys & whole))
             )
         else:
             node = node_of(finding.members[0])
-            yield Blame(finding.members[0], finding.kind, said, own=(Key("rdma", TIMETABLE, "", node),), explains=frozenset(keys & whole))
+            own = (Key("rdma", TIMETABLE, "", node),)
+            yield Blame(finding.members[0], finding.kind, sentence, own=own, explains=frozenset(keys & whole))
 
 
 def _key(table: MatrixView, cell: Cell) -> Key:
@@ -66,7 +67,7 @@ def _key(table: MatrixView, cell: Cell) -> Key:
 def _ways(finding: SearchFinding) -> tuple[bool, bool]:
     """Return whether tests convict a port or node as sender, and whether as receiver."""
     whole = set(finding.members)
-    ends = [[str(one[end]) for one in finding.evidence] for end in ("a", "b")]
+    ends = [[str(test[end]) for test in finding.evidence] for end in ("a", "b")]
     sends, receives = (any(port in whole or node_of(port) in whole for port in of) for of in ends)
     return sends, receives
 
@@ -128,5 +129,5 @@ def counted(
         own = Key("rdma", TIMETABLE, "", node_of(port))
         tests = [key for key in of if key != own]
         names = dict.fromkeys(text.partition(": ")[2].partition(" rose ")[0] or text for texts in of.values() for text in texts)
-        said = f"error counters rose in {len(tests) or 1} test{'s' if len(tests) > 1 else ''}: {', '.join(names)}"
-        yield Blame(port, "nic", said, own=(own,), explains=frozenset(tests), counters=True)
+        sentence = f"error counters rose in {len(tests) or 1} test{'s' if len(tests) > 1 else ''}: {', '.join(names)}"
+        yield Blame(port, "nic", sentence, own=(own,), explains=frozenset(tests), counters=True)

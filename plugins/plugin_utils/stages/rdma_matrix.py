@@ -45,19 +45,19 @@ def tables(records: t.Sequence[Measurement], expected: Expected) -> list[Table]:
             for row in sides(record, "client"):
                 again[_domain(record), row["check"], directions.without_direction(row["variant"])].append((record, row))
     ports = _ports_of(records)
-    made = [_table(*key, found, again[key], ports, expected) for key, found in sorted(pairs.items())]
-    for table in made:
+    tables_made = [_table(*key, measurements, again[key], ports, expected) for key, measurements in sorted(pairs.items())]
+    for table in tables_made:
         table.rounds = _rounds(records, table)
-    return made
+    return tables_made
 
 
 def _ports_of(records: t.Iterable[Measurement]) -> dict[str, Port]:
     """Return each port as the stage `rdma_ports` saw it last, by the id of the port."""
-    found = {}
+    by_id = {}
     for record in sorted((r for r in records if r.stage == "rdma_ports" and r.outcome == "measured"), key=lambda r: r.attempt):
         for port in rdma_rails.hardware(record)[1]:
-            found[f"{record.subject.id}/nic/{port['device']}/{port.get('port')}"] = port
-    return found
+            by_id[f"{record.subject.id}/nic/{port['device']}/{port.get('port')}"] = port
+    return by_id
 
 
 def _domain(record: Measurement) -> str:
@@ -69,8 +69,8 @@ def _domain(record: Measurement) -> str:
 def rails_of(record: Measurement) -> list[RailRow]:
     """Return the rails of a pair's measurement, as far as they have their form and are about this pair."""
     rails = record.context.get("rails")
-    found = [r for r in rails if _is_rail(r)] if isinstance(rails, list) else []
-    return [r for r in found if pair_of(node_of(r["a"]), node_of(r["b"])) == record.subject.id]
+    valid = [r for r in rails if _is_rail(r)] if isinstance(rails, list) else []
+    return [r for r in valid if pair_of(node_of(r["a"]), node_of(r["b"])) == record.subject.id]
 
 
 def sides(record: Measurement, role: str) -> list[SideRow]:
@@ -107,7 +107,7 @@ def _table(
     expected: Expected,
 ) -> Table:
     metric, better, unit = ("bandwidth", "higher", "Gb/s") if check.endswith("_bw") else ("latency", "lower", "us")
-    found: list[tuple[Cell, str]] = []
+    judged_cells: list[tuple[Cell, str]] = []
     of_ports: dict[frozenset[str], Context] = {}
     for record in pairs:
         for rail in rails_of(record):
@@ -115,7 +115,7 @@ def _table(
             # A port within its own node, or with itself, is no path between two.
             if node_of(rail["a"]) != node_of(rail["b"]):
                 one_way = record.variant != variant
-                found.append(_judged(_of_rail(record, rail, ports), rail, ports, expected, metric, unit, one_way))
+                judged_cells.append(_judged(_of_rail(record, rail, ports), rail, ports, expected, metric, unit, one_way))
     # What selects an expectation besides the two ports is the same in all pairs of a table.
     whole = min(pairs, key=lambda r: (not r.context, r.subject.id, r.attempt))
     context = {**whole.context, "nic_gbps": None}
@@ -123,9 +123,9 @@ def _table(
         own = _context(of_ports.get(frozenset((row["a"], row["b"])), context), row, ports)
         of = record.replaced(stage="rdma", check=check, context=own, series=row["rows"], metrics={})
         cell, alike = _judged(of, row, ports, expected, metric, unit, row["variant"] != variant)
-        found.append((dataclasses.replace(cell, again=True), alike))
+        judged_cells.append((dataclasses.replace(cell, again=True), alike))
     # In an order of their own: what is said of them does not depend on the journal's.
-    cells = sorted(_with_usual(found, better), key=lambda c: (c.a, c.b, c.rail, c.again, c.outcome, c.value or 0.0, c.reason))
+    cells = sorted(_with_usual(judged_cells, better), key=lambda c: (c.a, c.b, c.rail, c.again, c.outcome, c.value or 0.0, c.reason))
     simulated = any(record.simulated for record in pairs)
     directed = any(cell.directed for cell in cells)
     return Table(domain, check, variant, cells, t.cast(Better, better), unit, simulated, directed)
@@ -225,8 +225,8 @@ def opinions(
     yield from _unlike_rails(deciding, ports, expected)
     yield from _unmeasured_ports(deciding, records, ports)
     for table in made:
-        found = table.diagnose()
-        findings = found.findings if found else ()
+        diagnosis = table.diagnose()
+        findings = diagnosis.findings if diagnosis else ()
         for finding in findings:
             yield from _finding(table, finding, deciding)
         yield from rdma_blames.convicted(table, findings)
@@ -235,16 +235,16 @@ def opinions(
 
 def _finding(table: Table, finding: t.Any, deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
     convicted = finding.confidence == "convicted"
-    said = f"{finding.id}: {finding.reason} ({table.check}, {finding.confidence})"
+    sentence = f"{finding.id}: {finding.reason} ({table.check}, {finding.confidence})"
     if finding.confidence == "suspected":
-        said += "; more tests would tell: rdma_again did not run, or stopped at rdma_again_limit"
+        sentence += "; more tests would tell: rdma_again did not run, or stopped at rdma_again_limit"
     if finding.not_looked_at:
-        said += f"; {len(finding.not_looked_at)} paths behind it could not be looked at, measure them once it is repaired"
+        sentence += f"; {len(finding.not_looked_at)} paths behind it could not be looked at, measure them once it is repaired"
     if finding.kind in ("nic", "node"):
         node = node_of(finding.members[0])
         key = Key("rdma", TIMETABLE, "", node)
         if key in deciding:
-            yield key, Opinion("FAIL" if convicted else "UNKNOWN", said, "bad_rail")
+            yield key, Opinion("FAIL" if convicted else "UNKNOWN", sentence, "bad_rail")
     elif finding.kind == "pair" or (finding.kind == "switch" and convicted):
         missed = [e for e in finding.evidence if standing(e["outcome"], e["value"], e["floor"], table.better) == "bad"]
         bad = {tuple(map(node_of, (e["a"], e["b"]))) for e in missed}
@@ -252,7 +252,7 @@ def _finding(table: Table, finding: t.Any, deciding: t.Mapping[Key, Measurement]
             variant = directions.with_direction(table.variant, directions.direction_of(a, b)) if table.directed else table.variant
             key = Key("rdma", table.check, variant, pair_of(a, b))
             if key in deciding:
-                yield key, Opinion("FAIL" if convicted else "UNKNOWN", said, "bad_rail")
+                yield key, Opinion("FAIL" if convicted else "UNKNOWN", sentence, "bad_rail")
 
 
 def _both_sides(deciding: t.Mapping[Key, Measurement], records: t.Iterable[Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
@@ -321,8 +321,8 @@ def _compare(record: Measurement, rail: RailRow, row: SideRow | None) -> t.Itera
         text = f"{where}: perftest is {record.tool_version} here and {row.get('tool_version')} on {server}"
         yield Opinion("WARN", text, "sides_differ")
     if row["changes"]:
-        told = "; ".join(str(change.get("text")) for change in row["changes"][:4])
-        yield Opinion("WARN", f"{where}: during the test, on {server}: {told}", "evidence")
+        changes = "; ".join(str(change.get("text")) for change in row["changes"][:4])
+        yield Opinion("WARN", f"{where}: during the test, on {server}: {changes}", "evidence")
 
 
 def _unlike_rails(deciding: t.Mapping[Key, Measurement], ports: dict[str, Port], expected: Expected) -> t.Iterator[tuple[Key, Opinion]]:
@@ -333,7 +333,7 @@ def _unlike_rails(deciding: t.Mapping[Key, Measurement], ports: dict[str, Port],
         rails = rails_of(record)
         for rail in rails:
             own = _of_rail(record, rail, ports)
-            where, found = f"rail {rail['rail']}", []
+            where, opinions_of_rail = f"rail {rail['rail']}", []
             if len(rails) > 1 and all(_rates(rail, ports)):
                 wrong = bands.impossible(own.replaced(context={**own.context, "rails": [rail]}))
                 if wrong:
@@ -344,15 +344,15 @@ def _unlike_rails(deciding: t.Mapping[Key, Measurement], ports: dict[str, Port],
                 try:
                     value = bands.reading(own, entry.metric, size)
                 except bands.Unusable as error:
-                    found.append(Opinion("UNKNOWN", f"{where}: {error}", "bad_measurement"))
+                    opinions_of_rail.append(Opinion("UNKNOWN", f"{where}: {error}", "bad_measurement"))
                     continue
                 if value is not None:
                     opinion = bands.compare(value, entry)
-                    found.append(opinion._replace(reason=f"{where}: {opinion.reason}"))
-            if not found:
+                    opinions_of_rail.append(opinion._replace(reason=f"{where}: {opinion.reason}"))
+            if not opinions_of_rail:
                 text = f"{where}: no expectation for a rail of {own.context.get('nic_gbps')} Gb/s"
-                found.append(Opinion("UNKNOWN", text, "no_expectation"))
-            yield from ((key, opinion) for opinion in found if opinion.verdict != "PASS")
+                opinions_of_rail.append(Opinion("UNKNOWN", text, "no_expectation"))
+            yield from ((key, opinion) for opinion in opinions_of_rail if opinion.verdict != "PASS")
 
 
 def _unmeasured_ports(

@@ -44,9 +44,9 @@ def opinions(deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opi
                 owners[f"GID {address}"].append((key, f"{port['device']} port {port.get('port')}"))
     for identity, of in owners.items():
         if len(of) > 1:
-            told = ", ".join(f"{key[3]} {what}" for key, what in of[:4])
+            places = ", ".join(f"{key[3]} {what}" for key, what in of[:4])
             for key in {key for key, _what in of}:
-                yield key, Opinion("FAIL", f"{identity} is there twice: {told}", "duplicate_identity")
+                yield key, Opinion("FAIL", f"{identity} is there twice: {places}", "duplicate_identity")
     yield from _unlike(nodes, "rail_order", "FAIL", _network)
     yield from _unlike(nodes, "mtu", "FAIL", lambda port, _device: f"MTU {port['mtu']}" if port.get("mtu") else None)
     yield from _unlike(nodes, "firmware", "WARN", _firmware)
@@ -94,26 +94,26 @@ def _slow(nodes: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]
         for key, port in silent[rail]:
             text = f"rail {rail} ({port['device']} port {port.get('port')}) does not say its rate, {len(running)} of other nodes do"
             yield key, Opinion("WARN", text, "link_slow")
-        usual, agree = collections.Counter(one.rate for one in running.values()).most_common(1)[0]
-        for key, one in running.items():
-            rate, port = one.rate, one.port
-            best, who = max((other.rate, k[3]) for k, other in running.items() if other.board == one.board)
+        usual, agree = collections.Counter(this_port.rate for this_port in running.values()).most_common(1)[0]
+        for key, this_port in running.items():
+            rate, port = this_port.rate, this_port.port
+            best, who = max((another.rate, k[3]) for k, another in running.items() if another.board == this_port.board)
             most = port.get("most_gbps") if is_number(port.get("most_gbps")) else None
-            said = f"rail {rail} ({port['device']} port {port.get('port')}) runs at {rate:g} Gb/s"
+            sentence = f"rail {rail} ({port['device']} port {port.get('port')}) runs at {rate:g} Gb/s"
             if _wanted(nodes[key], "gbps"):
                 continue
             if _enough(agree, len(running)) and rate < usual:
-                yield key, Opinion("FAIL", f"{said}, {agree} of {len(running)} nodes at {usual:g}", "link_slow")
+                yield key, Opinion("FAIL", f"{sentence}, {agree} of {len(running)} nodes at {usual:g}", "link_slow")
             elif rate < best and most != rate:
-                text = f"{said}, the same board at {best:g} on {who}; set rdma_ports_gbps to the right one"
+                text = f"{sentence}, the same board at {best:g} on {who}; set rdma_ports_gbps to the right one"
                 yield key, Opinion("UNKNOWN", text, "link_slow")
             elif most is not None and rate < most:
-                yield key, Opinion("WARN", f"{said}, and can do {most:g}; set rdma_ports_gbps to the right one", "link_slow")
-            elif rate < _part_gbps(one.part):
-                text = f"{said}, and {one.part} can do {_part_gbps(one.part)}; set rdma_ports_gbps to the right one"
+                yield key, Opinion("WARN", f"{sentence}, and can do {most:g}; set rdma_ports_gbps to the right one", "link_slow")
+            elif rate < _part_gbps(this_port.part):
+                text = f"{sentence}, and {this_port.part} can do {_part_gbps(this_port.part)}; set rdma_ports_gbps to the right one"
                 yield key, Opinion("WARN", text, "link_slow")
-            elif rate < one.chip_gbps and most is None and not _part_gbps(one.part):
-                text = f"{said}, InfiniBand ports of its chip {one.device.get('type')} can do {one.chip_gbps}, "
+            elif rate < this_port.chip_gbps and most is None and not _part_gbps(this_port.part):
+                text = f"{sentence}, InfiniBand ports of its chip {this_port.device.get('type')} can do {this_port.chip_gbps}, "
                 text += "and its part number does not say less; rdma_ports_gbps says which is right"
                 yield key, Opinion("WARN", text, "link_slow")
 
@@ -122,15 +122,15 @@ def _chip_gbps(device: Device, port: Port, devices: t.Mapping[str, Device]) -> i
     """Return the highest rate of a port by the chip of its adapter, Gb/s; 0 for Ethernet, whose driver reports the modes of the port, and
     for an adapter with several ports, which are sold at half of the rate."""
     slot = str(device.get("pci") or "").rpartition(".")[0]
-    shared = [one for one in devices.values() if slot and str(one.get("pci") or "").rpartition(".")[0] == slot]
+    shared = [each for each in devices.values() if slot and str(each.get("pci") or "").rpartition(".")[0] == slot]
     alone = len(shared) <= 1 and port.get("port") in (None, 1)
     return CHIP_GBPS.get(str(device.get("type")), 0) if alone and port.get("link_layer") == "InfiniBand" else 0
 
 
 def _part_gbps(part: str) -> int:
     """Return the rate of the ports of an adapter with a part number, Gb/s; 0 if the part number does not tell it."""
-    found = _PART.match(part)
-    return PART_GBPS.get(found.group(1), 0) if found else 0
+    matched = _PART.match(part)
+    return PART_GBPS.get(matched.group(1), 0) if matched else 0
 
 
 def _counts(nodes: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
@@ -139,12 +139,12 @@ def _counts(nodes: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion
     if len(set(counts.values())) < 2:
         return
     usual, agree = collections.Counter(counts.values()).most_common(1)[0]
-    others = ", ".join(f"{key[3]} has {here}" for key, here in list(counts.items())[:4])
+    examples = ", ".join(f"{key[3]} has {here}" for key, here in list(counts.items())[:4])
     for key, here in counts.items():
         if _wanted(nodes[key], "rails"):
             continue
         if not _enough(agree, len(counts)):
-            text = f"{here} rails, and no number of rails has a majority ({others}); set rdma_ports_rails"
+            text = f"{here} rails, and no number of rails has a majority ({examples}); set rdma_ports_rails"
             yield key, Opinion("UNKNOWN", text, "rail_order")
         elif here != usual:
             yield key, Opinion("FAIL", f"{here} rails, {agree} of {len(counts)} nodes have {usual}", "rail_order")
@@ -152,8 +152,8 @@ def _counts(nodes: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion
 
 def _wanted(record: Measurement, name: str) -> t.Any:
     """Return the value of `name` that the inventory states for a node, or None."""
-    wanted = record.context.get("wanted")
-    return wanted.get(name) if isinstance(wanted, dict) else None
+    stated = record.context.get("wanted")
+    return stated.get(name) if isinstance(stated, dict) else None
 
 
 def _link(port: Port, _device: Device) -> str | None:
@@ -200,13 +200,13 @@ def _unlike(
             value = of(port, devices[str(port["device"])])
             if value is not None:
                 by_rail[rail][key] = (value, f"{port['device']} port {port.get('port')}")
-    for rail, found in by_rail.items():
-        usual, agree = collections.Counter(value for value, _where in found.values()).most_common(1)[0]
-        if not _enough(agree, len(found)):
+    for rail, by_node in by_rail.items():
+        usual, agree = collections.Counter(value for value, _where in by_node.values()).most_common(1)[0]
+        if not _enough(agree, len(by_node)):
             continue
-        for key, (value, where) in found.items():
+        for key, (value, where) in by_node.items():
             if value != usual:
-                text = f"rail {rail} ({where}) has {value}, {agree} of {len(found)} nodes have {usual}"
+                text = f"rail {rail} ({where}) has {value}, {agree} of {len(by_node)} nodes have {usual}"
                 yield key, Opinion(verdict, text, code)
 
 

@@ -53,7 +53,7 @@ def finding_facts() -> Stage:
 
 def same_work(stages: t.Iterable[Stage]) -> dict[tuple[str, str], tuple[str, str]]:
     """Return {(stage, check): (other stage, key of the context that names its check)} of checks that do the work of another stage's."""
-    return {(stage.name, check): other for stage in stages for check, other in stage.same_work.items()}
+    return {(stage.name, check): same_check for stage in stages for check, same_check in stage.same_work.items()}
 
 
 def leaf_variables() -> list[str]:

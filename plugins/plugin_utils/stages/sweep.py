@@ -28,32 +28,32 @@ def problem(stage: str, settings: Variables, **least: float) -> str | None:
 def of_numbers(stage: str, settings: Variables, **least: float) -> str | None:
     """Return the error in a stage's numbers that have a least value; None if there is none."""
     for name, number in least.items():
-        found = settings[f"{stage}_{name}"]
-        if not number <= found < math.inf:
-            return f"{stage}_{name}: found {found}, expected at least {number:g}"
+        value = settings[f"{stage}_{name}"]
+        if not number <= value < math.inf:
+            return f"{stage}_{name}: found {value}, expected at least {number:g}"
     return None
 
 
 def of_gpus(name: str, given: t.Iterable[t.Any]) -> str | None:
     """Return the error in the variable `name`, a list of numbers of GPUs; None if there is none."""
-    for one in given or ():
-        if one != "all" and not (str(one).isdecimal() and int(one) > 0):
-            return f"{name}: found {one!r}, expected all, or a number from 1 on"
+    for count in given or ():
+        if count != "all" and not (str(count).isdecimal() and int(count) > 0):
+            return f"{name}: found {count!r}, expected all, or a number from 1 on"
     return None
 
 
 def of_sizes(name: str, sizes: t.Iterable[t.Any]) -> str | None:
     """Return the error in the variable `name`, a list of SMALLEST:LARGEST; None if there is none."""
-    for one in sizes or ():
-        smallest, _colon, largest = str(one).partition(":")
+    for size in sizes or ():
+        smallest, _colon, largest = str(size).partition(":")
         try:
             below, above = nccl.size(smallest), None if largest in ("", "auto") else nccl.size(largest)
         except ValueError:
-            return f"{name}: found {one!r}, expected SMALLEST:LARGEST, like 8M:1G or 8M:auto"
+            return f"{name}: found {size!r}, expected SMALLEST:LARGEST, like 8M:1G or 8M:auto"
         if not below:
-            return f"{name}: found {one!r}, expected a smallest size of at least one byte"
+            return f"{name}: found {size!r}, expected a smallest size of at least one byte"
         if above is not None and below > above:
-            return f"{name}: found {one!r}, expected the smaller size first: {largest}:{smallest}"
+            return f"{name}: found {size!r}, expected the smaller size first: {largest}:{smallest}"
     return None
 
 
