@@ -107,6 +107,13 @@ class Stage(t.Protocol):
     ) -> t.Iterator[tuple[Key, Opinion] | causes.Blame]: ...
 
 
+# Opinions by key, deviating facts by node, {node whose machine is in doubt: (reason code, words)}, and sentences of the run: of GPUs
+# that nobody counted, and of those that MIG parts. Keys and opinions are plain tuples, as marshal takes them.
+AmongNodes = tuple[
+    list[tuple[tuple[str, ...], tuple[t.Any, ...]]], dict[str, list[Deviation]], dict[str, tuple[str, str]], tuple[list[str], list[str]]
+]
+
+
 class Judge:
     """One judgement, step by step: attempts to one opinion, then fleet, siblings, drift, evidence, parts, waivers."""
 
@@ -229,9 +236,8 @@ class Judge:
         self.warnings += self.waiving.unbound()
         return self._conclude(settled)
 
-    def _among_nodes(self) -> tuple[list[tuple[t.Any, t.Any]], dict[str, t.Any], dict[str, t.Any], tuple[list[str], list[str]]]:
-        """Return what a comparison of nodes shows without numbers: opinions by key, deviating facts, nodes whose
-        machine is in doubt, and what the run has to say of GPUs that nobody counted and of those that MIG parts; all plain data."""
+    def _among_nodes(self) -> AmongNodes:
+        """Return what a comparison of nodes shows without numbers."""
         telling = {name for name, stage in self.stages.items() if stage.sees_all_gpus}
         facts = {name for name, stage in self.stages.items() if stage.finds_facts}
         machines = identity.Nodes(self.records, telling, facts, self.lending)

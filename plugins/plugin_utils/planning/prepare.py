@@ -36,7 +36,7 @@ Begun = tuple[Run, Plan, list[Interface], dict[str, Variables], list[str]]
 
 
 def prepare(
-    args: Arguments, play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], controller: int, check: bool = False
+    args: Arguments, play: t.Any, loader: t.Any, task_vars: Variables, controller: int, check: bool = False
 ) -> tuple[PlainData, list[str]]:
     """Make or reopen a run; returns what the stages need to know, and lines for people. In check mode nothing is written: the same
     plan, and no run."""

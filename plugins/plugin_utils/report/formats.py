@@ -19,6 +19,7 @@ import typing as t
 from xml.sax import saxutils
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import exposition
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CheckRows, FaultRow, Report, Row
 
 # Control characters, what turns the direction of text or takes no room, and what no XML may hold.
@@ -102,10 +103,10 @@ def _parts(value: t.Any, depth: int) -> t.Iterator[str]:
         yield _encode(value)
 
 
-def head(path: pathlib.Path, names: t.Container[str]) -> dict[str, t.Any]:
+def head(path: pathlib.Path, names: t.Container[str]) -> PlainData:
     """Return some fields of a report/v1 that `as_json` wrote, by its lines: what a large fleet measured is not held for it. A report of an
     older version may lack fields."""
-    fields: dict[str, t.Any] = {}
+    fields: PlainData = {}
     with open(path, encoding="utf-8") as lines:
         for line in lines:
             field = re.match(r' "(\w+)": ', line)

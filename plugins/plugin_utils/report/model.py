@@ -21,7 +21,15 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import compact, integrity, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Cause, Measurement, Metric, MetricData, Plan, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    Cause,
+    MeasuredEvidence,
+    Measurement,
+    Metric,
+    MetricData,
+    Plan,
+    Verdict,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import (
     CauseRow,
     ChangeRow,
@@ -292,7 +300,7 @@ _OF_VERDICT = operator.attrgetter("verdict", "value", "unit", "floor", "layer", 
 # Most rows share these; nobody changes what a report holds.
 _NO_METRICS: dict[str, Metric] = {}
 _NO_DATA: dict[str, MetricData] = {}
-_NO_EVIDENCE: dict[str, t.Any] = {}
+_NO_EVIDENCE: MeasuredEvidence = {}
 _NO_TEXTS: list[str] = []
 
 

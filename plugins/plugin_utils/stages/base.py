@@ -38,8 +38,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges 
 if t.TYPE_CHECKING:
     from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 
-# Stages that are written elsewhere may still name it.
-Record = PlainData
 # {node's subject id: the target that measures it}, in the order of the inventory.
 Nodes = t.Mapping[str, str]
 # {target: its variables}

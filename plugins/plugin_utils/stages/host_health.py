@@ -16,8 +16,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, is_number
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, Record, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, SeriesRow, Variables, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, Stage
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
 # Shares of the median of the other NUMA nodes of a machine, which have the same memory modules. One of four channels less leaves 0.75,
@@ -40,7 +40,7 @@ class HostHealth(Stage):
     requestable = ("tests", "pcie_corrected")
     ranges: t.Mapping[str, Range] = {"pcie_corrected": Range(0, 1e9)}
 
-    def problem(self, settings: Record) -> str | None:
+    def problem(self, settings: Variables) -> str | None:
         unknown = [test for test in settings["host_health_tests"] if test not in probe.CHECKS]
         if unknown:
             return f"host_health_tests: found {unknown[0]!r}, expected {', '.join(probe.CHECKS)}"
@@ -56,7 +56,7 @@ class HostHealth(Stage):
                 yield from ((key, one) for one in _slow_nodes(m.series))
 
 
-def _slow_nodes(series: t.Sequence[Record]) -> t.Iterator[Opinion]:
+def _slow_nodes(series: t.Sequence[SeriesRow]) -> t.Iterator[Opinion]:
     """Yield an opinion for each NUMA node whose bandwidth with all cores is far below the median of the machine's other nodes with as many
     cores. That of one core is only shown: it differed by 40 % between seven calls on one virtual machine, that of all cores by 16 %."""
     metric = "bandwidth"
