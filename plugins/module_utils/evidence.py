@@ -20,6 +20,8 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, kernel_log, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base, registry
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import memory
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import Tree
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 
 SERIES = (("sm_clock", "MHz"), ("power", "W"), ("temperature", "C"), ("pcie_gen", "generation"), ("pcie_width", "lanes"))
@@ -65,6 +67,7 @@ class Window:
         self.kernel_log = kernel_log.at_end(self.node.path(kernel_log.PATH)) if self.accelerator.log_code else None
         self.links = self.accelerator.link_errors(self.before)
         self.links_down = self.accelerator.links_beside(self.before)
+        self.host_memory = memory.counted(Tree(self.node))
         self.began = self._health_before()
         self.last_pid = _last_pid()
         self._start_sampler()
@@ -81,6 +84,7 @@ class Window:
             code = "gpu_lost" if self.after["reason_code"] in ("gpu_lost", "no_gpu") else "gpu_state"
             self._change(code, None, f"after the test: {self.after['reason']}")
             self.unreadable.update(COUNTERS, [self.accelerator.link_code])
+        self.changes += memory.risen(self.host_memory, memory.counted(Tree(self.node)))
         self._judge_samples()
         self._read_kernel_log()
 
@@ -94,7 +98,8 @@ class Window:
 
         Codes of counters: ecc_corrected, remap, pcie_replay, nvlink_error, link_errors, throttle_hw, throttle_thermal. All others are
         reason codes: of a health check (ecc, ecc_past, pcie_width, pcie_speed, fabric, nvlink ...), of the kernel's log (xid, xid_own,
-        xid_unknown, ecc, gpu_fault, gpu_lost, nvlink, gpu_reset), and gpu_state. In `unreadable`, `samples` stands for clocks, power,
+        xid_unknown, ecc, gpu_fault, gpu_lost, nvlink, gpu_reset), of the machine's memory (host_memory, host_memory_corrected; no change if
+        it has no counters), and gpu_state. In `unreadable`, `samples` stands for clocks, power,
         temperature and throttle reasons (also a change, if the sampler ended by itself), `pcie_link` for the speed of the PCIe link under
         load. "health": what a health check would have
         found as the test began, the kernel's log since boot included, [{"code", "part", "text"}], if anything."""
@@ -110,7 +115,9 @@ class Window:
             return None
         gpus = {g["uuid"]: [read(g) for read in COUNTERS.values()] + [g["throttle_us"][c] for c in counted] for g in self.before["gpus"]}
         health = [[self.accelerator.health(g) for g in self.before["gpus"]], self.accelerator.siblings(self.before)]
-        counters = {"gpus": gpus, "links": self.links, "health": health, "down": self.links_down}
+        counters: dict[str, t.Any] = {"gpus": gpus, "links": self.links, "health": health, "down": self.links_down}
+        if self.host_memory:
+            counters["host_memory"] = [list(one) for one in self.host_memory]
         return {"counters": counters, "log": _log(self.node.path(kernel_log.PATH), self.accelerator)}
 
     def _health_before(self) -> list[dict[str, str]]:

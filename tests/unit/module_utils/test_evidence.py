@@ -104,6 +104,18 @@ def test_a_counter_that_rises(smi: FakeSmi, tag: str, value: str, code: str) -> 
     assert change["after"] == int(value.partition(" ")[0]) and change["text"].startswith("GPU 0")
 
 
+def test_errors_of_the_hosts_memory(smi: FakeSmi) -> None:
+    module = smi.folder / "sys/devices/system/edac/mc/mc0/dimm0"
+    module.mkdir(parents=True)
+    for name, text in (("dimm_label", "P0-DIMMA1"), ("dimm_ce_count", "3"), ("dimm_ue_count", "0")):
+        (module / name).write_text(text)
+    assert watch(smi)["changes"] == []
+    evidence = watch(smi, lambda: [(module / f"dimm_{kind}_count").write_text("4") for kind in ("ce", "ue")] and None)
+    assert [(one["code"], one["before"], one["after"]) for one in evidence["changes"]] == [
+        ("host_memory", 0, 4), ("host_memory_corrected", 3, 4),
+    ]  # fmt: skip
+
+
 def test_power_capping_and_moments_of_throttling_are_no_change(smi: FakeSmi) -> None:
     later(smi, "clocks_event_reasons_counters_sw_power_cap", "2500000 us")
     assert watch(smi)["changes"] == []
