@@ -33,6 +33,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run im
 
 Record = t.Dict[str, t.Any]
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}\Z")
+# Kinds of subjects that are a part of a planned one.
+PARTS = ("gpu", "nic")
 # A run whose controller dies again and again is not begun for ever.
 MOST_BEGINS = 20
 # How long one is waited for that somebody else drives.
@@ -201,8 +203,7 @@ class Work:
         folder = self.runner.results / run_id
         try:
             planned = self._noted().get("planned") or len(json.loads((folder / "plan.json").read_text(encoding="utf-8"))["items"])
-            with open(folder / "journal.jsonl", "rb") as journal:
-                measured = sum(block.count(b"\n") for block in iter(lambda: journal.read(1 << 20), b""))
+            measured = len(_measured(folder / "journal.jsonl"))
         except (OSError, ValueError, KeyError):
             return ""
         if not self._noted().get("planned"):
@@ -252,6 +253,18 @@ class Work:
         found = _MESSAGE.findall(text) or _REASON.findall(text)
         words = " ".join((found[-1] if found else "").split())
         return words if len(words) <= TAIL_CHARACTERS else f"{words[: TAIL_CHARACTERS - 4]} ..."
+
+
+def _measured(journal: pathlib.Path) -> set[tuple[str, str, str, str]]:
+    """Return the checks of a journal with at least one measurement, without those of single GPUs and ports, which no plan lists."""
+    checks = set()
+    with open(journal, "rb") as lines:
+        for line in lines:
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                record = json.loads(line)
+                if record["subject"]["kind"] not in PARTS:
+                    checks.add((record["stage"], record["check"], record["variant"], record["subject"]["id"]))
+    return checks
 
 
 # Of a run that goes on nothing is asked but its id.

@@ -34,6 +34,8 @@ UNSURE_FINDINGS = ("not_repeatable",)
 MEANINGS: dict[str, t.Callable[[str], str]] = {"remap": lambda _words: "ecc", "xid": xids.code_in}
 # What stays a FAIL where it came up while a test ran: a later test, which begins with it, cannot show that it is gone.
 BROKEN = frozenset({*reasons.FATAL, *reasons.DEFECTS})
+# How its reason ends.
+DURING = " (seen while the test ran)"
 
 
 class SingleChecks:
@@ -129,13 +131,13 @@ class SingleChecks:
         for change in changes if isinstance(changes, list) else ():
             code, text = meant(change)
             if code in reasons.ERRORS and code not in BROKEN:
-                yield Opinion("UNKNOWN", f"{text} while the test ran", code)
+                yield Opinion("UNKNOWN", f"{text}{DURING}", code)
 
     def fatal(self, key: Key, record: Measurement) -> t.Iterator[tuple[Key, Opinion]]:
         """Yield the findings that no later attempt takes back, whatever the result: wrong results, lost GPUs and memory
         errors, and any defect that came up while it measured. Each with the key of the part that it is about."""
         findings, changes = record.context.get("findings"), record.evidence.get("changes")
-        for items, grave, read, when in ((findings, reasons.FATAL, coded, ""), (changes, BROKEN, meant, " while the test ran")):
+        for items, grave, read, when in ((findings, reasons.FATAL, coded, ""), (changes, BROKEN, meant, DURING)):
             for item in items if isinstance(items, list) else ():
                 code, text = read(item)
                 if code in grave:

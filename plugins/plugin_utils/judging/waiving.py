@@ -17,18 +17,17 @@ import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, health, identity, physics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, health, identity, physics, single_checks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import Waiver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Deviation
 
-# How a failure begins that an earlier attempt told, and how one ends that came up while a test ran (single_checks.py).
+# How a failure begins that an earlier attempt told.
 _EARLIER = re.compile(r"^on attempt \d+, which no other takes back: ")
-DURING = " while the test ran"
 # How the reason of a failure ends that was not there before the run, and when it came up.
-NEW = {DURING: "while a test ran", health.SINCE: "after the health check", identity.IN_THIS_RUN: "during the run"}
+NEW = {single_checks.DURING: "while a test ran", health.SINCE: "after the health check", identity.IN_THIS_RUN: "during the run"}
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 CLOCK_S = 5  # by which two runs may read the time of one line of the kernel's log differently
 # Failures that are a state of the machine, and stay what they are from run to run: codes of a health check, of its counters and facts.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import CONTAINERS
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
@@ -19,6 +20,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base im
 # The variable with one network; stages have some with a list of them (Stage.networks).
 NETWORK = "acceptance_fabric_network"
 ADDRESS = "acceptance_fabric_address"
+# Where the tools under test live, and its keys.
+EXEC, EXEC_KEYS = "acceptance_exec", ("kind", "image", "args")
 # What makes a machine another one behind the same address, each by its names from the strongest to the weakest: another port, another
 # way there, another kind of connection.
 HOST = ("ansible_ssh_host", "ansible_host")
@@ -43,6 +46,7 @@ def problem(
     variables of a host, `template` (host, name, value) templates one of them."""
     return (
         _of_networks(settings)
+        or _of_containers(settings)
         or _of_no_host(settings)
         or _of_planes(settings, stages)
         or _of_twins(settings, variables, template)
@@ -63,6 +67,21 @@ def _of_networks(settings: t.Mapping[str, Variables]) -> str | None:
                 ipaddress.ip_network(str(value), strict=False)
             except ValueError:
                 return f"{host}: {name}: found {value!r}, expected a network with its prefix length, like 10.1.30.0/24 or fd00:30::/64"
+    return None
+
+
+def _of_containers(settings: t.Mapping[str, Variables]) -> str | None:
+    """Return what is wrong with where the tools of a host are said to live."""
+    for host, values in settings.items():
+        where = values.get(EXEC) or {}
+        kind = where.get("kind", "host")
+        unknown = sorted(set(map(str, where)) - set(EXEC_KEYS))
+        if unknown:
+            return f"{host}: {EXEC}.{unknown[0]}: found an unknown key, expected any of {', '.join(EXEC_KEYS)}"
+        if kind not in ("host", *CONTAINERS):
+            return f"{host}: {EXEC}.kind: found {kind!r}, expected one of {', '.join(('host', *CONTAINERS))}"
+        if kind != "host" and not where.get("image"):
+            return f"{host}: {EXEC}.image: found nothing, expected the image that {kind} starts"
     return None
 
 

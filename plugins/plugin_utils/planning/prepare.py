@@ -27,6 +27,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import r
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import telling
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import LEVELS, stands_for_nodes
 
+# Variables that choose what a run measures, taken from its first host.
+OF_WHOLE_RUN = ("acceptance_stages", "acceptance_level")
 # The stages of a run that is none.
 NOTHING = collection.ROOT / "roles/common/tasks/nothing.yml"
 # The arguments of the action `plan`.
@@ -94,6 +96,7 @@ def _made(args: Arguments, planner: Planner, controller: int, check: bool) -> Be
     written.judging = inputs.judging_inputs(planner, settings)
     written.judging.notes += inputs.without_effect(written, settings)
     detached(stages, settings), _sinks(settings)  # refused before anything is written
+    _of_whole_run(settings, OF_WHOLE_RUN)
     if not check:
         run.make()
         run.claim(controller)
@@ -115,6 +118,7 @@ def _reopened(args: Arguments, planner: Planner, controller: int, check: bool) -
             run.mailbox.clear()
         raise RunError(f"run {run.id}: {broken}: it cannot be accepted any more; begin a new run")
     stages, _skipped = planner.stages(written.stages)
+    planner.quick = written.mode == "quick"
     settings, differs = kept.settings(written, planner, stages)
     return run, written, stages, settings, [*notes, *differs]
 
@@ -146,12 +150,19 @@ def _counted(stage: Interface, left: estimate.Remaining, settings: dict[str, Var
     )
 
 
+def _of_whole_run(settings: dict[str, Variables], names: t.Iterable[str]) -> None:
+    """Raise PlanError if hosts have different values of a variable that the run has once: those of all hosts but one would be ignored.
+    The values, which may be secret, are not shown."""
+    for name in names:
+        hosts = list(settings)
+        other = next((host for host in hosts if settings[host].get(name) != settings[hosts[0]].get(name)), None)
+        if other:
+            raise PlanError(f"{name}: {hosts[0]} and {other} have different values, expected one for the whole run; --limit chooses hosts")
+
+
 def _sinks(settings: dict[str, Variables]) -> list[sinks.SinkRequest]:
     """The sinks of the run. RunError for one that cannot be used."""
-    for variable in sinks.VARIABLES:
-        values = [values.get(variable) for values in settings.values()]
-        if any(value != values[0] for value in values):
-            raise PlanError(f"{variable}: found different values among the hosts, expected one for the whole run")
+    _of_whole_run(settings, sinks.VARIABLES)
     requested = sinks.requested(next(iter(settings.values()), {}))
     sinks.chosen(requested)
     return requested

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import typing as t
@@ -307,3 +308,12 @@ def test_a_condition_keeps_the_moment_of_its_last_change() -> None:
     moments = {condition["type"]: condition["lastTransitionTime"] for condition in later}
     assert moments["Admitted"] == "2026-11-22T00:00:00Z" and moments["Running"] == "2026-11-22T00:01:00Z"
     assert all(condition["observedGeneration"] == 2 and condition["reason"].isalpha() for condition in later)
+
+
+def test_progress_counts_planned_checks_and_not_their_parts(tmp_path: pathlib.Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    line = {"stage": "gemm", "check": "bf16", "variant": "", "subject": {"kind": "node", "id": "a"}}
+    gpu = {**line, "subject": {"kind": "gpu", "id": "a/gpu/GPU-1"}}
+    again = {**line, "attempt": 2}
+    journal.write_text("".join(json.dumps(record) + "\n" for record in (line, gpu, again, {**line, "check": "fp8"})) + '{"cut')
+    assert len(runner._measured(journal)) == 2

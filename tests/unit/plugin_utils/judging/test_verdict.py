@@ -220,7 +220,7 @@ def test_outcomes(code: str, outcome: str) -> None:
     stated = {"n1": {"mig": "allowed", "gpu_count": 0 if code == "no_gpu_expected" else None}}
     found = one(failed("n1", code, outcome), stated=stated)
     wanted = "UNKNOWN"
-    if outcome == "error" and code in ("wrong_results", "not_trained", "gpu_lost", "ecc"):
+    if outcome == "error" and code in ("wrong_results", "not_trained", "gpu_lost", "ecc", "diagnostic_failed"):
         wanted = "FAIL"
     rules = (
         "single_gpu", "one_gpu", "one_port", "one_numa_node", "mig_enabled", "no_gpu_expected", "no_rdma_expected",
@@ -824,7 +824,7 @@ def test_a_waiver_for_a_slow_node_covers_nothing_else(code: str) -> None:
         found = one(failed("n1", code), bad, waivers=[slow])
         assert (found["verdict"], found["reason_code"]) == ("FAIL", code)
         assert f"waiver T-1 does not name {code}, only below_floor" in str(found["findings"])
-    known = waiving.state_of(bands.Opinion("FAIL", "a new defect while the test ran", code))
+    known = waiving.state_of(bands.Opinion("FAIL", "a new defect (seen while the test ran)", code))
     of_code = {**slow, "codes": [code], "state": known}
     both = one(nccl(busbw=100.0, evidence=evidence), waivers=[slow, of_code])
     assert both["verdict"] == "KNOWN_FAIL"
@@ -1179,7 +1179,7 @@ def test_a_defect_that_comes_up_under_a_passing_test_stays(code: str) -> None:
     waiver = {"subject": "n1", "codes": [found["reason_code"]], "ticket": "T-1", "expires": "2026-12-01"}
     without = "FAIL" if found["reason_code"] in waiving.STATES else "KNOWN_FAIL"
     assert one(nccl(evidence=changed(code)), waivers=[waiver])["verdict"] == without, "it is new"
-    state = waiving.state_of(bands.Opinion("FAIL", "GPU 0: it is so while the test ran", found["reason_code"]))
+    state = waiving.state_of(bands.Opinion("FAIL", "GPU 0: it is so (seen while the test ran)", found["reason_code"]))
     assert one(nccl(evidence=changed(code)), waivers=[{**waiver, "state": state}])["verdict"] == "KNOWN_FAIL", "it was known"
 
 
