@@ -46,12 +46,12 @@ class FactHistory:
 
     def __init__(self, facts: Facts, runs: t.Sequence[str]) -> None:
         self.facts, self.runs = facts, runs
-        self.of: dict[str, list[FactOnset]] = {}
+        self.changes_of: dict[str, list[FactOnset]] = {}
 
     def place(self, name: str) -> list[FactOnset]:
-        if name not in self.of:
-            self.of[name] = list(self._changes(name))
-        return self.of[name]
+        if name not in self.changes_of:
+            self.changes_of[name] = list(self._changes(name))
+        return self.changes_of[name]
 
     def _changes(self, name: str) -> t.Iterator[FactOnset]:
         earlier_values: dict[str, list[t.Any]] = defaultdict(list)

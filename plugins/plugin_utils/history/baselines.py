@@ -57,7 +57,7 @@ class PastQuantity(t.NamedTuple):
     size: int
 
     @property
-    def said(self) -> str:
+    def label(self) -> str:
         return f"{self.stage} {self.check}" + (f" {self.metric} at {human(self.size)}" if self.size else "")
 
 
@@ -75,7 +75,7 @@ def compare(
     with store.reading() as connection:
         past = _Baselines(connection, plan, deciding, begun, racks or {})
         for quantity, of_check in sorted(checks.items()):
-            name, max_subjects = quantity.said, MOST_SIZED if quantity.size else MOST
+            name, max_subjects = quantity.label, MOST_SIZED if quantity.size else MOST
             if len(of_check) > max_subjects:
                 report.left_out.append(
                     f"{name} was measured on {len(of_check)} subjects: more than {max_subjects} are not held against their past"
@@ -166,7 +166,7 @@ class _Baselines:
         for number in numbers:
             record = number.record
             subject, subject_key = number.key.subject, who(record)
-            label = quantity.said + ("" if size or primary(record) == metric else f" {metric}")
+            label = quantity.label + ("" if size or primary(record) == metric else f" {metric}")
             places = tuple(_places(subject_key, self.racks))
             today[subject] = Today(
                 subject=subject, check=" ".join(map(str, quantity)), point=Point(*run_and_time, number.value), places=places,

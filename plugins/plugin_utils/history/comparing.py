@@ -374,15 +374,15 @@ def sentences(comparison: Comparison, limit: int = 20) -> list[str]:
     """Return the differences as sentences, the most important first; at most `most` of each kind."""
     sections = [
         [
-            f"{_of(row)}: {row['before']} before, {row['after']} now{': ' + row['reason'] if row['reason'] else ''}"
+            f"{_check_text(row)}: {row['before']} before, {row['after']} now{': ' + row['reason'] if row['reason'] else ''}"
             for row in comparison["verdicts"]
         ]
     ]
     beyond = [row for row in comparison["values"] if row["beyond"]]
     sections.append(
         [
-            f"{_of(row)}: {row['metric']} {number(row['after'])} {row['unit']}, {number(row['before'])} before, {row['change_pct']:+.1f} % "
-            f"where it lay within {row['scatter_pct']:.1f} %"
+            f"{_check_text(row)}: {row['metric']} {number(row['after'])} {row['unit']}, {number(row['before'])} before, "
+            f"{row['change_pct']:+.1f} % where it lay within {row['scatter_pct']:.1f} %"
             for row in beyond
         ]
     )
@@ -417,7 +417,7 @@ def sentences(comparison: Comparison, limit: int = 20) -> list[str]:
     ]
 
 
-def _of(change: CheckOfSubject) -> str:
+def _check_text(change: CheckOfSubject) -> str:
     return f"{spoken(change['subject'])} {change['stage']} {change['check']}{' (simulated)' if change['simulated'] else ''}"
 
 

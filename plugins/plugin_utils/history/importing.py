@@ -73,20 +73,20 @@ def write(store: Store, of: Content) -> Written:
 class _Import:
     def __init__(self, connection: sqlalchemy.Connection, of: Content) -> None:
         self.connection = connection
-        self.of = of
+        self.content = of
         self.measurements = [m for m in of.measurements if m.started_at]  # what was refused has none
         self.run = 0
         self.subjects: dict[Who, int] = {}
         self.checks: dict[tuple[str, str, str], int] = {}  # as they were named, before what no database takes is replaced
 
     def write(self) -> Written:
-        name = str(self.of.plan.run_id)
+        name = str(self.content.plan.run_id)
         table = schema.run
         stored = self.connection.execute(sa.select(table).where(table.c.name == name)).mappings().first()
         if stored and stored["pruned"]:
             return Written(0, 0, pruned=True)
-        measured = not stored or stored["journal_sha256"] != self.of.journal_sha256
-        judgements = [judgement for judgement in self.of.judgements if self._is_new(int(stored["id"]) if stored else None, judgement)]
+        measured = not stored or stored["journal_sha256"] != self.content.journal_sha256
+        judgements = [judgement for judgement in self.content.judgements if self._is_new(int(stored["id"]) if stored else None, judgement)]
         if not measured and not judgements:
             return Written(0, 0)
         self.run = int(stored["id"]) if stored else self._next(table)
@@ -105,7 +105,7 @@ class _Import:
 
     def _everything(self) -> t.Iterator[Measurement | Verdict]:
         yield from self.measurements
-        for judgement in self.of.judgements:
+        for judgement in self.content.judgements:
             yield from judgement.verdicts
 
     def _is_new(self, run: int | None, judgement: Judging) -> bool:
@@ -124,7 +124,7 @@ class _Import:
         return True
 
     def _write_run(self, name: str, is_stored: bool) -> None:
-        plan, table = self.of.plan, schema.run
+        plan, table = self.content.plan, schema.run
         scope = {
             "targets": {target: of["plane"] for target, of in plan.targets.items()},
             "stages": [stage["name"] for stage in plan.stages],
@@ -136,7 +136,7 @@ class _Import:
             "simulated": any(record.simulated for record in self._everything()), "pruned": False,
             "scope": clean(json.dumps(scope, sort_keys=True)), "collection_version": clean(plan.collection_version),
             "ansible_version": clean(plan.ansible_version), "python_version": clean(plan.python_version),
-            "journal_sha256": self.of.journal_sha256, "inventory": clean(plan.inventory),
+            "journal_sha256": self.content.journal_sha256, "inventory": clean(plan.inventory),
         }  # fmt: skip
         if is_stored:
             self.connection.execute(table.update().where(table.c.id == self.run).values(**values))
@@ -322,7 +322,7 @@ def identities_of(
     for subject_key in sorted(
         subject_keys, key=lambda subject_key: (subject_key.kind != "node", run_identities.of(subject_key).startswith(NAME))
     ):
-        identity = clean(run_identities.of(subject_key, lambda name, simulated: _known(connection, name, simulated, used)))
+        identity = clean(run_identities.of(subject_key, lambda name, simulated: _last_identity(connection, name, simulated, used)))
         if (identity, subject_key.simulated) in used:
             identity = clean(f"{NAME}{subject_key.kind}:{subject_key.id}")
         used.add((identity, subject_key.simulated))
@@ -330,7 +330,7 @@ def identities_of(
     return identities
 
 
-def _known(connection: sqlalchemy.Connection, name: str, simulated: bool, used: t.Container[tuple[str, bool]]) -> str | None:
+def _last_identity(connection: sqlalchemy.Connection, name: str, simulated: bool, used: t.Container[tuple[str, bool]]) -> str | None:
     """Return the last identity of a node of this name; None if that node has another name since, or is another node of this run."""
     subject, placed, word, run = schema.subject, schema.placement, schema.word, schema.run
     last = (

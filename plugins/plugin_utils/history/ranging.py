@@ -26,13 +26,13 @@ def propose(store: Store, results_dir: str, since: str, until: str, date: str) -
     names = _accepted(store, since, until)
     used: list[str] = []
     left_out: list[str] = []
-    proposal = baseline.propose_of(_measured(results_dir, names, used, left_out), lambda: _said(used), date)
+    proposal = baseline.propose_of(_measured(results_dir, names, used, left_out), lambda: _source_text(used), date)
     if not used:
         raise HistoryError(f"none of the {len(names)} accepted runs can be read: {left_out[0]}")
     return proposal._replace(left_out=[*left_out, *proposal.left_out])
 
 
-def _said(runs: list[str]) -> str:
+def _source_text(runs: list[str]) -> str:
     return f"{len(runs)} accepted runs, {runs[0]} to {runs[-1]}" if len(runs) > 1 else f"run {''.join(runs)}"
 
 

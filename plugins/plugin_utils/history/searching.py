@@ -221,7 +221,7 @@ def found_in_runs(store: Store, query: Query, limit: int = 0, regressed: bool = 
             raise HistoryError(f"run {query.run} is not in the history {store.where}")
         places = _places(connection, query.node, runs) if query.node else None
         if query.node and not places:
-            raise HistoryError(f"node {query.node} is not in the history {store.where}{_known(connection, query.node)}")
+            raise HistoryError(f"node {query.node} is not in the history {store.where}{_known_nodes(connection, query.node)}")
         checks = _checks(connection, query.check)
         if query.check and not checks:
             raise HistoryError(f"check {query.check} is not in the history {store.where}{_known_checks(connection, query.check)}")
@@ -232,7 +232,7 @@ def found_in_runs(store: Store, query: Query, limit: int = 0, regressed: bool = 
                 narrowed = Narrowed(checks if query.check else None, words, limit, regressed)
                 matches = list(_rows(connection, run, subjects, checks, narrowed, quantities))
                 if matches:
-                    yield _shown(run), matches
+                    yield _found_run(run), matches
 
 
 def since_when(text: str, today: datetime.date | None = None, name: str = "since") -> str:
@@ -258,7 +258,7 @@ def runs(store: Store, name: str = "", before_run: str = "", limit: int = 50) ->
         query = query.where(schema.run.c.name < before_run)
     with store.reading() as connection:
         rows = connection.execute(query.order_by(schema.run.c.name.desc()).limit(limit)).mappings().all()
-    return [{**_shown(dict(row)), "counts": json.loads(row["counts"]), "journal_sha256": row["journal_sha256"]} for row in rows]
+    return [{**_found_run(dict(row)), "counts": json.loads(row["counts"]), "journal_sha256": row["journal_sha256"]} for row in rows]
 
 
 def run_of_digest(store: Store, sha256: str) -> str | None:
@@ -290,7 +290,7 @@ def _runs(connection: sqlalchemy.Connection, since: str, name: str) -> dict[int,
     return {row["id"]: dict(row) for row in connection.execute(query).mappings()}
 
 
-def _shown(run: RunRow) -> FoundRun:
+def _found_run(run: RunRow) -> FoundRun:
     return {
         "run": run["name"], "planned_at": run["planned_at"], "inventory": run["inventory"], "accepted": run["accepted"],
         "word": run["word"], "why": run["why"], "partial": run["partial"], "simulated": run["simulated"],
@@ -336,13 +336,13 @@ def _checks(connection: sqlalchemy.Connection, pattern: str) -> dict[int, tuple[
     }
 
 
-def _meant(name: str, names: t.Sequence[str]) -> str:
+def _suggestion(name: str, names: t.Sequence[str]) -> str:
     """Return the names that a misspelt one may stand for, in words; empty if none is near."""
     near = difflib.get_close_matches(name, names, 3, 0.75)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-def _known(connection: sqlalchemy.Connection, requested: str) -> str:
+def _known_nodes(connection: sqlalchemy.Connection, requested: str) -> str:
     placed, word, subject = schema.placement, schema.word, schema.subject
     query = (
         sa.select(word.c.text)
@@ -352,7 +352,7 @@ def _known(connection: sqlalchemy.Connection, requested: str) -> str:
         .order_by(word.c.text)
     )
     names = list(connection.execute(query).scalars())
-    if suggestion := _meant(requested, names):
+    if suggestion := _suggestion(requested, names):
         return suggestion
     return f"; there are {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}" if names else ": it is empty"
 
@@ -360,7 +360,7 @@ def _known(connection: sqlalchemy.Connection, requested: str) -> str:
 def _known_checks(connection: sqlalchemy.Connection, requested: str) -> str:
     stage_checks = {(stage, check) for stage, check, _variant in _checks(connection, "").values()}
     names = sorted({f"{stage} {check}" for stage, check in stage_checks})
-    if suggestion := _meant(requested, [*names, *sorted({word for pair in stage_checks for word in pair})]):
+    if suggestion := _suggestion(requested, [*names, *sorted({word for pair in stage_checks for word in pair})]):
         return suggestion
     return f"; there are {', '.join(names[:12])}{' ...' if len(names) > 12 else ''}" if names else ": it is empty"
 

@@ -61,7 +61,7 @@ class Store:
         self.locked_s = locked_s
         # The query part of a URL may hold secrets too.
         self.where = self.url.database if self._is_file else self.url.set(query={}).render_as_string(hide_password=True)
-        with self._said():
+        with self._one_sentence():
             if self._is_file and not make and not pathlib.Path(str(self.url.database)).is_file():
                 raise HistoryError(f"{self.where}: there is no history yet; playbooks/history_import.yml makes it from the results folder")
             self.engine = self._engine()
@@ -73,13 +73,13 @@ class Store:
 
     @contextlib.contextmanager
     def reading(self) -> t.Iterator[sqlalchemy.Connection]:
-        with self._said(), self.engine.connect() as connection:
+        with self._one_sentence(), self.engine.connect() as connection:
             yield connection
 
     @contextlib.contextmanager
     def writing(self) -> t.Iterator[sqlalchemy.Connection]:
         """Open the only write transaction. It is committed as a whole, or not at all."""
-        with self._said(), self.engine.connect().execution_options(writes=True) as connection, connection.begin():
+        with self._one_sentence(), self.engine.connect().execution_options(writes=True) as connection, connection.begin():
             if not self._is_file:
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
             yield connection
@@ -137,7 +137,7 @@ class Store:
                 _upgrade(connection)
 
     @contextlib.contextmanager
-    def _said(self) -> t.Iterator[None]:
+    def _one_sentence(self) -> t.Iterator[None]:
         """Turn an error of the database into a HistoryError of one sentence."""
         try:
             yield

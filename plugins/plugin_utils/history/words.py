@@ -41,7 +41,7 @@ def runs(count: int) -> str:
 
 def sentence(today: Today, change: SeriesChange, siblings: Siblings, wider: float = 1.0) -> str:
     """Return the sentence for a change. The percentage of the change is written as above or below."""
-    label = _what(today)
+    label = _label(today)
     if change.kind == ChangeKind.UNUSABLE:
         return f"{label}: today's {change.value if change.value is not None else 'run'} gives no number above zero to compare"
     if change.kind == ChangeKind.SHORT:
@@ -81,7 +81,7 @@ def of_all(today: Today, change: SeriesChange) -> str:
         change.kind, "went to"
     )
     return (
-        f"{_what(today)}: {who} together {went} {percent(_signed(today, change))} their medians of {runs(change.runs)} before, "
+        f"{_label(today)}: {who} together {went} {percent(_signed(today, change))} their medians of {runs(change.runs)} before, "
         f"since {day(change.onset_time)}{because}; shared, no regression of one of them"
     )
 
@@ -90,7 +90,7 @@ def day(time: str) -> str:
     return time[:10]
 
 
-def _what(today: Today) -> str:
+def _label(today: Today) -> str:
     return today.label or today.check
 
 
@@ -105,8 +105,8 @@ def _signed(today: Today, change: SeriesChange) -> float:
 
 def _at(today: Today, change: SeriesChange, own_median: str) -> str:
     if change.value is None or not change.reference:
-        return f"{_what(today)} {_value(today, change)}"
-    return f"{_what(today)} {_value(today, change)}, {percent(100 * (change.value / change.reference - 1))} {own_median}"
+        return f"{_label(today)} {_value(today, change)}"
+    return f"{_label(today)} {_value(today, change)}, {percent(100 * (change.value / change.reference - 1))} {own_median}"
 
 
 def _moved(today: Today, change: SeriesChange, own_median: str) -> str:
@@ -115,9 +115,9 @@ def _moved(today: Today, change: SeriesChange, own_median: str) -> str:
     moved = change.change or 0.0
     drifting = "drifting " if change.kind == ChangeKind.DRIFT else ""
     if today_change * moved > 0 and 0.5 * abs(moved) < abs(today_change) < 1.5 * abs(moved):
-        return f"{_what(today)} {_value(today, change)}, {drifting and 'drifted to '}{percent(today_change)} {own_median}"
+        return f"{_label(today)} {_value(today, change)}, {drifting and 'drifted to '}{percent(today_change)} {own_median}"
     since = f"{number(change.level)} {today.unit}".rstrip()
-    return f"{_what(today)} {_value(today, change)} today, {drifting}{since} since {day(change.onset_time)}, {percent(moved)} {own_median}"
+    return f"{_label(today)} {_value(today, change)} today, {drifting}{since} since {day(change.onset_time)}, {percent(moved)} {own_median}"
 
 
 def _attribution(today: Today, change: SeriesChange) -> str:

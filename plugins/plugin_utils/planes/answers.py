@@ -42,7 +42,7 @@ def why_nothing(answer: dict[str, t.Any], host: str) -> tuple[str, str, str]:
         return code, reason, "missing"
     state = answer.get("state")
     if state == "refused":
-        return str(answer.get("reason_code")), _about(host, one_line(answer.get("reason", ""))), "error"
+        return str(answer.get("reason_code")), _with_host(host, one_line(answer.get("reason", ""))), "error"
     if state == "check_mode":
         return "check_mode", "check mode: nothing was measured", "missing"
     if state == "running":
@@ -60,7 +60,7 @@ def why_nothing(answer: dict[str, t.Any], host: str) -> tuple[str, str, str]:
     return _why_module_failed(answer, host)
 
 
-def _about(host: str, words: str) -> str:
+def _with_host(host: str, words: str) -> str:
     """Return a reason that names its host once: an error of a cluster begins with the name of the cluster already."""
     return words if words.startswith(f"{host}: ") else f"{host}: {words}"
 

@@ -37,7 +37,7 @@ def names() -> tuple[str, ...]:
 @functools.lru_cache(maxsize=1)
 def shipped() -> dict[str, Plane]:
     """Return the planes of the collection by name."""
-    return {name: _named(name, name) for name in names()}
+    return {name: _load(name, name) for name in names()}
 
 
 def unsupported_variables(plane: Plane, variables: t.Iterable[str]) -> list[str]:
@@ -71,11 +71,11 @@ def chosen_by(variables: t.Mapping[str, t.Any]) -> list[str]:
 
 def of(settings: t.Mapping[str, t.Any], host: str) -> Plane:
     """Return the plane of an inventory host. Raise RunError if acceptance_plane names no plane."""
-    return _named(str(settings.get(VARIABLE) or DEFAULT), host)
+    return _load(str(settings.get(VARIABLE) or DEFAULT), host)
 
 
 @functools.lru_cache(maxsize=64)
-def _named(name: str, host: str) -> Plane:
+def _load(name: str, host: str) -> Plane:
     # A plane of a team's own is the module of its own collection that holds it.
     module = name if "." in name else f"{PACKAGE}.{name}.plane"
     if "." in name or name in names():

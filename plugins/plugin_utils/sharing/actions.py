@@ -88,17 +88,17 @@ def does(steps: t.Iterable[Step], verbs: t.Collection[str]) -> bool:
 
 def parameters(steps: t.Iterable[Step]) -> set[str]:
     """Return the parameters that steps name, without the counters of their loops."""
-    return _taken(list(steps), set())
+    return _parameter_names(list(steps), set())
 
 
-def _taken(value: t.Any, counted: set[str]) -> set[str]:
+def _parameter_names(value: t.Any, counted: set[str]) -> set[str]:
     if isinstance(value, dict):
         inside = counted | {ROUND}
         if "do" in value and "name" in value:
             inside = inside | {value["name"]}
-        return {name for item in value.values() for name in _taken(item, inside)}
+        return {name for item in value.values() for name in _parameter_names(item, inside)}
     if isinstance(value, list):
-        return {name for item in value for name in _taken(item, counted)}
+        return {name for item in value for name in _parameter_names(item, counted)}
     return {name for name in _NAMED.findall(value) if name not in counted} if isinstance(value, str) else set()
 
 

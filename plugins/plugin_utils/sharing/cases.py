@@ -99,7 +99,7 @@ def _case(item: Object, suite: Object, profile: str, where: str) -> Case:
     label = f"{where}: {item['id']}"
     gates = tuple(item["gates"])
     always = suite.get("always", {}).get(profile, []) if item.get("always", True) else []
-    steps = _of(item["steps"], profile)
+    steps = _steps_of(item["steps"], profile)
     metrics = item.get("metrics", {}) if profile == STRICT else {}
     case = Case(
         id=item["id"], suite=suite["suite"], letter=suite["letter"], title=item["title"], profile=profile,
@@ -118,7 +118,7 @@ def _case(item: Object, suite: Object, profile: str, where: str) -> Case:
     return case
 
 
-def _of(steps: t.Any, profile: str) -> list[Object]:
+def _steps_of(steps: t.Any, profile: str) -> list[Object]:
     return t.cast("list[Object]", steps[profile] if isinstance(steps, dict) else steps)
 
 

@@ -42,13 +42,13 @@ def throughput(evidence: CaseEvidence) -> Chart | None:
         for name, change in evidence.changes.items():
             if change.group == pod.group and pod.name in change.marks and name not in moments:
                 elapsed = [probe.elapsed_s for probe in probes if probe.stamp <= change.marks[pod.name]]
-                moments[name] = [elapsed[-1] if elapsed else 0.0, _said(change)]
+                moments[name] = [elapsed[-1] if elapsed else 0.0, _quota_text(change)]
     if not curves:
         return None
     return _chart("Throughput over time", "seconds since the pod began", "iterations/s", curves, list(moments.values()))
 
 
-def _said(change: QuotaChange) -> str:
+def _quota_text(change: QuotaChange) -> str:
     return f"{change.value:g} %" if change.kind == "core" else f"{change.value / GIB:g} GiB"
 
 

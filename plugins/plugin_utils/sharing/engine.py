@@ -244,11 +244,11 @@ class CaseRun:
         timeout = float(arguments.get("timeout", self.parameters.numbers[default]))
         group = arguments["group"]
 
-        def there() -> bool:
+        def reached() -> bool:
             self._refresh()
             return all(pod.phase in phases for pod in self._live(group))
 
-        if not self._until(there, timeout):
+        if not self._until(reached, timeout):
             late = [pod for pod in self._live(group) if pod.phase not in phases]
             words = f": {late[0].words}" if late and late[0].words else ""
             raise Stopped(f"{len(late)} pods of {group} are {late[0].phase if late else '?'} after {timeout:g} s{words}")
@@ -382,14 +382,14 @@ class CaseRun:
             return
         nodes = {pod.node for pod in self._live(change.group)}
 
-        def shown() -> bool:
+        def observed() -> bool:
             sample = self._scrape_all("", {self.system.quotas[candidate.kind] for candidate in pending}, nodes=nodes)
             for candidate in pending:
                 if candidate.seen_s is None and self._shows(sample, candidate):
                     candidate.seen_s = self._at() - candidate.at
             return change.seen_s is not None
 
-        self._until(shown, timeout, self.parameters.interval(self.parameters.numbers["metrics_scrape_interval_s"]) / 2)
+        self._until(observed, timeout, self.parameters.interval(self.parameters.numbers["metrics_scrape_interval_s"]) / 2)
         for candidate in pending:
             if candidate.seen_s is not None:
                 marks = {pod.name: self._mark(self.cluster.log(pod.current_name, 1)) for pod in self._live(candidate.group)}

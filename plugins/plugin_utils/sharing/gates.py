@@ -56,18 +56,18 @@ def gates(cases: t.Sequence[Case], results: t.Sequence[CaseResult]) -> list[Gate
         for case in cases:
             case_results = [result for result in results if result.id == case.id and result.code != ELSEWHERE]
             if name in case.gates:
-                _put(gate, case, case_results)
+                _add_case(gate, case, case_results)
             else:  # the case proves nothing for this gate, but an assertion of every case may fail the gate
-                _put(gate, case, [result for result in case_results if _alone(name, result)[0] == FAILED and result.expressions])
+                _add_case(gate, case, [result for result in case_results if _state_by(name, result)[0] == FAILED and result.expressions])
         all_gates.append(gate)
     return all_gates
 
 
-def _put(gate: Gate, case: Case, results: t.Sequence[CaseResult]) -> None:
+def _add_case(gate: Gate, case: Case, results: t.Sequence[CaseResult]) -> None:
     if not results and gate.name in case.gates:
         gate.lacking[case.id] = "it was not run on a cluster that it is for"
         return
-    verdicts = [(result, *_alone(gate.name, result)) for result in results]
+    verdicts = [(result, *_state_by(gate.name, result)) for result in results]
     failed = [f"{result.host}: {why}" for result, state, why in verdicts if state == FAILED]
     lacking = [f"{result.host}: {why}" for result, state, why in verdicts if state == NOT_PROVEN]
     if failed:
@@ -78,7 +78,7 @@ def _put(gate: Gate, case: Case, results: t.Sequence[CaseResult]) -> None:
         gate.proven.append(case.id)
 
 
-def _alone(gate: str, result: CaseResult) -> tuple[str, str]:
+def _state_by(gate: str, result: CaseResult) -> tuple[str, str]:
     """Return the state of a gate by one result, with the reason. A failed assertion of another gate does not count."""
     expressions = [expression for expression in result.expressions if gate in expression["gates"]]
     wrong = next((expression for expression in expressions if expression["holds"] is False), None)

@@ -106,11 +106,11 @@ def rows(system: System, facts: ClusterFacts) -> list[PreflightRow]:
         table.append(_debug(str(system.expects["debug_env"]), facts))
     if "metrics" in system.has:
         table.append(_answering(facts))
-    table += [_named(name, node, facts) for name, node in facts.named_nodes.items() if node]
+    table += [_named_node(name, node, facts) for name, node in facts.named_nodes.items() if node]
     for draining in facts.draining:
         table += [_drains(draining), _guardian(draining)]
     images = sorted({image for pod in (*facts.schedulers, *facts.plugins) for image in pod.images})
-    table.append(PreflightRow("images", _some(images) or "none", "", NOTED))
+    table.append(PreflightRow("images", _short_list(images) or "none", "", NOTED))
     return table
 
 
@@ -126,7 +126,7 @@ def text(table: t.Sequence[PreflightRow]) -> list[str]:
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
 
 
-def _some(names: t.Sequence[str]) -> str:
+def _short_list(names: t.Sequence[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
@@ -138,7 +138,9 @@ def _nodes(facts: ClusterFacts) -> PreflightRow:
 def _everywhere(kind: str, daemonset: str, daemons: t.Sequence[SystemPod], facts: ClusterFacts) -> PreflightRow:
     ready = {pod.node for pod in daemons if pod.ready}
     without = [place.name for place in facts.nodes if place.name not in ready]
-    actual = f"ready on {len(facts.nodes) - len(without)} of {len(facts.nodes)} nodes" + (f", not on {_some(without)}" if without else "")
+    actual = f"ready on {len(facts.nodes) - len(without)} of {len(facts.nodes)} nodes" + (
+        f", not on {_short_list(without)}" if without else ""
+    )
     return PreflightRow(f"{kind} ({daemonset})", actual, "ready on every node", WRONG if without else OK)
 
 
@@ -152,41 +154,43 @@ def _parts(system: System, facts: ClusterFacts) -> PreflightRow:
             wrong.append(f"{place.name} offers {place.offered} with {gpus} GPUs")
     topic, expected = f"parts of GPUs ({system.resource})", f"{system.devices_per_gpu} of each GPU"
     if wrong:
-        return PreflightRow(topic, _some(wrong), expected, WRONG)
+        return PreflightRow(topic, _short_list(wrong), expected, WRONG)
     if unknown:
-        return PreflightRow(topic, f"the number of GPUs of {_some(unknown)} is not known", expected, NOT_KNOWN)
+        return PreflightRow(topic, f"the number of GPUs of {_short_list(unknown)} is not known", expected, NOT_KNOWN)
     return PreflightRow(
         topic, f"{sum(place.offered for place in facts.nodes)} of {sum(place.gpus or 0 for place in facts.nodes)} GPUs", expected, OK
     )
 
 
-def _of(name: str, facts: ClusterFacts) -> dict[str, str | None]:
+def _variable_of(name: str, facts: ClusterFacts) -> dict[str, str | None]:
     """Return {scheduler: value of its environment variable}, without the schedulers that do not have it."""
     return {scheduler.name: scheduler.env[name] for scheduler in facts.schedulers if name in scheduler.env}
 
 
 def _environment(name: str, value: str, facts: ClusterFacts) -> PreflightRow:
-    has = _of(name, facts)
+    has = _variable_of(name, facts)
     wrong = sorted(
         scheduler.name for scheduler in facts.schedulers if scheduler.name not in has or has[scheduler.name] not in (value, None)
     )
     if wrong:
         values = sorted({has.get(scheduler_name) or "not set" for scheduler_name in wrong})
-        return PreflightRow(name, f"{' and '.join(values)} in {_some(wrong)}", value, WRONG)
+        return PreflightRow(name, f"{' and '.join(values)} in {_short_list(wrong)}", value, WRONG)
     unread = [scheduler for scheduler, setting in has.items() if setting is None]
-    return PreflightRow(name, f"not in the spec of {_some(unread)}" if unread else value, value, NOT_KNOWN if unread or not has else OK)
+    return PreflightRow(
+        name, f"not in the spec of {_short_list(unread)}" if unread else value, value, NOT_KNOWN if unread or not has else OK
+    )
 
 
 def _host_pid(facts: ClusterFacts) -> PreflightRow:
     without = sorted(scheduler.name for scheduler in facts.schedulers if not scheduler.host_pid)
-    actual = f"not set of {_some(without)}" if without else "set"
+    actual = f"not set of {_short_list(without)}" if without else "set"
     return PreflightRow("hostPID of schedulers", actual, "set, for its metrics name processes of the node", WRONG if without else OK)
 
 
 def _memory(system: System, facts: ClusterFacts) -> PreflightRow:
     """Compare the memory of a GPU that each scheduler assumes with the driver's. Schedulers do not read it themselves."""
     name, otherwise = str(system.expects["memory_env"]), float(system.expects.get("memory_default_gib", 0))
-    has = _of(name, facts)
+    has = _variable_of(name, facts)
     wrong, compared = [], 0
     for scheduler in facts.schedulers:
         real = facts.memory_gib.get(scheduler.node)
@@ -203,14 +207,14 @@ def _memory(system: System, facts: ClusterFacts) -> PreflightRow:
             )
     expected = f"the memory of a GPU in GiB, to {MEMORY_TOLERANCE:.0%}"
     if wrong:
-        return PreflightRow(name, _some(wrong), expected, WRONG)
+        return PreflightRow(name, _short_list(wrong), expected, WRONG)
     if compared < len(facts.schedulers) or not compared:
         return PreflightRow(name, f"compared on {compared} of {len(facts.schedulers)} nodes", expected, NOT_KNOWN)
-    return PreflightRow(name, _some(sorted({str(value) for value in has.values()} or {f"{otherwise:g} by default"})), expected, OK)
+    return PreflightRow(name, _short_list(sorted({str(value) for value in has.values()} or {f"{otherwise:g} by default"})), expected, OK)
 
 
 def _debug(name: str, facts: ClusterFacts) -> PreflightRow:
-    has = _of(name, facts)
+    has = _variable_of(name, facts)
     return PreflightRow(name, f"set in {len(has)} of {len(facts.schedulers)} schedulers" if has else "not set", "", NOTED)
 
 
@@ -219,7 +223,7 @@ def _answering(facts: ClusterFacts) -> PreflightRow:
     return PreflightRow("metrics", f"{len(facts.answering)} of {len(facts.schedulers)} schedulers answer", "", NOTED)
 
 
-def _named(variable: str, node: str, facts: ClusterFacts) -> PreflightRow:
+def _named_node(variable: str, node: str, facts: ClusterFacts) -> PreflightRow:
     sharing_nodes = {place.name for place in facts.nodes if place.offered}
     return PreflightRow(variable, node, "a node of the plan with shared GPUs", OK if node in sharing_nodes else WRONG)
 

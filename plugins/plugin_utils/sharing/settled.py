@@ -38,38 +38,38 @@ class Settled:
 def settings_of(variables: t.Mapping[str, t.Any]) -> Settled:
     """Return the settings. Raise RunError that names the variable, what was found and what is expected."""
 
-    def given(name: str) -> t.Any:
+    def variable(name: str) -> t.Any:
         return variables.get(PREFIX + name)
 
-    cluster, profile = given("cluster"), given("profile")
+    cluster, profile = variable("cluster"), variable("profile")
     if cluster not in cases.CLUSTERS:
         raise RunError(f"gpu_sharing_cluster: found {cluster!r}, expected c1 for a cluster with small GPUs, or c2 for one with large ones")
     if profile not in cases.PROFILES:
         raise RunError(f"gpu_sharing_profile: found {profile!r}, expected {' or '.join(cases.PROFILES)}")
-    if not given("image"):
+    if not variable("image"):
         raise RunError("gpu_sharing_image is not set; expected an image with python3 and PyTorch")
-    sharing = system.load(str(given("system")), given("system_changes"))
-    prometheus = alerts.asker(str(given("prometheus"))) if given("prometheus") else None
+    sharing = system.load(str(variable("system")), variable("system_changes"))
+    prometheus = alerts.asker(str(variable("prometheus"))) if variable("prometheus") else None
     if prometheus and alerts.conditions(sharing):
         sharing = dataclasses.replace(sharing, has=sharing.has | {alerts.PROMETHEUS})
-    numbers = parameters.settle(cluster, float(given("scale")), given("parameters") or {})
+    numbers = parameters.settle(cluster, float(variable("scale")), variable("parameters") or {})
     all_cases = cases.shipped(profile)
-    for path in given("suites") or ():
+    for path in variable("suites") or ():
         all_cases += cases.load(str(path), profile)
     twice = sorted({duplicate.id for duplicate in all_cases if [case.id for case in all_cases].count(duplicate.id) > 1})
     if twice:
         raise RunError(f"gpu_sharing_suites: case {twice[0]} is there twice")
-    chosen = cases.chosen(all_cases, given("cases") or (), given("suite") or (), numbers.smoke if given("smoke") else None)
+    chosen = cases.chosen(all_cases, variable("cases") or (), variable("suite") or (), numbers.smoke if variable("smoke") else None)
     for case in chosen:
         wrong = cases.unknown_words(case, sharing, numbers.values) if not cases.lacking(case.needs, sharing) else None
         if wrong:
             raise RunError(wrong)
     chosen = [cases.fitted(case, sharing) for case in chosen]
-    snapshot = str(given("baseline") or "")
+    snapshot = str(variable("baseline") or "")
     if wrong := baseline.problem(snapshot):
         raise RunError(wrong)
-    nodes = {name: str(given(name) or "") for name in ("drain_node", "stress_node")}
-    deadline = float(given("deadline") or 0) or 172800.0
-    destructive, image = bool(given("destructive")), str(given("image"))
-    guardian = str(given("guardian") or "")
+    nodes = {name: str(variable(name) or "") for name in ("drain_node", "stress_node")}
+    deadline = float(variable("deadline") or 0) or 172800.0
+    destructive, image = bool(variable("destructive")), str(variable("image"))
+    guardian = str(variable("guardian") or "")
     return Settled(chosen, sharing, numbers, cluster, destructive, nodes, image, deadline, snapshot, prometheus, guardian)

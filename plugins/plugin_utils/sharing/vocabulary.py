@@ -57,23 +57,23 @@ _F = t.TypeVar("_F", bound=t.Callable[..., t.Any])
 
 
 def word(*kinds: str, optional: int = 0) -> t.Callable[[_F], _F]:
-    def known(of: _F) -> _F:
+    def register(of: _F) -> _F:
         WORDS[of.__name__] = Word(of, kinds, len(kinds) - optional)
         return of
 
-    return known
+    return register
 
 
 def ask(evidence: CaseEvidence) -> t.Callable[[str, t.Sequence[str | float]], Value]:
     """Return a function that evaluates words on the evidence, for expressions.evaluate()."""
 
-    def asked(name: str, args: t.Sequence[str | float]) -> Value:
+    def evaluate(name: str, args: t.Sequence[str | float]) -> Value:
         try:
             return WORDS[name].of(evidence, *args)
         except KeyError as error:  # the case has no `needs` for an ability that the system lacks
             raise Absent(f"the description of {evidence.system.name} does not say {error}") from error
 
-    return asked
+    return evaluate
 
 
 def problem(call: Call) -> str | None:

@@ -40,9 +40,9 @@ def missing(client: Client, nodes: t.Iterable[NodeView], resource: str, namespac
     not_ready = [node.name for node in nodes if node.not_ready]
     without = [node.name for node in nodes if not node.not_ready and not node.devices]
     if not_ready:
-        sentences.append(f"{client.name}: {len(not_ready)} of {len(nodes)} nodes are not ready: {_some(not_ready)}")
+        sentences.append(f"{client.name}: {len(not_ready)} of {len(nodes)} nodes are not ready: {_short_list(not_ready)}")
     if without:
-        words = f"{client.name}: {len(without)} of {len(nodes)} nodes have no allocatable {resource}: {_some(without)}"
+        words = f"{client.name}: {len(without)} of {len(nodes)} nodes have no allocatable {resource}: {_short_list(without)}"
         sentences.append(f"{words}; {_plugin(client, without, list(namespaces))}")
     return sentences
 
@@ -80,12 +80,12 @@ def _plugin(client: Client, nodes: list[str], namespaces: list[str]) -> str:
     if without:
         looked = [namespace for namespace in namespaces if namespace not in hidden]
         if looked:
-            words.append(f"no pod of a device plugin runs there in {', '.join(looked)}: {_some(without)}")
+            words.append(f"no pod of a device plugin runs there in {', '.join(looked)}: {_short_list(without)}")
         if hidden:
             words.append(f"pods in {', '.join(hidden)} may not be read, see files/rbac/device-plugin.yaml")
     bad = [f"{pod['metadata']['name']} on {node}" for node in nodes for pod in by_node.get(node, ()) if not _ready(pod)]
     if bad:
-        words.append(f"pods of the device plugin that are not ready: {_some(bad)}")
+        words.append(f"pods of the device plugin that are not ready: {_short_list(bad)}")
     return "; ".join(words) or "the pods of the device plugin are ready there: see their logs"
 
 
@@ -94,5 +94,5 @@ def _ready(pod: Object) -> bool:
     return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)
 
 
-def _some(names: list[str]) -> str:
+def _short_list(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

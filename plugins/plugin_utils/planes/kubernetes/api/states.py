@@ -192,16 +192,16 @@ def message(pod: Object) -> str:
 
 def own_container(pod: Object) -> Object:
     """Return the status of our container, which may be an init container."""
-    return _named(pod, "containerStatuses") or _named(pod, "initContainerStatuses")
+    return _own_status(pod, "containerStatuses") or _own_status(pod, "initContainerStatuses")
 
 
-def _named(pod: Object, kind: str) -> Object:
+def _own_status(pod: Object, kind: str) -> Object:
     return next((status for status in (pod.get("status") or {}).get(kind) or [] if status["name"] == marks.container(pod)), {})
 
 
 def _first_end(pod: Object) -> Object:
     """Return the first termination of our container if it is an init container; the pod is then not over. The kubelet restarts a failed
     init container, so the first end counts."""
-    status = _named(pod, "initContainerStatuses")
+    status = _own_status(pod, "initContainerStatuses")
     ends = ((status.get(name) or {}).get("terminated") for name in ("lastState", "state"))
     return next((end for end in ends if end), {})

@@ -44,7 +44,7 @@ class Watch:
         self.ready = threading.Event()
         self.lists = 0
         self.watches = 0
-        self._known: dict[str, str] = {}
+        self._names: dict[str, str] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
@@ -97,10 +97,10 @@ class Watch:
             for item in page["items"]:
                 present[item["metadata"]["uid"]] = item["metadata"]["name"]
                 self.changes.put((ADDED, item))
-        for uid, name in self._known.items():
+        for uid, name in self._names.items():
             if uid not in present:
                 self.changes.put((GONE, {"metadata": {"name": name, "uid": uid}}))
-        self._known = present
+        self._names = present
         self.lists += 1
         return version
 
@@ -124,9 +124,9 @@ class Watch:
                 code = int(item.get("code") or 500)
                 raise KubeError("cluster_unreachable", f"{self.client.name}: watch: {item.get('message')}", code, item)
             if kind == "DELETED":
-                self._known.pop(item["metadata"]["uid"], None)
+                self._names.pop(item["metadata"]["uid"], None)
                 self.changes.put((GONE, item))
             elif kind != "BOOKMARK":
-                self._known[item["metadata"]["uid"]] = item["metadata"]["name"]
+                self._names[item["metadata"]["uid"]] = item["metadata"]["name"]
                 self.changes.put((ADDED, item))
             yield item["metadata"]["resourceVersion"]

@@ -153,7 +153,7 @@ class GroupLaunch:
                 fault = _Fault("no_launcher", f"{self.shape.kind} {self.shape.name}: {words}: {fault.reason}")
             result = {"state": "refused", "reason_code": fault.reason_code, "reason": fault.reason[:1800]}
             no_node = self.placed or fault.reason_code == "no_launcher"
-            return GroupResult(result, self._about(), {}, {} if no_node else self._absent(fault))
+            return GroupResult(result, self._launch_facts(), {}, {} if no_node else self._absent(fault))
         finally:
             self.heartbeat.stop()
             self.following.stop()
@@ -219,9 +219,9 @@ class GroupLaunch:
         while True:
             for kind, change in self.following.news(NEWS_S):
                 if kind == ADDED:
-                    self._seen(change)
+                    self._update(change)
                 elif kind == GONE:
-                    self._gone(change)
+                    self._removed(change)
                 elif kind == FAILED:
                     raise _Fault(change.reason_code, change.reason)
             head = next((pod for pod in self.pods.values() if not pod.worker), None)
@@ -245,7 +245,7 @@ class GroupLaunch:
         workers = self._workers()
         return len(workers) == self.shape.workers and all(pod.state.phase == states.READY for pod in workers)
 
-    def _seen(self, body: Object) -> None:
+    def _update(self, body: Object) -> None:
         meta = body["metadata"]
         component = (meta.get("labels") or {}).get("component")
         if component not in (WORKER, HEAD):
@@ -253,18 +253,18 @@ class GroupLaunch:
         pod = self.pods.setdefault(meta["uid"], GroupPod(worker=component == WORKER))
         pod.see(body)
 
-    def _gone(self, body: Object) -> None:
+    def _removed(self, body: Object) -> None:
         pod = self.pods.pop(body["metadata"]["uid"], None)
         if pod is None:
             return
-        self._blame(*self.following.gone(pod, ENDED))
+        self._blame(*self.following.why_removed(pod, ENDED))
         if self._fault and (not pod.worker or self._fault.reason_code == "namespace_gone"):
             raise self._fault
 
     def _deleted(self, pod: GroupPod) -> _Fault | None:
         """Return the fault of a pod that ended because it was deleted, None if it ended in another way."""
         going = pod.deleted and pod.state.code != "evicted"
-        return _Fault(*self.following.gone(pod, ENDED)) if going else None
+        return _Fault(*self.following.why_removed(pod, ENDED)) if going else None
 
     def _blame(self, code: str, reason: str) -> None:
         """Note why the group ends. Its head may still give a better reason. Any other reason replaces that of a deleted pod, because a
@@ -437,7 +437,7 @@ class GroupLaunch:
 
     def _answer(self, head: GroupPod) -> GroupResult:
         log = self._log(head, self.raw)
-        launch_facts = self._about(head)
+        launch_facts = self._launch_facts(head)
         if log.record is None and (deleted := self._deleted(head)):
             raise deleted
         if log.record is not None:
@@ -456,7 +456,7 @@ class GroupLaunch:
         while not holds and time.monotonic() < end and any(pod.state.phase in (states.RUNNING, states.READY) for pod in self._workers()):
             for kind, change in self.following.news(NEWS_S):
                 if kind == ADDED:
-                    self._seen(change)
+                    self._update(change)
                 elif kind == GONE:
                     self.pods.pop(change["metadata"]["uid"], None)
                 else:
@@ -503,7 +503,7 @@ class GroupLaunch:
             observation["reason"] = "; ".join(word for word in words if word)[:1900]
         return result
 
-    def _about(self, head: GroupPod | None = None) -> Object:
+    def _launch_facts(self, head: GroupPod | None = None) -> Object:
         workers = self._workers()
         ids = sorted({pod.image_id for pod in self.pods.values() if pod.image_id})
         return {

@@ -59,7 +59,7 @@ def cleanup_guard(launched: Launched, controller: int, name: str, behind: pathli
                     launched.clean()
                 os._exit(1)
 
-    def told(_number: int, _frame: t.Any) -> None:
+    def end(_number: int, _frame: t.Any) -> None:
         # Ansible sends both signals within a millisecond. The second must not interrupt the clean-up that the first has started.
         nonlocal ending
         if not ending:
@@ -67,7 +67,7 @@ def cleanup_guard(launched: Launched, controller: int, name: str, behind: pathli
             raise SystemExit(1)
 
     threading.Thread(target=orphaned, daemon=True).start()
-    old_handlers = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}
+    old_handlers = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         try:
             yield

@@ -100,14 +100,14 @@ class Follower:
         self.client = client
         self.settings = settings
         self.run_s = run_s
-        self.what = waiter
+        self.waiter = waiter
         # Why the cluster has removed the launch though its controller lives (pods/heartbeat.py); empty if it has not.
         self.lapsed: t.Callable[[], str] = str
         self.watch = Watch(client, cleanup.path("/api/v1", client.namespace, "pods"), selector)
         self._namespace: tuple[float, str] = (0.0, "")
         self._node: tuple[float, str, str] = (0.0, "", "")
         self._began = time.monotonic()
-        self._told: tuple[float, str] = (0.0, "")
+        self._last_message: tuple[float, str] = (0.0, "")
 
     def start(self) -> None:
         """Start the watch and return when later objects are seen. Raise KubeError if the pods cannot be watched."""
@@ -146,7 +146,7 @@ class Follower:
             return Trouble(state.code or "timeout", f"no answer within {self.run_s:.0f} s: {words}{self.not_ready(pod.node)}")
         return None
 
-    def gone(self, pod: Pod, event: str) -> Trouble:
+    def why_removed(self, pod: Pod, event: str) -> Trouble:
         """Return why a pod was removed, or is being deleted, before an `event`."""
         if pod.state.code == "evicted":
             return Trouble("evicted", pod.state.words)
@@ -227,13 +227,13 @@ class Follower:
     def waiting(self, pods: t.Iterable[Pod], now: float, extra: str = "") -> None:
         """Show a message about the wait: the first after SILENCE_S, later ones if the reason changes or after AGAIN_S. `extra` names what
         is waited for other than pods that have not started."""
-        last_words_at, last_words = self._told
+        last_words_at, last_words = self._last_message
         if now - max(last_words_at, self._began) < SILENCE_S:
             return
         words = waited_for(pods, extra)
         if words and (words != last_words or now - last_words_at > AGAIN_S):
-            self._told = (now, words)
-            Display().display(f"{self.what} has waited {now - self._began:.0f} s for {words}")
+            self._last_message = (now, words)
+            Display().display(f"{self.waiter} has waited {now - self._began:.0f} s for {words}")
 
 
 def waited_for(pods: t.Iterable[Pod], extra: str = "") -> str:

@@ -75,7 +75,7 @@ class Guardians:
         self.state_dir = posixpath.normpath(state_dir or DEFAULT_STATE_DIR)
         self.path = cleanup.path("/api/v1", client.namespace, "pods")
         # {node: address of its guardian, or why there is none}, without the nodes whose guardian may still start.
-        self._known: dict[str, Object] = {}
+        self._facts: dict[str, Object] = {}
         self._waiting: dict[str, Pod] = {}
         self._over = False
         # Only the start of a guardian is waited for, so its run time has no limit.
@@ -107,7 +107,7 @@ class Guardians:
         """Return True if every guardian runs or is given up."""
         for kind, change in self._following.news(0.0):
             if kind == ADDED:
-                self._seen(change)
+                self._update(change)
             elif kind == GONE:
                 self._give_up(str(change.get("spec", {}).get("nodeName")), "pod_deleted", "somebody deleted it")
             elif kind == FAILED:
@@ -122,7 +122,7 @@ class Guardians:
 
     def facts_of(self, node: str) -> Object:
         """Return the facts for guardian_pod.Held on a node: its guardian's address, or why there is none."""
-        return {"governor": self.governor, **self._known[node]}
+        return {"governor": self.governor, **self._facts[node]}
 
     def stop(self) -> None:
         """Stop following the guardians."""
@@ -170,7 +170,7 @@ class Guardians:
         except KubeError as error:
             self._give_up(node, error.reason_code, error.reason)
 
-    def _seen(self, pod: Object) -> None:
+    def _update(self, pod: Object) -> None:
         node = str(pod["spec"].get("nodeName") or "")
         if node not in self._waiting:
             return
@@ -178,11 +178,11 @@ class Guardians:
         guardian.see(pod)
         if guardian.going_on and not guardian.state.code and guardian.address:
             key = frame.nonce_of(self.launch.secret, guardian.uid)
-            self._known[node] = {"address": guardian.address, "port": guardian_pod.PORT, "key": key}
+            self._facts[node] = {"address": guardian.address, "port": guardian_pod.PORT, "key": key}
             del self._waiting[node]
         elif guardian.state.phase == states.ENDED:
             self._give_up(node, guardian.state.code or "no_result", guardian.state.words or "it has ended")
 
     def _give_up(self, node: str, code: str, reason: str) -> None:
         if self._waiting.pop(node, None):
-            self._known[node] = {"reason_code": code, "reason": f"its guardian pod: {reason}"[:500]}
+            self._facts[node] = {"reason_code": code, "reason": f"its guardian pod: {reason}"[:500]}

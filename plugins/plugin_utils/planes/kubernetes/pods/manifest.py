@@ -81,12 +81,12 @@ class ManifestProbe(NodeProbe):
         for node, workload in zip(nodes[1:], bodies[1:], strict=False):
             makers.submit(self._make, where, node, workload)
 
-    def _seen(self, pod: Object) -> None:
+    def _update(self, pod: Object) -> None:
         pod = first_end(pod, manifests.framed(self.manifest))
         state = states.own_container(pod).get("state") or {}
         if "terminated" in state:
             self._ends.setdefault(pod["metadata"]["uid"], state["terminated"].get("exitCode"))
-        super()._seen(pod)
+        super()._update(pod)
 
     def _message(self, followed: probe._Followed, pod: Object) -> Object | None:
         """Return None: the termination message of a team's own test is no result of ours."""
@@ -109,7 +109,7 @@ class ManifestProbe(NodeProbe):
             result: Object = {"state": "refused", "reason_code": code, "reason": reason[:1500]}
         else:
             result = {"state": "done", "end": "done", "observations": self._observations(followed, record, status, last)}
-        return NodeResult(followed.request.node, result, self._about(followed))
+        return NodeResult(followed.request.node, result, self._pod_facts(followed))
 
     def _observations(self, followed: probe._Followed, record: Object | None, status: int | None, last: str) -> list[Object]:
         container = self.manifest["spec"]["template"]["spec"]["containers"][0]
@@ -209,7 +209,7 @@ class ManifestReader:
 
     def __init__(self, nonce: str) -> None:
         self._nonce = nonce
-        self._found: list[list[bytes]] = []
+        self._results: list[list[bytes]] = []
         self.foreign = 0
 
     def feed(self, line: bytes) -> None:
@@ -217,19 +217,19 @@ class ManifestReader:
         at = line.find(TAG)
         words = line[at + len(TAG) :].split() if at >= 0 else []
         if words and words[0] == self._nonce.encode():
-            self._found.append(words[1:])
+            self._results.append(words[1:])
         else:
             self.foreign += bool(words)
 
     def result(self) -> Object:
         """Return the record {"observations": [...]}. Raise ReasonedError unless the log holds it whole, and once."""
-        if not self._found:
+        if not self._results:
             if self.foreign:
                 raise ReasonedError("forged_frame", "the log holds a result that is not this pod's: its nonce is another")
             raise ReasonedError("no_result", "the log holds no result")
-        if len(self._found) > 1:
+        if len(self._results) > 1:
             raise ReasonedError("incomplete_output", "the log holds more than one result")
-        (words,) = self._found
+        (words,) = self._results
         try:
             size, digest, packed = int(words[0]), words[1].decode(), words[2]
             text = base64.b64decode(packed, validate=True)

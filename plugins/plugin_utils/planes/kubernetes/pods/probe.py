@@ -100,7 +100,7 @@ class NodeProbe:
         self.followed: dict[str, _Followed] = {}
         self._arrived: queue.Queue[tuple[str, t.Any]] = queue.Queue()
         self._reading: collections.deque[_Followed] = collections.deque()
-        self._told: list[NodeResult] = []
+        self._from_messages: list[NodeResult] = []
         self._makers: list[str] = []
         self._over = False
         self._unended = False
@@ -215,7 +215,7 @@ class NodeProbe:
             return
         bodies = (self._pod(item, place, number) for place, (item, number) in enumerate(zip(node_requests, numbers, strict=True)))
         # If the first pod is refused for its spec, all would be: raise once and do not create the others.
-        self._seen(self.client.post(self.pods, next(bodies), **objects.STRICT))
+        self._update(self.client.post(self.pods, next(bodies), **objects.STRICT))
         for item, body in zip(node_requests[1:], bodies, strict=True):
             makers.submit(self._make, self.pods, item.node, body)
 
@@ -266,9 +266,9 @@ class NodeProbe:
             answers: list[NodeResult] = []
             for kind, change in self.following.news(0.05, self._arrived):
                 if kind == ADDED:
-                    self._seen(change)
+                    self._update(change)
                 elif kind == GONE:
-                    answers += self._gone(change)
+                    answers += self._removed(change)
                 elif kind == "refused":
                     node, error = change
                     answers += self._refuse(node, error.reason_code, error.reason)
@@ -278,8 +278,8 @@ class NodeProbe:
                 elif kind == FAILED:
                     for node in list(self.followed):
                         answers += self._refuse(node, change.reason_code, change.reason)
-            answers += self._told
-            self._told = []
+            answers += self._from_messages
+            self._from_messages = []
             while self._reading and reading < 2 * READERS:
                 reading += 1
                 readers.submit(self._read, self._reading.popleft())
@@ -303,7 +303,7 @@ class NodeProbe:
         """Do periodic work. Called twice a second; return results of nodes that are given up."""
         return []
 
-    def _seen(self, pod: Object) -> None:
+    def _update(self, pod: Object) -> None:
         followed = self.followed.get(_node(pod))
         if not _node(pod):
             self._unplaced = states.state(pod)  # a Job's pod that the scheduler has not placed on a node
@@ -318,19 +318,19 @@ class NodeProbe:
             if record is None:
                 self._reading.append(followed)
             else:
-                self._told.append(NodeResult(followed.request.node, record, self._about(followed)))
+                self._from_messages.append(NodeResult(followed.request.node, record, self._pod_facts(followed)))
 
     def _message(self, followed: _Followed, pod: Object) -> Object | None:
         """Return the result in a pod's termination message, None if there is none."""
         termination_message = states.message(pod)
         return frame.left(termination_message, frame.nonce_of(self.launch.secret, followed.uid)) if termination_message else None
 
-    def _gone(self, pod: Object) -> list[NodeResult]:
+    def _removed(self, pod: Object) -> list[NodeResult]:
         uid = pod["metadata"]["uid"]
         followed = next((f for f in self.followed.values() if f.uid == uid), None)
         if followed is None or followed.ended:
             return []
-        return self._refuse(followed.request.node, *self.following.gone(followed, "it had answered"))
+        return self._refuse(followed.request.node, *self.following.why_removed(followed, "it had answered"))
 
     def _overdue(self, followed: _Followed, now: float) -> list[NodeResult]:
         if followed.ended:
@@ -346,9 +346,9 @@ class NodeProbe:
             return []
         followed.ended = True
         self._unended = True
-        return [NodeResult(node, {"state": "refused", "reason_code": code, "reason": reason[:1500]}, self._about(followed))]
+        return [NodeResult(node, {"state": "refused", "reason_code": code, "reason": reason[:1500]}, self._pod_facts(followed))]
 
-    def _about(self, followed: _Followed) -> Object:
+    def _pod_facts(self, followed: _Followed) -> Object:
         return {
             "pod": followed.name, "image": self.settings.image, "image_id": followed.image_id, "pod_waited_s": followed.waited_s,
         }  # fmt: skip
@@ -361,7 +361,7 @@ class NodeProbe:
             answer = self._answer(followed)
         except Exception as error:  # an exception in a thread would be lost
             refusal = {"state": "refused", "reason_code": "module_failed", "reason": f"{type(error).__name__}: {error}"}
-            answer = NodeResult(followed.request.node, refusal, self._about(followed))
+            answer = NodeResult(followed.request.node, refusal, self._pod_facts(followed))
         self._arrived.put(("read", answer))
 
     def _answer(self, followed: _Followed) -> NodeResult:
@@ -369,9 +369,9 @@ class NodeProbe:
         # A failed init container is restarted, and its second run only reports that it has run once.
         log = self._log(followed, lambda: frame.Reader(nonce), self.goes_before and bool(followed.state.code))
         if log.record is not None:
-            return NodeResult(followed.request.node, log.record, {**self._about(followed), "foreign_frames": log.foreign})
+            return NodeResult(followed.request.node, log.record, {**self._pod_facts(followed), "foreign_frames": log.foreign})
         if log.reason_code == "pod_deleted":
-            trouble = self.following.gone(followed, "its answer was read")
+            trouble = self.following.why_removed(followed, "its answer was read")
             log = log._replace(reason_code=trouble.code, reason=trouble.reason)
         state, code = followed.state, log.reason_code
         words = [state.words, log.reason, f"its last words: {log.last}" if log.last and code == "no_result" else ""]
@@ -380,7 +380,7 @@ class NodeProbe:
         elif code == "no_result" and "log cannot be read" in log.reason and (lost := self.following.not_ready(followed.request.node)):
             code, words = "lost_node", [*words, lost.lstrip("; ")]
         reason = "; ".join(word for word in words if word)[:1500]
-        return NodeResult(followed.request.node, {"state": "refused", "reason_code": code, "reason": reason}, self._about(followed))
+        return NodeResult(followed.request.node, {"state": "refused", "reason_code": code, "reason": reason}, self._pod_facts(followed))
 
     def _log(self, followed: _Followed, reader: t.Callable[[], logs.ResultReader], restarts: bool = False) -> logs.PodLog:
         place = self.raw

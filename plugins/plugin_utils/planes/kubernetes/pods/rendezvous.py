@@ -82,8 +82,8 @@ class Rendezvous(NodeProbe):
             remaining_guardians = self.guardians.clean() if self.guardians else []
         return [*remaining, *remaining_guardians]
 
-    def _seen(self, pod: Object) -> None:
-        super()._seen(pod)
+    def _update(self, pod: Object) -> None:
+        super()._update(pod)
         address = (pod.get("status") or {}).get("podIP")
         node = pod["spec"].get("nodeName")
         if address and node:

@@ -152,7 +152,7 @@ class SharingCluster:
             f"{request.workload}.py", request.environment, {"limits": {self.system.resource: "1"}}, self.options.deadline_s
         )
         if request.node:
-            term = _named("In", request.node)
+            term = _node_term("In", request.node)
             how = {PREFERRED: [{"weight": 100, "preference": term}]} if request.elsewhere else {REQUIRED: {"nodeSelectorTerms": [term]}}
             spec["affinity"] = {"nodeAffinity": how}
         return spec
@@ -207,7 +207,7 @@ class SharingCluster:
         for item in self._listed("pods"):
             if name := item["metadata"]["labels"].get(f"{marks.DOMAIN}/case-pod"):
                 items_by_name.setdefault(name, []).append(item)
-        states = [_seen(name, items[0]) for name, items in items_by_name.items() if name not in self.jobs]
+        states = [_state_of(name, items[0]) for name, items in items_by_name.items() if name not in self.jobs]
         if self.jobs:
             states += [_of_job(item, items_by_name.get(item["metadata"]["name"], [])) for item in self._listed("jobs")]
         return states
@@ -359,10 +359,10 @@ class SharingCluster:
         environment = {"GPUFLEET_GUARDED": json.dumps(guarded), **accelerators.hidden()}
         spec = self._running(GUARDIAN, environment, guardians.RESOURCES, deadline_s + marks.GRACE_S)
         spec.pop("runtimeClassName", None)  # a node without GPUs need not have it
-        needed: Object = {REQUIRED: {"nodeSelectorTerms": [_named("NotIn", node)]}}
+        needed: Object = {REQUIRED: {"nodeSelectorTerms": [_node_term("NotIn", node)]}}
         # Prefer nodes that share GPUs, because they have the image. A pull could take longer than the load that is to be drained.
         near = [node_name for node_name in self.sharing_nodes() if node_name != node][:NEAR]
-        needed |= {PREFERRED: [{"weight": 100, "preference": _named("In", node_name)} for node_name in near]} if near else {}
+        needed |= {PREFERRED: [{"weight": 100, "preference": _node_term("In", node_name)} for node_name in near]} if near else {}
         spec.update(
             restartPolicy="OnFailure", terminationGracePeriodSeconds=GIVE_BACK_S, serviceAccountName=self.options.guardian,
             automountServiceAccountToken=True, enableServiceLinks=False, affinity={"nodeAffinity": needed},
@@ -391,7 +391,7 @@ class SharingCluster:
             if cordon_guardian.GUARDING in log:
                 return
             if cordon_guardian.REFUSED in log or time.monotonic() > end:
-                state = _seen(name, self.client.get(f"{where}/{name}"))
+                state = _state_of(name, self.client.get(f"{where}/{name}"))
                 words = log or state.words or f"it is {state.phase} after {BEGIN_S:g} s"
                 raise KubeError("no_permission" if log else "timeout", f"{self.client.name}: {problem}: {words[:500]}")
             time.sleep(0.5)
@@ -426,12 +426,12 @@ class SharingCluster:
         return given_back
 
 
-def _named(operator: str, node: str) -> Object:
+def _node_term(operator: str, node: str) -> Object:
     """Return the selector term for a node by its name. Its label kubernetes.io/hostname may have another value."""
     return {"matchFields": [{"key": "metadata.name", "operator": operator, "values": [node]}]}
 
 
-def _seen(name: str, item: Object) -> WorkloadState:
+def _state_of(name: str, item: Object) -> WorkloadState:
     status = item.get("status") or {}
     phase = _PHASES.get(str(status.get("phase")), PENDING)
     words = " ".join(str(status.get(key) or "") for key in ("reason", "message")).strip()
@@ -450,7 +450,7 @@ def _of_job(job: Object, pods: list[Object]) -> WorkloadState:
     """Return the state of a Job: that of its newest pod, with the number of earlier pods."""
     name = str(job["metadata"]["name"])
     pods = sorted(pods, key=lambda item: str(item["metadata"].get("creationTimestamp")))
-    newest = _seen(name, pods[-1]) if pods else WorkloadState(name, "", PENDING, "its Job has no pod yet")
+    newest = _state_of(name, pods[-1]) if pods else WorkloadState(name, "", PENDING, "its Job has no pod yet")
     conditions = {
         condition.get("type") for condition in (job.get("status") or {}).get("conditions") or [] if condition.get("status") == "True"
     }

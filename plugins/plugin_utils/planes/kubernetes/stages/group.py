@@ -43,14 +43,14 @@ class GroupsOnCluster(StageOnCluster):
         for line in choice.why:
             Display().vv(f"{self.host}: {line}")
         for subject, members in self._groups().items():
-            self._one(client, pods, choice, subject, members)
+            self._run_group(client, pods, choice, subject, members)
 
     def _groups(self) -> dict[str, list[str]]:
         """Return {subject of a group: subjects of its nodes} for the groups that are still to be measured."""
         groups = (item["subject"] for item in self.planned.values() if item["subject"]["kind"] == "group")
         return {subject["id"]: subject["members"] for subject in groups if subject["id"] in self.unanswered}
 
-    def _one(
+    def _run_group(
         self,
         client: Client,
         pods: PodSettings,

@@ -37,7 +37,7 @@ class StageOnCluster(StageOnTarget):
 
     def __init__(self, *args: t.Any) -> None:
         super().__init__(*args)
-        self._known: dict[str, dict[str, int]] = {}
+        self._amounts: dict[str, dict[str, int]] = {}
         self._returned = 0
 
     def run(self) -> dict[str, t.Any]:
@@ -90,9 +90,9 @@ class StageOnCluster(StageOnTarget):
 
     def _allocatable(self, client: Client, resource: str) -> dict[str, int]:
         """Return {node: its amount of a resource}, which is queried once."""
-        if resource not in self._known:
-            self._known[resource] = {node.name: node.devices for node in inventory.nodes(client, "", resource)}
-        return self._known[resource]
+        if resource not in self._amounts:
+            self._amounts[resource] = {node.name: node.devices for node in inventory.nodes(client, "", resource)}
+        return self._amounts[resource]
 
     def _begin(self, rights: t.Iterable[access.Right], pods: of_variables.PodSettings) -> Client:
         """Return a client of the cluster, after checking our rights and removing earlier objects of this stage."""

@@ -56,7 +56,7 @@ class SharingOnCluster(StageOnCluster):
         with cleanup_guard(cluster, self.controller, f"{self.host}: run {self.acting.id}"):
             cluster.open()
             for case in todo:
-                self._one(case, items[case.check], settings, cluster)
+                self._run_case(case, items[case.check], settings, cluster)
 
     def _preflight(self, client: Client, cluster: SharingCluster, settings: settled.Settled) -> PlainData:
         """Return the table of the preflight for the report, and show it. Raise KubeError if it refuses the run; nothing was created yet."""
@@ -70,7 +70,7 @@ class SharingOnCluster(StageOnCluster):
             raise KubeError("preflight", f"{self.host}: {refused}")
         return {"preflight": [row.cells for row in table], "gpus": facts.products}
 
-    def _one(self, case: Case, item: TodoItem, settings: settled.Settled, cluster: SharingCluster) -> None:
+    def _run_case(self, case: Case, item: TodoItem, settings: settled.Settled, cluster: SharingCluster) -> None:
         """Run one case and write its result to the journal. An error of the cluster affects this case only, unless the cluster is lost."""
         began, started_at = time.monotonic(), observation.utc()
         folder = self.acting.dir / "raw" / "gpu_sharing" / file_name(self.host) / case.suite / f"{case.id}-{item['attempt']}"

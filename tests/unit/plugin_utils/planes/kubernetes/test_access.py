@@ -59,7 +59,7 @@ def test_single_rights_are_named() -> None:
 
 def deleted(api: Api) -> tuple[str, str]:
     follower = Follower(t.cast("Client", api), PodSettings(), "run=x", 60.0, "lab")
-    return follower.gone(Pod(node="n1", name="gpufleet-x-1"), "its answer was read")
+    return follower.why_removed(Pod(node="n1", name="gpufleet-x-1"), "its answer was read")
 
 
 def test_who_took_a_pod_away() -> None:

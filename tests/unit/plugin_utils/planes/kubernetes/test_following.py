@@ -120,14 +120,14 @@ def test_a_lost_node_may_come_back_for_a_while() -> None:
 def test_why_one_is_gone(namespace: dict[str, t.Any] | None, refuses: int, code: str) -> None:
     api = Api(namespace, refuses)
     following_ = follower(api)
-    assert [following_.gone(seen(RUNNING), "it had answered").code for _again in range(5)] == [code] * 5
+    assert [following_.why_removed(seen(RUNNING), "it had answered").code for _again in range(5)] == [code] * 5
     assert len(api.asked) == len(set(api.asked)) <= 2, "of thousands of pods the namespace, and a node, are asked once"
 
 
 def test_an_evicted_one_is_called_so() -> None:
     disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "x"}
     pod = seen({**RUNNING, "conditions": [disrupted]}, deletionTimestamp="now")
-    assert follower().gone(pod, "it had answered").code == "evicted"
+    assert follower().why_removed(pod, "it had answered").code == "evicted"
 
 
 def test_what_is_waited_for_is_said_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:

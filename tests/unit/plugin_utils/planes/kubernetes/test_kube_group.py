@@ -33,7 +33,7 @@ def test_an_image_of_the_operators_own_blames_no_node_and_lets_the_next_launcher
         launched = group.GroupLaunch(client, pods, shape, "20260101T000000Z-0a1b2c", "groups", 60.0, b"", {}, lambda seats: {})
 
         def follow(launched: group.GroupLaunch = launched, name: str = name) -> t.Any:
-            launched._seen({
+            launched._update({
                 "metadata": {"name": "one-worker-0", "uid": "u", "labels": {"component": "worker"}}, "spec": {"nodeName": "b"},
                 "status": {"phase": "Pending", "initContainerStatuses": [{"name": name, "state": {"waiting": waiting}}]},
             })  # fmt: skip

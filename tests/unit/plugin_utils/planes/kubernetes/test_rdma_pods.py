@@ -138,7 +138,7 @@ def test_guardians_that_are_refused_or_do_not_come_cost_the_switch() -> None:
     late = guarding(Api(), start_timeout=3.0)
     late.start(["kube-01"], 600)
     assert not late.settled()
-    late._seen({"metadata": {"uid": "u"}, "spec": {"nodeName": "kube-01"}, "status": {"phase": "Pending"}})
+    late._update({"metadata": {"uid": "u"}, "spec": {"nodeName": "kube-01"}, "status": {"phase": "Pending"}})
     end = time.monotonic() + 60
     while not late.settled():
         assert time.monotonic() < end
@@ -153,7 +153,7 @@ def test_a_guardian_that_runs_is_known_by_address_and_key() -> None:
     found = guarding(Api())
     found.start(["kube-01"], 600)
     status = {"phase": "Running", "podIP": "10.0.0.9", "containerStatuses": [{"name": marks.CONTAINER, "state": {"running": {}}}]}
-    found._seen({"metadata": {"uid": "u"}, "spec": {"nodeName": "kube-01"}, "status": status})
+    found._update({"metadata": {"uid": "u"}, "spec": {"nodeName": "kube-01"}, "status": status})
     assert found.settled()
     key = frame.nonce_of(found.launch.secret, "u")
     assert found.facts_of("kube-01") == {"governor": "performance", "address": "10.0.0.9", "port": 18514, "key": key}
