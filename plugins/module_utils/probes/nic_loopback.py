@@ -229,14 +229,14 @@ class Loopback(perftest.Runner):
         super().__init__({**params, "pause": PAUSE_S}, node)
         # The GPU of each device, and what perftest is told of it.
         self.gpus = {device: words for device, words in _memory_of_gpus(node, devices).items() if params["gpu"]}
-        # Ports that have a number, and those that do not reach themselves with the reason.
+        # Ports that have a number, and those whose first test broke off or hung, with code and reason: they are not asked again.
         self.works: set[str] = set()
-        self.silent: dict[str, str] = {}
+        self.silent: dict[str, tuple[str, str]] = {}
 
     def all_of(self, checks: t.Sequence[str], ports: list[Port]) -> dict[str, list[Result]]:
         """Return the results of all ports, in their order, by check."""
         found: dict[str, list[Result]] = {}
-        order = [*TESTS, *OF_GPU]  # alone before together, which skips the ports that do not reach themselves
+        order = [*TESTS, *OF_GPU]  # alone before together, which skips the ports that broke off or hung
         for check in sorted(checks, key=order.index):
             if check not in TOGETHER:
                 found[check] = [result for port in ports for result in self.measure(check, [port])]
@@ -280,18 +280,22 @@ class Loopback(perftest.Runner):
             self.works.add(port.part)
             return Result(port, client.result["rows"][-1], None, raw, client.result, client.bound)
         # A side that only missed the other one says less.
-        first = min(bad, key=lambda one: one["reason_code"] in ("partner", "timeout"))
+        first = min(bad, key=lambda one: {"timeout": 1, "partner": 2}.get(one["reason_code"], 0))
         code, reason = first["reason_code"], "; ".join(dict.fromkeys(one["reason"] for one in bad))
         if client.kind["check"] in OF_GPU and any(mark in one["raw"] + str(one["reason"]) for one in bad for mark in NO_GPU_MEMORY):
             code, reason = "no_gpudirect", f"{NO_GPU_ADVICE}; perftest: {reason}"
         elif port.part not in self.works and any(one["broke"] for one in bad):
-            code, reason = "no_loopback", f"{ADVICE}; perftest: {reason}"
-            self.silent[port.part] = reason
-        problem = first["outcome"], code, f"{port.name}: {reason}{_no_verbs(self.node)}"[:2000]
+            # What hangs may be slow; what the device itself breaks off has not come back.
+            if any(one["broke"] and one["reason_code"] != "timeout" for one in bad):
+                code, reason = "no_loopback", f"{ADVICE}; perftest: {reason}"
+            self.silent[port.part] = code, reason
+        hint = _no_verbs(self.node) if code in ("tool_failed", "no_loopback") else ""
+        problem = first["outcome"], code, f"{port.name}: {reason}{hint}"[:2000]
         return Result(port, None, problem, raw, client.result, client.bound)
 
     def _is_silent(self, port: Port) -> Result:
-        return Result(port, None, ("error", "no_loopback", f"{port.name}: {self.silent[port.part]}"[:2000]))
+        code, reason = self.silent[port.part]
+        return Result(port, None, ("error", code, f"{port.name}: {reason}"[:2000]))
 
 
 def _memory_of_gpus(node: Node, devices: t.Sequence[Record]) -> dict[str, list[str]]:
