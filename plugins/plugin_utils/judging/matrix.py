@@ -588,7 +588,7 @@ class _Reading:
             return
         left, right = self._sides(block)
         repeated = {p for pair in cells if pair[1] in self.again_bad[pair[0]] for p in pair}
-        asked: list[bool] = []
+        answers: list[bool] = []
         tests = [cell for pair in self.tests if self._block_of(pair) == block for cell in self.tests[pair]]
         depths = [self._depth(cell) for cell in tests if self._judge(cell) != "unknown"]
         mildest = max(depth for depth in depths if depth < 1)
@@ -602,16 +602,16 @@ class _Reading:
             met[leaf] = [depth < 1 for pair in beyond if not inside & set(pair) for depth in self.depths[pair]]
             tried[leaf] = Counter(p for pair in beyond for cell in self.tests[pair] if cell.again for p in pair)
 
-        def alike(more: int, others: int) -> list[str]:
+        def alike(more: int, good_more: int) -> list[str]:
             """The leaves from whose tests with third ones those of the block do not differ, after so many more bad and good ones."""
-            of = {leaf: (wrong + more, every + more, sum(found), len(found) + others, blocks) for leaf, found in met.items()}
+            of = {leaf: (wrong + more, every + more, sum(results), len(results) + good_more, blocks) for leaf, results in met.items()}
             return [leaf for leaf in block if _as_others(*of[leaf]) > ALPHA]
 
         left_over = [SUSPECT_TESTS - sum(tried[leaf][p] for p in self.leaf_ports[leaf]) for leaf in block]
         plans: list[tuple[int, int]] = []
         for extra in range(SUSPECT_TESTS - asked_for + 1):
             if self._by_chance(sum(depth < 1 for depth in depths) + extra, len(depths) + extra, mildest, blocks) <= ALPHA:
-                plans += [(extra, others) for others in range(max(0, min(left_over)) + 1) if not alike(extra, others)][:1]
+                plans += [(extra, good_more) for good_more in range(max(0, min(left_over)) + 1) if not alike(extra, good_more)][:1]
         more, third_tests = min(plans, key=lambda plan: plan[0] + 2 * plan[1], default=(0, 0))
         more = max(more, 0 if len(repeated) >= 4 else min(2, SUSPECT_TESTS - asked_for))
         # Cells that were not measured yet first: two bad paths alone would be good there. Then one after the other, no port twice in a row.
@@ -620,18 +620,18 @@ class _Reading:
         for _unused in range(more if fit else 0):
             pair = min(fit, key=lambda pair: (use[pair[0]] + use[pair[1]], _pair(*pair) in self.state, pair))
             use.update(pair)
-            asked.append(self._ask(*pair))
+            answers.append(self._ask(*pair))
         proven = True
-        for leaf, other, side, left_to_ask in ((a, b, left, left_over[0]), (b, a, right, left_over[1])):
-            third = inside | set(self.leaf_ports[other])
+        for leaf, far_leaf, side, left_to_ask in ((a, b, left, left_over[0]), (b, a, right, left_over[1])):
+            third = inside | set(self.leaf_ports[far_leaf])
             shown = any(self.leaf[o] not in block for p in self.leaf_ports[leaf] for o in self.again_good[p])
             proven = proven and shown
             for _unused in range(min(max(third_tests, int(not shown)), left_to_ask)):
                 best = min(side, key=lambda p: (tried[leaf][p], -len(self.good[p]), p))
                 tried[leaf][best] += 1
-                asked += [self._ask(best, partner) for partner in self._partners(best, 1, third, across=True)]
+                answers += [self._ask(best, partner) for partner in self._partners(best, 1, third, across=True)]
         reason += "; both leaves meet it with others: the path between the two switches"
-        state: Confidence = "suspected" if any(asked) else "unresolved"
+        state: Confidence = "suspected" if any(answers) else "unresolved"
         same = alike(0, 0)  # a leaf that fails some of its tests with all others is no bad block
         if len(repeated) >= 4 and proven and (0, 0) in plans:
             state = "convicted"
@@ -650,7 +650,7 @@ class _Reading:
     def _rows(self, rows: set[str], suspects: set[str]) -> None:
         states = {port: self._row(port, suspects) for port in sorted(rows)}
         # What fails now and then on half of a leaf's ports may as well be its switch.
-        often = rows | {port for port, others in self.bad.items() if len(others - suspects) > 1}
+        often = rows | {port for port, peers in self.bad.items() if len(peers - suspects) > 1}
         half_bad = {leaf for leaf, ports in self.leaf_ports.items() if self._many(often & {*ports}, (len(ports) + 1) // 2)}
         for node, ports in sorted(self.node_ports.items()):
             bad = [port for port in ports if port in rows]
@@ -673,11 +673,11 @@ class _Reading:
                     f"{len(siblings)} other ports of the node meet it" if siblings else "no other port of it is good"
                 )
                 cells = [(p, o) for p in mine for o in self.bad[p] if o not in suspects]
-                others = [] if siblings else [("node", node)]
-                others += [("switch", leaf) for leaf in {self.leaf[p] for p in mine} if leaf in half_bad]
-                others += [("switch", name) for p in mine for name in self._leaves_like(p, suspects)]
-                others += self._paths_like(mine, suspects)
-                self._find("nic", [port], sure[port], reason, cells=cells, others=others, behind=mine)
+                alternatives = [] if siblings else [("node", node)]
+                alternatives += [("switch", leaf) for leaf in {self.leaf[p] for p in mine} if leaf in half_bad]
+                alternatives += [("switch", name) for p in mine for name in self._leaves_like(p, suspects)]
+                alternatives += self._paths_like(mine, suspects)
+                self._find("nic", [port], sure[port], reason, cells=cells, others=alternatives, behind=mine)
 
     def _paths_like(self, roles: list[str], suspects: set[str]) -> list[tuple[str, str]]:
         """Return the paths of a port, given by its roles, that fail most of their tests, if these are so few that they may as well be bad
@@ -693,13 +693,13 @@ class _Reading:
         """
         here = self.leaf[port]
         away = {o: self.leaf[o] or "" for o in self.bad[port] | self.good[port] if o not in suspects and self.leaf[o] not in (None, here)}
-        there = {leaf for other, leaf in away.items() if other in self.bad[port]}
+        there = {leaf for peer, leaf in away.items() if peer in self.bad[port]}
         if here is None or not there:
             return []
         beside = [p for p in self.leaf_ports[here] if p != port and self.good[p] - suspects]
-        wanted = [(here, set(away.values()) | there)] + [("|".join(sorted((here, *there))), there)] * (len(there) == 1)
+        explanations = [(here, set(away.values()) | there)] + [("|".join(sorted((here, *there))), there)] * (len(there) == 1)
         alike: list[str] = []
-        for name, leaves in wanted:
+        for name, leaves in explanations:
             mine = [depth < 1 for o, leaf in away.items() if leaf in leaves for depth in self.depths[_pair(port, o)]]
             pairs = [_pair(p, o) for p in beside for o in self.bad[p] | self.good[p] if o not in suspects and self.leaf[o] in leaves]
             met = [self.depths[pair][0] < 1 for pair in pairs if not self._always_bad(pair)]
@@ -729,9 +729,9 @@ class _Reading:
             reason = f"bad cell: {misses} again; {a} meets it again with {ends[a][0]}, {b} with {ends[b][0]}"
             shown = [(a, b), (a, ends[a][0]), (b, ends[b][0])]
             # Several bad paths of one port may as well be a port that flaps and had luck.
-            others = [("nic", end) for end in (a, b) if len(self.bad[end] - suspects) > 2]
-            others += [("switch", name) for name in self._flapping_leaves((a, b), suspects)]
-            self._find("pair", (a, b), "convicted", reason, cells=shown, others=others)
+            alternatives = [("nic", end) for end in (a, b) if len(self.bad[end] - suspects) > 2]
+            alternatives += [("switch", name) for name in self._flapping_leaves((a, b), suspects)]
+            self._find("pair", (a, b), "convicted", reason, cells=shown, others=alternatives)
             return
         if b not in self.again_bad[a] and passes >= ENOUGH_PASSES:
             reason = f"missed the floor once and met it in {passes} tests later: not reproduced, not cleared"
@@ -740,12 +740,12 @@ class _Reading:
         if needs is None:  # it cannot be shown: as many tests as a link that flaps needs to show itself
             again = sum(cell.again for cell in self.tests[_pair(a, b)])
             needs = {"": max(0, ENOUGH_PASSES - again), **dict.fromkeys((a, b), int(not again))}
-        asked = [self._ask(a, b) for _unused in range(needs[""])]
-        for end, other in ((a, b), (b, a)):
+        answers = [self._ask(a, b) for _unused in range(needs[""])]
+        for end, far_end in ((a, b), (b, a)):
             # On the other's leaf, so that a bad path between the two switches shows too.
-            partners = self._partners(end, needs[end], suspects, avoid=[other], beside=other)
-            asked += [self._ask(end, p) for p in itertools.islice(itertools.cycle(partners), needs[end])]
-        if any(asked):
+            partners = self._partners(end, needs[end], suspects, avoid=[far_end], beside=far_end)
+            answers += [self._ask(end, p) for p in itertools.islice(itertools.cycle(partners), needs[end])]
+        if any(answers):
             self._find("pair", (a, b), "suspected", f"bad cell: {misses}", cells=[(a, b)])
             return
         depths = self.depths[_pair(a, b)]
@@ -759,15 +759,15 @@ class _Reading:
         if not block:
             return []
         bad, tests = self._again(self.tests[_pair(*path)])
-        wanted = {"|".join(block): set(block), block[0]: {block[0]}, block[1]: {block[1]}}
-        met: dict[str, list[bool]] = {name: [] for name in wanted}
+        places = {"|".join(block): set(block), block[0]: {block[0]}, block[1]: {block[1]}}
+        met: dict[str, list[bool]] = {name: [] for name in places}
         for pair in self.tests:
             if {*block} & {*(self._block_of(pair) or ())} and not {*path, *suspects} & {*pair} and not self._always_bad(pair):
-                for name, leaves in wanted.items():
+                for name, leaves in places.items():
                     if leaves <= {*(self._block_of(pair) or ())}:
                         met[name] += [depth < 1 for depth in self.depths[pair][:1]]
-        alike = {name for name, found in met.items() if _as_others(bad, tests, sum(found), len(found), self.suspected) > ALPHA}
-        return [name for name in wanted if name in alike and any(met[name])]
+        alike = {name for name, results in met.items() if _as_others(bad, tests, sum(results), len(results), self.suspected) > ALPHA}
+        return [name for name in places if name in alike and any(met[name])]
 
     def _path_needs(self, a: str, b: str, suspects: set[str]) -> dict[str, int] | None:
         """How many more tests of the path (``), and of each of its ends with others, convict it if they come out as before.
@@ -781,12 +781,12 @@ class _Reading:
         bad = sum(depth < 1 for depth in depths)
         mildest = max(depth for depth in depths if depth < 1)
         met: dict[str, tuple[int, int, int]] = {}
-        for end, other in ((a, b), (b, a)):
-            partners = [o for o in self.bad[end] | self.good[end] if o != other and o not in suspects]
+        for end, far_end in ((a, b), (b, a)):
+            partners = [o for o in self.bad[end] | self.good[end] if o != far_end and o not in suspects]
             partners = [o for o in partners if _pair(end, o) not in self.explained]
-            found = [d for o in partners if not self._always_bad(_pair(end, o)) for d in self.depths[_pair(end, o)]]
+            depths_of_end = [d for o in partners if not self._always_bad(_pair(end, o)) for d in self.depths[_pair(end, o)]]
             shown = any(o in self.again_good[end] for o in partners)
-            met[end] = int(not shown), sum(d < 1 for d in found), len(found)
+            met[end] = int(not shown), sum(d < 1 for d in depths_of_end), len(depths_of_end)
         plans: list[dict[str, int]] = []
         for extra in range(int(b not in self.again_bad[a]), SUSPECT_TESTS - again + 1):
             more = extra * bad // len(depths)
@@ -794,8 +794,8 @@ class _Reading:
                 continue
             plan: dict[str, int] = {"": extra}
             k, n = bad_again + more, all_again + extra
-            for end, (least, wrong, others) in met.items():
-                sure = (m for m in range(least, SUSPECT_TESTS) if _as_others(k, n, wrong, others + m, self.suspected) <= ALPHA)
+            for end, (least, wrong, tests_of_end) in met.items():
+                sure = (m for m in range(least, SUSPECT_TESTS) if _as_others(k, n, wrong, tests_of_end + m, self.suspected) <= ALPHA)
                 plan[end] = next(sure, SUSPECT_TESTS)
             if max(plan.values()) < SUSPECT_TESTS:
                 plans.append(plan)
@@ -807,7 +807,7 @@ class _Reading:
             p for p in self.ports if p not in suspects and self.unknown[p] and not self.good[p] and not self.bad[p]
         }
         for port in sorted(set(map(_whole, silent))):
-            cells = [_pair(p, other) for p in sorted(silent) if _whole(p) == port for other in self.unknown[p]]
+            cells = [_pair(p, peer) for p in sorted(silent) if _whole(p) == port for peer in self.unknown[p]]
             reason = f"none of its {len(cells)} cells could be measured: {self._why(cells)}"
             self._find("nic", [port], "unresolved", reason, cells=cells)
         self._slower(suspects)
@@ -825,10 +825,10 @@ class _Reading:
             slower = sorted(o for o in self.rate if self.state.get(_pair(port, o)) == "good")
             if not slower:
                 continue
-            asked = [self._ask(port, p) for p in self._partners(port, 1, suspects)]
+            answers = [self._ask(port, p) for p in self._partners(port, 1, suspects)]
             reason = f"it met only slower ports ({_whole(slower[0])} and others of {self.rate[slower[0]]:g}, it has {self.rate[port]:g})"
-            state: Confidence = "suspected" if any(asked) else "unresolved"
-            cells = [(port, other) for other in slower]
+            state: Confidence = "suspected" if any(answers) else "unresolved"
+            cells = [(port, peer) for peer in slower]
             self._find("nic", [port], state, f"{reason} and is not shown good at its own rate", cells=cells)
 
     def _why(self, cells: Iterable[tuple[str, str]]) -> str:

@@ -18,7 +18,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import baseline
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.gates import Gate
 
-Record = t.Mapping[str, t.Any]
 # {verdict: status in the words of the public code}.
 STATUS = {"PASS": "PASS", "FAIL": "FAIL", "SKIPPED": "SKIP", "UNKNOWN": "UNKNOWN", "WARN": "PASS", "KNOWN_FAIL": "FAIL"}
 
@@ -72,7 +71,7 @@ def _plain(moment: str) -> str:
     return moment.replace("T", " ").rstrip("Z")
 
 
-def analysis(status: str, reason: str, case: Record) -> str:
+def analysis(status: str, reason: str, case: t.Mapping[str, t.Any]) -> str:
     """Return the text of one case: operation, sampling, the expressions with their numbers, the conclusion."""
     lines = [f"STATUS={status}", f"SUMMARY={reason}", ""]
     lines += ["Operation:", *(f"  {text}" for text in case.get("operation", [])), "Sampling:"]
