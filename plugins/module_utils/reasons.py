@@ -172,6 +172,7 @@ MILD = {
     "pcie_nonfatal": "PCIe errors that were neither fatal nor lost data",
     "pcie_slow": "a PCIe link was slower than both of its ends can be when it was read; it may have slept",
     "pcie_slot": "a PCIe link is slower than the GPU can be, because of its slot or because the slot's speed is not known",
+    "port_unused": "an RDMA port is not active, and nobody says that it should be",
     "power_limit": "the power limit of a GPU is below its default",
     "unreadable_state": "the driver does not report a state that every GPU of this model has",
     "xid": "the driver logged an error of an application",

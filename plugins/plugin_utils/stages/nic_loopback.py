@@ -74,6 +74,7 @@ class NicLoopback(base.Stage):
     ) -> t.Iterator[tuple[Key, Opinion] | Blame]:
         mine = {key: record for key, record in deciding.items() if key.stage == self.name}
         yield from _fewer(mine)
+        yield from _down(mine)
         groups = _groups(mine)
         yield from _like(groups, lambda one: (one.keys[0][:3], one.node, len(one.keys), one.hardware), bands.SIBLINGS, "of its node")
         yield from _like(
@@ -118,6 +119,31 @@ def _fewer(mine: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]
                 who = f"{len(more)} of {len(found)} machines{f' of product {machine}' if machine else ''}"
                 reason = f"{here} RDMA ports, {who} have {min(more)} or more: a NIC is missing; nic_loopback_ports says how many are right"
                 yield key, Opinion("UNKNOWN", reason, "no_rdma")
+
+
+def _down(mine: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield an opinion on each port that is down although the inventory does not say which ports are in use: FAIL if at least half of the
+    other machines of its product have it up, else WARN."""
+    states: dict[tuple[str, str], dict[Key, str]] = collections.defaultdict(dict)
+    for key, record in mine.items():
+        ports = record.context.get("ports")
+        if key.check == probe.PORTS and record.outcome == "measured" and isinstance(ports, list):
+            for port in ports:
+                if isinstance(port.get("state"), str):
+                    states[str(record.context.get("machine")), str(port.get("port"))][key] = port["state"]
+    advice = "if it is not used, name the devices that are in nic_loopback_devices"
+    for (machine, name), by_key in states.items():
+        up = sum(state == "ACTIVE" for state in by_key.values())
+        for key, state in by_key.items():
+            if state == "ACTIVE" or probe.stated(mine[key].context):
+                continue
+            others = len(by_key) - 1
+            product = f" of product {machine}" if machine else ""
+            if up and 2 * up >= others:
+                reason = f"{name} is {state}, {up} of {others} other machines{product} have it up: see its cable; {advice}"
+                yield key, Opinion("FAIL", reason, "port_down")
+            else:
+                yield key, Opinion("WARN", f"{name} is {state}, so it was not measured; {advice}", "port_unused")
 
 
 def _groups(mine: t.Mapping[Key, Measurement]) -> list[Group]:

@@ -159,6 +159,21 @@ def test_fewer_ports_than_machines_of_the_same_product(counts: list[int], machin
     assert [found[f"n{n}", "ports"][0] for n in range(len(counts))] == expected
 
 
+def with_states(node: str, *states: str, **more: t.Any) -> Record:
+    ports = [{"port": f"nic/mlx5_{n}/1", "state": state} for n, state in enumerate(states)]
+    return record(node, "ports", None, context={"machine": "M", "wanted": None, "ports": ports, **more})
+
+
+def test_a_port_that_is_down_is_a_fault_where_other_machines_have_it_up() -> None:
+    up, down = ("ACTIVE", "ACTIVE"), ("ACTIVE", "DOWN")
+    assert judged([with_states("a", *down)])["a", "ports"] == ("WARN", "port_unused")
+    assert judged([with_states(node, *down) for node in "abc"])["a", "ports"] == ("WARN", "port_unused")
+    found = judged([with_states("a", *up), with_states("b", *up), with_states("c", *down)])
+    assert found["c", "ports"] == ("FAIL", "port_down") and found["a", "ports"] == ("PASS", None)
+    # The probe itself has the finding of a port that is in use.
+    assert judged([with_states("a", *down, devices_stated=True)])["a", "ports"] == ("PASS", None)
+
+
 def test_the_inventory_says_how_many_ports_are_right() -> None:
     assert judged([seen("a", 8), seen("b", 2, wanted=2)])["b", "ports"] == ("PASS", None)
 
