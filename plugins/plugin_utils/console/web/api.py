@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.re
     RequestRefused,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Query
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 
 if t.TYPE_CHECKING:
     from starlette.responses import Response
@@ -104,6 +105,17 @@ def filters(ask: RequestContext, most: int) -> actions.Filters:
     )  # fmt: skip
 
 
+def known_parameters(given: t.Iterable[str], endpoint: Endpoint) -> None:
+    """Raise RequestError for a parameter that an operation of the API does not have: one with a typo would have no effect."""
+    if endpoint.about is None:
+        return
+    known = [one if isinstance(one, str) else one[0] for one in endpoint.about["query"]]
+    unknown = next((name for name in given if name not in known), None)
+    if unknown is not None:
+        name = ascii(unknown)[1:-1][:80]
+        raise requests.RequestError([requests.Problem(name, "an unknown parameter", f"any of {', '.join(known) or 'none'}")])
+
+
 def asked(ask: RequestContext) -> Query:
     return Query(*(ask.one(name).strip()[:200] for name in ("node", "check", "since", "verdict", "run")))
 
@@ -185,6 +197,10 @@ def _run(ask: RequestContext) -> Response:
 
 
 def _verdicts(ask: RequestContext) -> Response:
+    words = [word for word in ask.one("verdict").replace(" ", "").split(",") if word]
+    wrong = next((word for word in words if word.upper() not in WORST_FIRST), None)
+    if wrong is not None:
+        raise requests.RequestError([requests.Problem("verdict", ascii(wrong)[:80], f"some of {', '.join(WORST_FIRST)}")])
     regressed = ask.one("regressed")
     if regressed not in ("", "true", "false"):
         raise requests.RequestError([requests.Problem("regressed", ascii(regressed)[:80], "true or false")])

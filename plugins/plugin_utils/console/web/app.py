@@ -118,6 +118,7 @@ def _answer(console: Console, request: starlette.requests.Request, endpoint: End
     ask: RequestContext | None = None
     try:
         ask = _asked(console, request, endpoint, body)
+        api.known_parameters(request.query_params, endpoint)
         response = endpoint.handler(ask)
     except RequestRefused as refused:
         response = _refusal(console, request, endpoint, ask, refused)

@@ -338,6 +338,22 @@ def test_trouble_with_the_storage_is_on_every_page_and_in_readyz(
     assert (status, text) == (200, "ok; history: not answering\n") and "history is empty" in banners[0][0]
 
 
+@pytest.mark.parametrize(
+    ("query", "field", "expected"),
+    [
+        ("nod=a", "nod", "any of node, check, since, verdict, run, regressed, limit"),
+        ("verdict=BAD", "verdict", "some of FAIL, UNKNOWN"),
+        ("regressed=yes", "regressed", "true or false"),
+        ("limit=many", "limit", "a whole number from 1 to 500"),
+    ],
+)
+def test_a_query_that_would_have_no_effect_is_refused(console: memory.Opened, query: str, field: str, expected: str) -> None:
+    answer = console.signed_in().get(f"/api/v1/verdicts?{query}")
+    assert answer.status_code == 422
+    (problem,) = answer.json()["problems"]
+    assert problem["field"] == field and problem["expected"].startswith(expected)
+
+
 def test_a_request_for_more_gpus_than_a_node_has_is_refused(console: memory.Opened) -> None:
     client = console.signed_in()
     spec = {"collective": {"nodes": ["n0001", "n0002"], "operation": "all_reduce", "gpusPerNode": 9}}
