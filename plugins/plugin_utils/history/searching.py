@@ -26,7 +26,6 @@ if t.TYPE_CHECKING:
     import sqlalchemy
 
 
-
 class FoundRun(t.TypedDict):
     """A run of the history, by the judgement that holds."""
 

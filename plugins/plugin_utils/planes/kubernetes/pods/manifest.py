@@ -69,10 +69,10 @@ class ManifestProbe(NodeProbe):
         self.heartbeat.end(self.client)
         return remaining
 
-    def _submit(self, requests: list[NodeRequest], numbers: list[int], makers: concurrent.futures.Executor) -> None:
-        for item in requests:
+    def _submit(self, node_requests: list[NodeRequest], numbers: list[int], makers: concurrent.futures.Executor) -> None:
+        for item in node_requests:
             self.followed[item.node] = probe._Followed(item.node, request=item)
-        nodes = [item.node for item in requests]
+        nodes = [item.node for item in node_requests]
         groups = [nodes] if self.manifest["kind"] == manifests.DAEMONSET else [[node] for node in nodes]
         bodies = [body(self.launch, f"{self.launch.name}-{n}", self.manifest, of, self.settings) for n, of in enumerate(groups)]
         # If the first is refused for its spec, all would be.
