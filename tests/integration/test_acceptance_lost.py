@@ -90,7 +90,7 @@ def test_resume_measures_what_was_lost_and_nothing_else(loss: Loss, acceptance: 
     assert all(loss.resumed.of(host, "nccl_node") == {"WARN"} for host in LOST)
     assert all(loss.resumed.of(host, "nccl_node") == {"PASS"} for host in KEPT)
     added = loss.resumed.journal[len(loss.done.journal) :]
-    assert {m["target"] for m in added} == set(LOST) and {m["stage"] for m in added} == {"nccl_node", "gemm"}
+    assert {m["target"] for m in added} == set(LOST) and {m["stage"] for m in added} == {"nccl_node", "gemm", "train"}
     assert loss.left_by_power  # what the power cut left was there, and the next run's janitor has removed it
     acceptance.nothing_left(*LOST)
 
