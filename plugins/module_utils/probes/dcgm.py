@@ -123,7 +123,9 @@ def _tests(check: str, parsed: Record) -> dict[str, Record]:
 def _unusable(check: str, parsed: Record, gpus: int) -> tuple[str, str, str] | None:
     """Return why a check has not passed, as (outcome, reason code, reason)."""
     tests = _tests(check, parsed)
-    if not tests and check != OTHER:
+    if not tests and check == OTHER:
+        return "not_applicable", "no_other_test", "DCGM ran no test besides those that are checks of their own"
+    if not tests:
         return "error", "diagnostic_skipped", f"DCGM {parsed['version'] or ''} ran no test {check}".replace("  ", " ")
     failed = [(name, result) for name, test in tests.items() for result in test["results"] if result["status"] == "fail"]
     real = [(name, result) for name, result in failed if not _alarm(name, result, parsed)]
@@ -140,7 +142,8 @@ def _unusable(check: str, parsed: Record, gpus: int) -> tuple[str, str, str] | N
         if skipped and check != OTHER:
             return "error", "diagnostic_skipped", f"DCGM skipped it: {_said(name, skipped[0])}"
         tested = {number for result in test["results"] if result["entity"] == "GPU" for number in result["gpus"]}
-        if check != OTHER and tested and len(tested) < gpus:
+        # Parts of `software` are about the machine, and versions differ in whether they name GPUs.
+        if check not in (OTHER, dcgm.SOFTWARE) and len(tested) < gpus:
             return "error", "diagnostic_skipped", f"{name} has results of {len(tested)} of {gpus} GPUs"
     return None
 

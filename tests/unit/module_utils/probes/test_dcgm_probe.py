@@ -32,9 +32,11 @@ def ask(folder: pathlib.Path, text: str, rc: int = 0, seconds: float = 0, timeou
 
 def test_all_that_passed_is_measured(tmp_path: pathlib.Path) -> None:
     found = ask(tmp_path, v4(GOOD))
-    assert {name: (o["outcome"], o["variant"]) for name, o in found.items()} == {
-        name: ("measured", "level=2") for name in ("software", "pcie", "memory", "other")
-    }
+    outcomes = {name: (o["outcome"], o["variant"]) for name, o in found.items()}
+    assert outcomes == {
+        **{name: ("measured", "level=2") for name in ("software", "pcie", "memory")}, "other": ("not_applicable", "level=2"),
+    }  # fmt: skip
+    assert found["other"]["reason_code"] == "no_other_test"
     assert not any(o["context"].get("findings") for o in found.values()) and found["pcie"]["tool_version"] == "DCGM 4.2.3"
     assert found["pcie"]["command"][1:] == ["diag", "-r", "2", "-j"]
 
@@ -52,6 +54,7 @@ def test_a_failed_test_names_its_gpu_and_says_why(tmp_path: pathlib.Path) -> Non
     [
         ({"memory": [{"status": "Skip", "info": ["not allowed"]}] * 8}, "4.2.3", "diagnostic_skipped", "DCGM skipped it: memory of GPU 0"),
         ({"memory": [PASS] * 7}, "4.2.3", "diagnostic_skipped", "memory has results of 7 of 8 GPUs"),
+        ({"memory": [{**PASS, "entity_group": "Switch"}] * 8}, "4.2.3", "diagnostic_skipped", "memory has results of 0 of 8 GPUs"),
         ({"memory": None}, "4.2.3", "diagnostic_skipped", "DCGM 4.2.3 ran no test memory"),
         (
             {"memory": [{"status": "Pass", "warnings": [{"warning": "Couldn't allocate at least 75 % of GPU memory"}]}] * 8},
