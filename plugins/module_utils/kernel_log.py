@@ -107,7 +107,7 @@ def at_end(path: str) -> KernelLog | None:
 
 
 class Boot(t.NamedTuple):
-    """What was found in the log: `last` is {key: (what was made of the last line with this key, that line, number of lines)}. `complete`:
+    """The lines of a log: `last` is {key: (what was made of the last line with this key, that line, number of lines)}. `complete`:
     the log reaches back to the boot. `since` is the time of its first line."""
 
     last: dict[t.Any, tuple[t.Any, Line, int]]

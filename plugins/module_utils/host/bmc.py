@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the management controller of a machine (BMC) says by IPMI: power supplies, fans, temperatures, and its log of events.
+"""The management controller of a machine (BMC), read by IPMI: power supplies, fans, temperatures, and its log of events.
 
 This module util is PRIVATE to the collection.
 """

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether the clock of a machine is kept right, and by how much it is off.
+"""The state of a machine's clock: whether a service keeps it, and its offset.
 
 This module util is PRIVATE to the collection.
 """
@@ -35,19 +35,19 @@ class Timex(ctypes.Structure):
     )  # fmt: skip
 
 
-class Kept(t.NamedTuple):
-    """What the kernel says of its clock: whether it is synchronised, and by how many seconds it is at most and about wrong."""
+class KernelClock(t.NamedTuple):
+    """The kernel's state of its clock: whether it is synchronised, its greatest and its estimated error in seconds."""
 
     synchronised: bool
     max_error_s: float
     error_s: float
 
 
-def of_kernel() -> Kept | None:
+def of_kernel() -> KernelClock | None:
     """Return what the kernel says of its clock; None if it may not be asked."""
     timex = Timex()
     state = ctypes.CDLL(None).adjtimex(ctypes.byref(timex))
-    return None if state < 0 else Kept(state != TIME_ERROR, timex.maxerror / 1e6, timex.esterror / 1e6)
+    return None if state < 0 else KernelClock(state != TIME_ERROR, timex.maxerror / 1e6, timex.esterror / 1e6)
 
 
 def of_keeper(node: Node) -> tuple[str, float] | None:
@@ -65,7 +65,7 @@ def look(node: Node, look: Look) -> None:
     judge(of_kernel(), of_keeper(node), look)
 
 
-def judge(kernel: Kept | None, keeper: tuple[str, float] | None, look: Look) -> None:
+def judge(kernel: KernelClock | None, keeper: tuple[str, float] | None, look: Look) -> None:
     """Record what the kernel and the program that keeps the time say."""
     if kernel is None:
         look.missed("clock", "whether the clock is synchronised: the kernel does not say it")

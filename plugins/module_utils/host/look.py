@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What one check of the machine has looked at, what it could not see, and what it found.
+"""The result of one check of the machine: the parts it looked at, those it could not see, and the defects it found.
 
 This module util is PRIVATE to the collection.
 """

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What `ipmitool sdr elist` and `ipmitool sel elist` say: the sensors of a machine's management controller, and its log of events.
+"""Parser for `ipmitool sdr elist` and `ipmitool sel elist`: the sensors of a machine's management controller, and its log of events.
 
 This module util is PRIVATE to the collection.
 """

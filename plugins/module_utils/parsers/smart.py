@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What `smartctl -j -a` and `nvme smart-log -o json` say of a disk.
+"""Parser for `smartctl -j -a` and `nvme smart-log -o json` of a disk.
 
 This module util is PRIVATE to the collection.
 """

@@ -213,7 +213,7 @@ NOT_STARTED: Record = {"command": [], "tool_version": None, "duration_s": 0.0, "
 
 
 class Result(t.NamedTuple):
-    """What came of a test of a port: its row, or why there is none as (outcome, reason code, reason). `said` is the client's result,
+    """The result of a test of a port: its row, or why there is none as (outcome, reason code, reason). `said` is the client's result,
     `bound` what of its NUMA node it was bound to."""
 
     port: Port

@@ -35,6 +35,8 @@ Record = t.Dict[str, t.Any]
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}\Z")
 # Kinds of subjects that are a part of a planned one.
 PARTS = ("gpu", "nic")
+# Runs whose measured checks are remembered between two looks.
+MOST_JOURNALS = 32
 # A run whose controller dies again and again is not begun for ever.
 MOST_BEGINS = 20
 # How long one is waited for that somebody else drives.
@@ -58,6 +60,33 @@ class RunOutcome:
     cut_off: bool = False
 
 
+class MeasuredChecks:
+    """The checks of a journal with at least one measurement, without those of single GPUs and ports, which no plan lists. A journal grows
+    to hundreds of megabytes: only what is new since the last look is read."""
+
+    def __init__(self, journal: pathlib.Path) -> None:
+        self._journal = journal
+        self._read_bytes = 0
+        self._checks: set[tuple[str, str, str, str]] = set()
+
+    def count(self) -> int:
+        """Return the number of checks. Raises OSError if there is no journal."""
+        with open(self._journal, "rb") as lines:
+            if lines.seek(0, os.SEEK_END) < self._read_bytes:  # another journal
+                self._read_bytes = 0
+                self._checks.clear()
+            lines.seek(self._read_bytes)
+            for line in lines:
+                if not line.endswith(b"\n"):
+                    break  # it is being written
+                self._read_bytes += len(line)
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    record = json.loads(line)
+                    if record["subject"]["kind"] not in PARTS:
+                        self._checks.add((record["stage"], record["check"], record["variant"], record["subject"]["id"]))
+        return len(self._checks)
+
+
 class Runner:
     """Begins runs, and finds those that others have begun. `told` are variables of the console's own, for every run."""
 
@@ -67,6 +96,7 @@ class Runner:
         self.results = results
         self.told = dict(told or {})
         self.children: t.Dict[str, subprocess.Popen[bytes]] = {}
+        self._measured: t.Dict[str, MeasuredChecks] = {}
         folder.mkdir(parents=True, exist_ok=True)
 
     def work(self, key: str) -> Work:
@@ -74,6 +104,13 @@ class Runner:
         if not KEY.match(key):
             raise ValueError(f"found {key[:80]!r}, expected the id of an action")
         return Work(self, key)
+
+    def measured(self, run_id: str) -> int:
+        """Return the number of checks that a run has measured. Raises OSError if it has no journal."""
+        if run_id not in self._measured and len(self._measured) >= MOST_JOURNALS:
+            self._measured.clear()
+        checks = self._measured.setdefault(run_id, MeasuredChecks(self.results / run_id / "journal.jsonl"))
+        return checks.count()
 
     def kept(self) -> t.List[str]:
         """The keys of all actions that have a folder."""
@@ -203,7 +240,7 @@ class Work:
         folder = self.runner.results / run_id
         try:
             planned = self._noted().get("planned") or len(json.loads((folder / "plan.json").read_text(encoding="utf-8"))["items"])
-            measured = len(_measured(folder / "journal.jsonl"))
+            measured = self.runner.measured(run_id)
         except (OSError, ValueError, KeyError):
             return ""
         if not self._noted().get("planned"):
@@ -253,18 +290,6 @@ class Work:
         found = _MESSAGE.findall(text) or _REASON.findall(text)
         words = " ".join((found[-1] if found else "").split())
         return words if len(words) <= TAIL_CHARACTERS else f"{words[: TAIL_CHARACTERS - 4]} ..."
-
-
-def _measured(journal: pathlib.Path) -> set[tuple[str, str, str, str]]:
-    """Return the checks of a journal with at least one measurement, without those of single GPUs and ports, which no plan lists."""
-    checks = set()
-    with open(journal, "rb") as lines:
-        for line in lines:
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                record = json.loads(line)
-                if record["subject"]["kind"] not in PARTS:
-                    checks.add((record["stage"], record["check"], record["variant"], record["subject"]["id"]))
-    return checks
 
 
 # Of a run that goes on nothing is asked but its id.

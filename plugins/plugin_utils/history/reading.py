@@ -42,7 +42,7 @@ CONFIRMED = frozenset((ChangeKind.DRIFT, ChangeKind.FLAPPING))  # alarms only if
 
 @dataclasses.dataclass(frozen=True)
 class SeriesReading:
-    """What a series shows today. `reference` and `moved` are indexes into it: the runs at the usual level, and those since the change.
+    """The state of a series today. `reference` and `moved` are indexes into it: the runs at the usual level, and those since the change.
 
     `by` is the difference of their levels, `wider` the ratio of their scatters.
     """

@@ -47,7 +47,7 @@ class Source(t.NamedTuple):
 
 
 class ProposedKey(t.TypedDict):
-    """What values of several subjects are gathered for. `better` is that of the metric."""
+    """The key by which values of several subjects are gathered. `better` is that of the metric."""
 
     match: Match
     metric: str
@@ -151,7 +151,7 @@ def _proposal(groups: Values, said: str, date: str, minimum: int) -> Proposal:
 
 
 class ShippedComparison(t.NamedTuple):
-    """What the shipped tables say of a proposed entry, and whether the entry is under their floor."""
+    """The shipped value beside a proposed entry in words, and whether the entry is under the shipped floor."""
 
     words: str
     under: bool

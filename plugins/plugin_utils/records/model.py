@@ -431,7 +431,7 @@ class FactRules(t.TypedDict, total=False):
 
 
 class StatedHardware(t.TypedDict, total=False):
-    """What the inventory says of the GPUs of a target's nodes: how many each has, None if it does not say, and whether MIG may be on."""
+    """The inventory's statements on the GPUs of a target's nodes: how many each has, None if it does not say, and whether MIG may be on."""
 
     gpu_count: int | None
     mig: str | None

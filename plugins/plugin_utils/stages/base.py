@@ -61,7 +61,7 @@ TIMETABLE = "timetable"
 
 
 class PodNeeds(t.TypedDict, total=False):
-    """What the pods of a stage have in addition to other pods.
+    """The needs of a stage's pods in addition to those of other pods.
 
     `limits` are extended resources, and `lacks` is the reason code for a node without them. `devices` is how many devices of the node a
     pod gets, if not all. `patch` is like acceptance_kube_pod_patch. `on_gpu_nodes` is False if the stage runs on nodes without GPUs too.

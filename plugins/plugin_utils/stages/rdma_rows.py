@@ -81,8 +81,8 @@ class TestKind(t.TypedDict):
 
 
 class TestOfBoth(t.TypedDict):
-    """What both sides of a test know. `kind` is the number of its TestKind; `a` and `b` are the ports of server and client, `peer` is the
-    server's address."""
+    """A test as both of its sides have it. `kind` is the number of its TestKind; `a` and `b` are the ports of server and client, `peer` is
+    the server's address."""
 
     kind: int
     subject: str

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is wrong with the results folder and the history of a console: runs that begin now would be lost or not be found again.
+"""Defects of the results folder and the history of a console, by which runs that begin now would be lost or not be found again.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -37,14 +37,18 @@ class Storage:
     def __init__(self, results_dir: str, past: Past) -> None:
         self._results, self._past = pathlib.Path(results_dir), past
         self._lock = threading.Lock()
-        self._looked_at, self._problems = float("-inf"), ()  # type: float, tuple[Problem, ...]
+        self._looked_at = float("-inf")
+        self._problems: tuple[Problem, ...] = ()
 
     def problems(self) -> tuple[Problem, ...]:
-        with self._lock:
-            if time.monotonic() - self._looked_at > HOLDS_S:
+        """Return the defects as of the last look. One caller looks; the others do not wait for a history that answers slowly."""
+        if time.monotonic() - self._looked_at > HOLDS_S and self._lock.acquire(blocking=False):
+            try:
                 self._problems = tuple(self._look())
                 self._looked_at = time.monotonic()
-            return self._problems
+            finally:
+                self._lock.release()
+        return self._problems
 
     def _look(self) -> t.Iterator[Problem]:
         folder = str(self._results)

@@ -251,13 +251,13 @@ def test_a_log_that_lost_its_beginning_or_may_not_be_read(machine: MachineTree) 
 @pytest.mark.parametrize(
     ("kernel", "keeper", "codes"),
     [
-        (clock.Kept(True, 0.1, 0.01), ("chrony", 0.0001), []),
-        (clock.Kept(False, 16.0, 16.0), None, ["clock_free"]),
-        (clock.Kept(True, 0.1, 0.01), ("chrony", -0.5), ["clock_offset"]),
+        (clock.KernelClock(True, 0.1, 0.01), ("chrony", 0.0001), []),
+        (clock.KernelClock(False, 16.0, 16.0), None, ["clock_free"]),
+        (clock.KernelClock(True, 0.1, 0.01), ("chrony", -0.5), ["clock_offset"]),
         (None, ("ntp", 3.0), ["clock_off"]),
     ],
 )
-def test_the_clock(kernel: clock.Kept | None, keeper: tuple[str, float] | None, codes: list[str]) -> None:
+def test_the_clock(kernel: clock.KernelClock | None, keeper: tuple[str, float] | None, codes: list[str]) -> None:
     look = Look(BARE_METAL)
     clock.judge(kernel, keeper, look)
     made = look.observation("clock")

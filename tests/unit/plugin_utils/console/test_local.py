@@ -315,5 +315,13 @@ def test_progress_counts_planned_checks_and_not_their_parts(tmp_path: pathlib.Pa
     line = {"stage": "gemm", "check": "bf16", "variant": "", "subject": {"kind": "node", "id": "a"}}
     gpu = {**line, "subject": {"kind": "gpu", "id": "a/gpu/GPU-1"}}
     again = {**line, "attempt": 2}
-    journal.write_text("".join(json.dumps(record) + "\n" for record in (line, gpu, again, {**line, "check": "fp8"})) + '{"cut')
-    assert len(runner._measured(journal)) == 2
+    text = "".join(json.dumps(record) + "\n" for record in (line, gpu, again, {**line, "check": "fp8"}))
+    late = json.dumps({**line, "check": "tf32"}) + "\n"
+    checks = runner.MeasuredChecks(journal)
+    journal.write_text(text + late[:20])
+    assert checks.count() == 2
+    # What was being written counts once it is whole, and a shorter journal is another one.
+    journal.write_text(text + late)
+    assert checks.count() == 3
+    journal.write_text(late)
+    assert checks.count() == 1
