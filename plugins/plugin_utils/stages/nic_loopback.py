@@ -129,8 +129,8 @@ def _down(mine: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
         ports = record.context.get("ports")
         if key.check == probe.PORTS and record.outcome == "measured" and isinstance(ports, list):
             for port in ports:
-                if isinstance(port.get("state"), str):
-                    states[str(record.context.get("machine")), str(port.get("port"))][key] = port["state"]
+                if isinstance(port, dict) and "state" in port:
+                    states[str(record.context.get("machine")), str(port.get("port"))][key] = str(port["state"] or "without a state")
     advice = "if it is not used, name the devices that are in nic_loopback_devices"
     for (machine, name), by_key in states.items():
         up = sum(state == "ACTIVE" for state in by_key.values())

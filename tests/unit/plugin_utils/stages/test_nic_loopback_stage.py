@@ -159,7 +159,7 @@ def test_fewer_ports_than_machines_of_the_same_product(counts: list[int], machin
     assert [found[f"n{n}", "ports"][0] for n in range(len(counts))] == expected
 
 
-def with_states(node: str, *states: str, **more: t.Any) -> Record:
+def with_states(node: str, *states: str | None, **more: t.Any) -> Record:
     ports = [{"port": f"nic/mlx5_{n}/1", "state": state} for n, state in enumerate(states)]
     return record(node, "ports", None, context={"machine": "M", "wanted": None, "ports": ports, **more})
 
@@ -170,6 +170,10 @@ def test_a_port_that_is_down_is_a_fault_where_other_machines_have_it_up() -> Non
     assert judged([with_states(node, *down) for node in "abc"])["a", "ports"] == ("WARN", "port_unused")
     found = judged([with_states("a", *up), with_states("b", *up), with_states("c", *down)])
     assert found["c", "ports"] == ("FAIL", "port_down") and found["a", "ports"] == ("PASS", None)
+    # A port whose state cannot be read was not measured either.
+    assert judged([with_states("a", "ACTIVE", None)])["a", "ports"] == ("WARN", "port_unused")
+    # A node can send anything.
+    assert judged([with_states("a", *up, ports=["x", 3, None, {"state": []}])])["a", "ports"][0] in ("PASS", "WARN")
     # The probe itself has the finding of a port that is in use.
     assert judged([with_states("a", *down, devices_stated=True)])["a", "ports"] == ("PASS", None)
 
