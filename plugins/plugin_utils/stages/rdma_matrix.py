@@ -303,7 +303,10 @@ def _compare(record: Measurement, rail: RailRow, row: SideRow | None) -> t.Itera
         why = row.get("reason") if row else "its timetable is missing"
         yield Opinion("UNKNOWN", f"{where}: the client has a number, its server {server} has none: {why}", "incomplete")
         return
-    mine, theirs = rail["test"] or {}, row["test"] or {}
+    mine, theirs = rail.get("test"), row.get("test")
+    if not (isinstance(mine, dict) and mine and isinstance(theirs, dict) and theirs):
+        yield Opinion("UNKNOWN", f"{where}: client or server {server} does not say which test it ran", "sides_differ")
+        return
     differ = [
         f"{name} {mine.get(name)} and {theirs.get(name)}"
         for name in ("op", "kind", "qps", "mtu", "connection")

@@ -219,6 +219,7 @@ def server_row(records: list[Record], node: str, client: str) -> Record:
     [
         ({"rows": [{"size": 65536, "iterations": 1, "bandwidth": 388.0}]}, "UNKNOWN", "sizes and iterations"),
         ({"test": {"op": "write", "kind": "bw"}}, "UNKNOWN", "different tests"),
+        ({"test": None}, "UNKNOWN", "does not say which test it ran"),
         ({"outcome": "error", "reason": "the port is in use"}, "UNKNOWN", "its server n0 has none: the port is in use"),
         ({"tool_version": "6.22"}, "WARN", "perftest is 6.06 here and 6.22 on n0"),
         ({"changes": [{"code": "retransmits", "text": "out_of_sequence rose from 0 to 4"}]}, "WARN", "out_of_sequence rose"),
