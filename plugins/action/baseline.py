@@ -29,30 +29,30 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         args = self._task.args
         try:
-            found, folder = self._proposed({name: str(value or "") for name, value in args.items()})
-            text = found.text
+            proposal, folder = self._proposed({name: str(value or "") for name, value in args.items()})
+            text = proposal.text
             path = pathlib.Path(str(args.get("file") or folder / "expectations.yml"))
-            before = path.read_text(encoding="utf-8") if path.is_file() else ""
+            old_text = path.read_text(encoding="utf-8") if path.is_file() else ""
             if not self._task.check_mode:
                 write_atomically(path, text)
         except (RunError, OSError, ValueError) as error:
             return {"failed": True, "msg": str(error)}
-        for line in said(found, str(path)):
+        for line in said(proposal, str(path)):
             Display().display(line)
         return {
-            "changed": before != text,
+            "changed": old_text != text,
             "path": str(path),
-            "count": len(found.entries),
-            "diff": {"before": before, "after": text, "before_header": str(path), "after_header": str(path)},
+            "count": len(proposal.entries),
+            "diff": {"before": old_text, "after": text, "before_header": str(path), "after_header": str(path)},
         }
 
     @staticmethod
     def _proposed(args: dict[str, str]) -> tuple[baseline.Proposal, pathlib.Path]:
         """From one run, or the accepted ones of a range; and the folder that it is written to unless somebody says where."""
-        given = {name: args[name] for name in ("since", "until") if args.get(name)}
-        if args.get("run_id") and given:
-            raise RunError(f"found run_id {args['run_id']} and {' '.join(map(' '.join, given.items()))}, expected a run or a range of days")
-        if given:
+        days = {name: args[name] for name in ("since", "until") if args.get(name)}
+        if args.get("run_id") and days:
+            raise RunError(f"found run_id {args['run_id']} and {' '.join(map(' '.join, days.items()))}, expected a run or a range of days")
+        if days:
             from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import ranging, store
 
             results = args["results_dir"]
@@ -92,21 +92,22 @@ def _doubt(run: Run, plan: Plan) -> str:
     return "was not accepted"
 
 
-def said(found: baseline.Proposal, path: str) -> list[str]:
+def said(proposal: baseline.Proposal, path: str) -> list[str]:
     """What people need to know of a proposal."""
-    lines = [f"left out: {line}" for line in found.left_out]
-    lines += [f"commented out: {line}" for line in found.under]
-    few = [entry["id"] for entry in found.entries if entry["confidence"] == "derived"]
+    lines = [f"left out: {line}" for line in proposal.left_out]
+    lines += [f"commented out: {line}" for line in proposal.under]
+    few = [entry["id"] for entry in proposal.entries if entry["confidence"] == "derived"]
     if few:
         lines.append(
             f"of {', '.join(few[:5])}{' ...' if len(few) > 5 else ''} too few groups were measured to compare them: "
             "a slow group proposes a slow value; hold it against what its NICs can give"
         )
-    if found.entries:
+    if proposal.entries:
         lines.append(
-            f"{path}: {len(found.entries)} expectations; read it, remove its 'proposed: true', and name it in acceptance_expectation_files"
+            f"{path}: {len(proposal.entries)} expectations; read it, remove its 'proposed: true', and name it in "
+            "acceptance_expectation_files"
         )
     else:
-        why = "" if found.left_out or found.under else ": the run has no numbers without errors"
+        why = "" if proposal.left_out or proposal.under else ": the run has no numbers without errors"
         lines.append(f"{path}: nothing can be proposed{why}")
     return lines

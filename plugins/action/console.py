@@ -27,5 +27,5 @@ class ActionModule(kube_action.KubeAction):
         else:
             installer.present(args["manifests"])
             installer.ready(args["manifests"], args["wait"])
-        done = installer.changed
-        return {"changed": bool(done), "done": done, "msg": "; ".join(done) or "nothing had to be changed"}
+        changes = installer.changed
+        return {"changed": bool(changes), "done": changes, "msg": "; ".join(changes) or "nothing had to be changed"}

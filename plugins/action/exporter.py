@@ -25,18 +25,18 @@ class ActionModule(ActionBase):
         stop = threading.Event()
         try:
             port, seconds = int(args.get("port") or 0), float(args.get("seconds") or 0)
-            shown = exporter.Exporter(store.url_of(str(args["results_dir"]), str(args.get("url") or "")))
-            shown.look()
-            server = shown.serve(str(args.get("address") or ""), port)
+            metrics = exporter.Exporter(store.url_of(str(args["results_dir"]), str(args.get("url") or "")))
+            metrics.look()
+            server = metrics.serve(str(args.get("address") or ""), port)
         except (RunError, ValueError) as error:
             return {"failed": True, "msg": str(error)}
         Display().display(f"answering on port {server.server_port}: /metrics and /healthz; end it with Ctrl-C", color="green")
-        if shown.problem:
-            Display().display(f"note: {shown.problem}", color="yellow")
+        if metrics.problem:
+            Display().display(f"note: {metrics.problem}", color="yellow")
         if seconds:
             threading.Timer(seconds, stop.set).start()
         try:
-            shown.run(stop)
+            metrics.run(stop)
         finally:
             server.shutdown()
         return {"changed": False, "msg": "ended"}

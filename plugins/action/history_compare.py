@@ -35,15 +35,15 @@ class ActionModule(ActionBase):
         try:
             with store.Store(store.url_of(str(args["results_dir"]), str(args.get("url") or ""))) as history:
                 new = comparing.of_run(history, names[-1] if names else comparing.latest(history))
-                before = names[0] if len(names) == 2 else comparing.last_accepted(history, new)
-                if before is None:
+                old_run = names[0] if len(names) == 2 else comparing.last_accepted(history, new)
+                if old_run is None:
                     return {"failed": True, "msg": f"no run before {new.run} with any of its nodes was accepted; name two: -e runs=A,B"}
-                comparison = comparing.compare(history, comparing.of_run(history, before), new)
+                comparison = comparing.compare(history, comparing.of_run(history, old_run), new)
             if args.get("json") and not self._task.check_mode:
                 write_atomically(pathlib.Path(str(args["json"])), json.dumps(comparison, indent=1) + "\n")
         except RunError as error:
             return {"failed": True, "msg": str(error)}
-        Display().display(f"run {new.run} against {before}:")
+        Display().display(f"run {new.run} against {old_run}:")
         for line in comparing.sentences(comparison):
             Display().display("  " + " ".join(plain(line).split()))
         return {"changed": False, **comparison}

@@ -21,10 +21,10 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
         args = {name: str(value or "") for name, value in self._task.args.items()}
-        asked = searching.Query(**{name: args.get(name, "") for name in searching.Query._fields})
+        query = searching.Query(**{name: args.get(name, "") for name in searching.Query._fields})
         try:
             with store.Store(store.url_of(args["results_dir"], args.get("url", ""))) as history:
-                count = exporting.export(history, asked, args.get("file", ""))
+                count = exporting.export(history, query, args.get("file", ""))
         except RunError as error:
             return {"failed": True, "msg": str(error)}
         Display().display(f"written: {args['file']}, {count} rows")

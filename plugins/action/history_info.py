@@ -24,13 +24,13 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
         args = {name: str(value or "") for name, value in self._task.args.items()}
-        asked = searching.Query(**{name: args.get(name, "") for name in searching.Query._fields})
+        query = searching.Query(**{name: args.get(name, "") for name in searching.Query._fields})
         written = []
         try:
             with store.Store(store.url_of(args["results_dir"], args.get("url", ""))) as history:
-                answer = searching.search(history, asked)
+                answer = searching.search(history, query)
             for option, make in (
-                ("page", lambda: showing.html(asked, answer)),
+                ("page", lambda: showing.html(query, answer)),
                 ("json", lambda: json.dumps(answer._asdict(), indent=1) + "\n"),
             ):
                 if args.get(option) and not self._task.check_mode:

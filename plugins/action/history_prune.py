@@ -25,11 +25,11 @@ class ActionModule(ActionBase):
         really = bool(boolean(args.get("really") or False, strict=False)) and not self._task.check_mode
         try:
             with store.Store(store.url_of(str(args["results_dir"]), str(args.get("url") or ""))) as history:
-                found = pruning.prune(history, str(args.get("older_than") or ""), really)
+                pruned = pruning.prune(history, str(args.get("older_than") or ""), really)
         except RunError as error:
             return {"failed": True, "msg": str(error)}
-        shown = f" ({found.runs[0]} to {found.runs[-1]})" if found.runs else ""
-        line = f"{len(found.runs)} runs{shown} with {found.numbers} numbers "
-        line += f"were taken out; {found.medians} monthly medians stay" if really else "would be taken out; -e prune=true does it"
+        range_text = f" ({pruned.runs[0]} to {pruned.runs[-1]})" if pruned.runs else ""
+        line = f"{len(pruned.runs)} runs{range_text} with {pruned.numbers} numbers "
+        line += f"were taken out; {pruned.medians} monthly medians stay" if really else "would be taken out; -e prune=true does it"
         Display().display(line)
-        return {"changed": really and bool(found.runs), "msg": line, "runs": found.runs, "numbers": found.numbers}
+        return {"changed": really and bool(pruned.runs), "msg": line, "runs": pruned.runs, "numbers": pruned.numbers}

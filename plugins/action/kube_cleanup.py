@@ -18,17 +18,17 @@ class ActionModule(kube_action.KubeAction):
     options = {"run_id": {"type": "str", "default": ""}}
 
     def act(self, client: Client, args: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
-        there = cleanup.left_over(client)
-        left: list[str] = []
+        objects_of = cleanup.left_over(client)
+        remaining: list[str] = []
         if self._task.check_mode:
             removed = [line for line in cleanup.report(client) if f"run {args['run_id']}" in line]
         elif args["run_id"]:
-            count = len(there.get(args["run_id"], []))
-            left = cleanup.remove(client, cleanup.of_run(args["run_id"]))
+            count = len(objects_of.get(args["run_id"], []))
+            remaining = cleanup.remove(client, cleanup.of_run(args["run_id"]))
             removed = [f"{client.name}: removed {count} objects of run {args['run_id']}"] if count else []
             removed += leases.give_back(client, leases.cordoned(client, args["run_id"]))
         else:
             removed = cleanup.janitor(client)
         for line in removed or [f"{client.name}: nothing to remove"]:
             Display().display(line)
-        return {"changed": bool(removed), "removed": removed, "left": left}
+        return {"changed": bool(removed), "removed": removed, "left": remaining}

@@ -30,10 +30,10 @@ class ActionModule(kube_action.KubeAction):
     }
 
     def act(self, client: Client, args: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
-        more = {of_variables.PREFIX + name: value for name, value in args["pods"].items()}
+        pod_variables = {of_variables.PREFIX + name: value for name, value in args["pods"].items()}
         if args["image"]:
-            more[of_variables.PREFIX + "image"] = args["image"]
-        pods = of_variables.pods({**variables, **more})
+            pod_variables[of_variables.PREFIX + "image"] = args["image"]
+        pods = of_variables.pods({**variables, **pod_variables})
         inside = {"root": objects.HOST if pods.host_root else "/", "state_dir": f"{objects.WORK}/state"}
         try:
             request = payload.request(args["probe"], payload.options(args["probe"]), {**args["args"], **inside})
@@ -44,31 +44,31 @@ class ActionModule(kube_action.KubeAction):
         if self._task.check_mode:
             return {"nodes": {}, "left": [], "would_run": request["params"]}
         access.require(client, [*access.PROBE, *access.LAUNCHERS[pods.launcher]], access.NODES)
-        there = list(inventory.nodes(client, "" if args["nodes"] else args["selector"], pods.resource))
+        nodes = list(inventory.nodes(client, "" if args["nodes"] else args["selector"], pods.resource))
         able, refused = inventory.usable(
-            args["nodes"] or sorted(node.name for node in there), there,
+            args["nodes"] or sorted(node.name for node in nodes), nodes,
             lambda node: inventory.obstacle(node, pods.tolerations, args["devices"], pods.resource),
             lambda _name: ("node_absent", "no such node"),
         )  # fmt: skip
-        asked = [NodeRequest(name, request, node.devices if args["devices"] else 0) for name, node in able.items()]
+        requests = [NodeRequest(name, request, node.devices if args["devices"] else 0) for name, node in able.items()]
         answers: dict[str, t.Any] = {
             name: {"state": "refused", "reason_code": code, "reason": reason, "observations": []}
             for name, (code, reason) in refused.items()
         }
-        if not asked and not answers:
+        if not requests and not answers:
             raise KubeError("node_absent", f"{client.name}: selector {args['selector']} matches no node")
-        left: list[str] = []
-        if asked:
+        leftovers: list[str] = []
+        if requests:
             probe = NodeProbe(client, pods, new_run_id(), args["probe"], float(request["params"]["timeout"]), payload.archive())
             try:
-                for together in probe.run(asked):
-                    answers.update({one.node: {"observations": [], **one.result, "pod": one.pod} for one in together})
+                for together in probe.run(requests):
+                    answers.update({result.node: {"observations": [], **result.result, "pod": result.pod} for result in together})
             finally:
-                left = probe.clean()
-        return {"nodes": answers, "left": left}
+                leftovers = probe.clean()
+        return {"nodes": answers, "left": leftovers}
 
 
 def _default_checks(request: dict[str, t.Any]) -> list[dict[str, str]]:
     """Those of a call of the probe module that names none."""
-    found = importlib.import_module(f"{payload.PACKAGE}.probes.{request['probe']}")
-    return list(found.default_checks(request["params"])) if hasattr(found, "default_checks") else []
+    probe_module = importlib.import_module(f"{payload.PACKAGE}.probes.{request['probe']}")
+    return list(probe_module.default_checks(request["params"])) if hasattr(probe_module, "default_checks") else []

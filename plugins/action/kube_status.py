@@ -29,8 +29,8 @@ class ActionModule(kube_action.KubeAction):
         runs = [line for line in cleanup.report(client) if args["run_id"] in line]
         for line in runs or [f"{client.name}: no run has anything here"]:
             say(line)
-        found = list(kube_action.pods(client, kube_action.selector(args["run_id"], args["stage"]), args["node"]))
-        for pod in found:
+        pods = list(kube_action.pods(client, kube_action.selector(args["run_id"], args["stage"]), args["node"]))
+        for pod in pods:
             if args["tail"]:
                 pod["log"] = kube_action.last_lines(client, pod, args["tail"], args["previous"])
             advice = f" [{pod['advice']}]" if pod["advice"] else ""
@@ -38,5 +38,5 @@ class ActionModule(kube_action.KubeAction):
             for line in pod.get("log", []):
                 say(f"    | {line}")
         if args["follow"]:
-            kube_action.follow(client, found, args["follow"], say)
-        return {"runs": runs, "pods": found}
+            kube_action.follow(client, pods, args["follow"], say)
+        return {"runs": runs, "pods": pods}

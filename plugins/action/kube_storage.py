@@ -21,10 +21,10 @@ class ActionModule(kube_action.KubeAction):
     }
 
     def act(self, client: Client, args: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
-        found = storage.blocking(client, args["storage_class"], args["claims_namespace"])
-        for line in found:
+        blocking = storage.blocking(client, args["storage_class"], args["claims_namespace"])
+        for line in blocking:
             Display().display(f"{client.name}: {line}", color="yellow")
-        if not found:
-            return {"blocking": found, "msg": f"nothing in namespace {args['claims_namespace']} is in the way"}
-        kept = "nothing was changed or deleted; what to do: docs/observability.md"
-        return {"failed": True, "blocking": found, "msg": f"{len(found)} in the way, the first: {found[0]}; {kept}"}
+        if not blocking:
+            return {"blocking": blocking, "msg": f"nothing in namespace {args['claims_namespace']} is in the way"}
+        advice = "nothing was changed or deleted; what to do: docs/observability.md"
+        return {"failed": True, "blocking": blocking, "msg": f"{len(blocking)} in the way, the first: {blocking[0]}; {advice}"}

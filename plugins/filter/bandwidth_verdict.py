@@ -18,7 +18,7 @@ def of_stages(measurement: t.Any, expectation: t.Any) -> dict[str, t.Any]:
     names: dict[str, set[str]] = {}
     for stage in registry.shipped().values():
         names.setdefault(stage.topology, set()).add(stage.name)
-    return bandwidth_verdict(measurement, expectation, alone=names[ALONE], together=names[GROUP])
+    return bandwidth_verdict(measurement, expectation, single_node_stages=names[ALONE], multi_node_stages=names[GROUP])
 
 
 class FilterModule:

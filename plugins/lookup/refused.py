@@ -44,16 +44,16 @@ NOBODY = "all:!all"
 
 class LookupModule(LookupBase):
     def run(self, terms: list[str], variables: dict[str, t.Any] | None = None, **kwargs: t.Any) -> list[str]:
-        pattern, known = terms[0] if terms else "all", variables or {}
+        pattern, known_variables = terms[0] if terms else "all", variables or {}
         arguments = context.CLIARGS
         if any(arguments.get(listing) for listing in ("listhosts", "listtasks", "listtags", "syntax")):
             return [pattern]
         # Of a play as a whole only what was given from outside is known.
-        if reserved.problem(known):
-            raise AnsibleLookupError(reserved.problem(known))
-        here = patterns.hosts(pattern, known.get("groups") or {}, arguments.get("subset"), self._loader)
-        for host in here:
-            of_host = known["hostvars"][host]
+        if reserved.problem(known_variables):
+            raise AnsibleLookupError(reserved.problem(known_variables))
+        hosts = patterns.hosts(pattern, known_variables.get("groups") or {}, arguments.get("subset"), self._loader)
+        for host in hosts:
+            of_host = known_variables["hostvars"][host]
             run, judged = of_host.get("acceptance_run"), of_host.get("acceptance_judgement")
             if run and not run.get("run_id"):  # check mode: there is no run
                 return [NOBODY]
@@ -61,5 +61,5 @@ class LookupModule(LookupBase):
                 if judged["passed"]:
                     return [NOBODY]
                 refused = set(judged["refused"])
-                return [host for host in here if host in refused] or here
+                return [host for host in hosts if host in refused] or hosts
         raise AnsibleLookupError("the run was not judged: nothing is accepted")

@@ -117,7 +117,7 @@ class Window:
         health = [[self.accelerator.health(g) for g in self.before["gpus"]], self.accelerator.siblings(self.before)]
         counters: dict[str, t.Any] = {"gpus": gpus, "links": self.links, "health": health, "down": self.links_down}
         if self.host_memory:
-            counters["host_memory"] = [list(one) for one in self.host_memory]
+            counters["host_memory"] = [list(counter) for counter in self.host_memory]
         return {"counters": counters, "log": _log(self.node.path(kernel_log.PATH), self.accelerator)}
 
     def _health_before(self) -> list[dict[str, str]]:

@@ -53,7 +53,7 @@ class KernelLog:
 
     def lines(self) -> t.Iterator[Line]:
         """Yield the kernel's lines from here to the end of what is logged by now."""
-        rest = b""
+        pending = b""
         for _record in range(MOST):
             try:
                 piece = os.read(self.handle, RECORD)
@@ -63,12 +63,12 @@ class KernelLog:
             except OSError:
                 piece = b""
             if not piece:
-                if rest:
-                    yield from _parsed(rest)
+                if pending:
+                    yield from _parsed(pending)
                 return
-            whole, newline, rest = (rest + piece).rpartition(b"\n")
+            complete, newline, pending = (pending + piece).rpartition(b"\n")
             if newline:
-                yield from _parsed(whole)
+                yield from _parsed(complete)
         self.lost = True
 
 
@@ -76,11 +76,11 @@ def _parsed(data: bytes) -> t.Iterator[Line]:
     for row in data.decode("utf-8", "replace").split("\n"):
         if not row or row[0] == " ":  # properties of the record before: ` SUBSYSTEM=pci`
             continue
-        found = _HEADER.fullmatch(row)
-        if found is None:
+        match = _HEADER.fullmatch(row)
+        if match is None:
             yield Line(row)
-        elif int(found.group(1)) >> 3 == 0:
-            yield Line(found.group(4), int(found.group(2)), int(found.group(3)) / 1e6)
+        elif int(match.group(1)) >> 3 == 0:
+            yield Line(match.group(4), int(match.group(2)), int(match.group(3)) / 1e6)
 
 
 def at_start(path: str) -> KernelLog | None:
@@ -125,10 +125,10 @@ def since_boot(path: str, read: t.Callable[[str], tuple[t.Any, t.Any] | None]) -
     first: Line | None = None
     for line in log.lines():
         first = first or line
-        found = read(line.text)
-        if found:
-            key, made = found
-            last[key] = (made, line, last[key][2] + 1 if key in last else 1)
+        entry = read(line.text)
+        if entry:
+            key, value = entry
+            last[key] = (value, line, last[key][2] + 1 if key in last else 1)
     log.close()
     started = first is not None and first.sequence is not None and first.sequence > FIRST_LINE
     return Boot(last, not (started or log.lost), None if first is None or first.seconds is None else first.when())

@@ -38,8 +38,8 @@ class Place(t.NamedTuple):
 
 def places(root: str = "/") -> dict[int, Place]:
     """Return the NUMA nodes of a machine that have CPUs and memory, by their numbers. `root` is where its file system is found."""
-    found = host_memory.numa_nodes(os.path.join(root, "sys"))
-    return {number: Place(number, frozenset(cpus)) for number, cpus in found.items()}
+    cpus_of = host_memory.numa_nodes(os.path.join(root, "sys"))
+    return {number: Place(number, frozenset(cpus)) for number, cpus in cpus_of.items()}
 
 
 @contextlib.contextmanager
@@ -52,7 +52,7 @@ def bound(place: Place | None) -> t.Iterator[str | None]:
     if place is None:
         yield None
         return
-    before = os.sched_getaffinity(0)
+    affinity = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, place.cpus)
     except OSError as error:
@@ -66,7 +66,7 @@ def bound(place: Place | None) -> t.Iterator[str | None]:
         yield CPUS if failed else CPUS_AND_MEMORY
     finally:
         _policy(DEFAULT)
-        os.sched_setaffinity(0, before)
+        os.sched_setaffinity(0, affinity)
 
 
 def _policy(mode: int, number: int | None = None) -> int:

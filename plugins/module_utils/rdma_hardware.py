@@ -26,14 +26,14 @@ PART = re.compile(r"(\w+)\.(?:rdma|roce|iwarp)\.\d+")
 def undriven(node: Node) -> list[str]:
     """Return a sentence for each device of a node without RDMA devices that should give one; empty if there is no such hardware, or if its
     RDMA part is switched off."""
-    found = []
+    sentences = []
     for name in _names(node, f"{AUXILIARY}/devices"):
         part = PART.fullmatch(name)
         if part:
             driven = _is_driven(node, f"{AUXILIARY}/devices/{name}")
             missing = "its RDMA device is not visible here" if driven else "no RDMA driver is loaded for it"
-            found.append(f"{name}: its network driver {part.group(1)} offers RDMA, and {missing}")
-    return found + [said for slot in _names(node, PCI) for said in _of_function(node, slot)]
+            sentences.append(f"{name}: its network driver {part.group(1)} offers RDMA, and {missing}")
+    return sentences + [sentence for slot in _names(node, PCI) for sentence in _of_function(node, slot)]
 
 
 def _of_function(node: Node, slot: str) -> list[str]:

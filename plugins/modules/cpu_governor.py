@@ -149,10 +149,10 @@ def _hold(params: dict[str, t.Any], own_dir: str) -> dict[str, t.Any]:
             return dict(report, undone=session.undone)
         if time.monotonic() > until:
             raise ReasonedError("timeout", f"the governor was not switched within {SWITCH_S:.0f} s")
-    found = session.collect()
-    if not found["observations"]:
-        raise ReasonedError("module_failed", str(found["fault"] or found["end"] or "the guardian was killed"))
-    return dict(found["observations"][0], undone=session.undone)
+    collected = session.collect()
+    if not collected["observations"]:
+        raise ReasonedError("module_failed", str(collected["fault"] or collected["end"] or "the guardian was killed"))
+    return dict(collected["observations"][0], undone=session.undone)
 
 
 def _first_line(path: str) -> dict[str, t.Any]:
@@ -164,18 +164,18 @@ def _first_line(path: str) -> dict[str, t.Any]:
         return {}
 
 
-def _end(own: Session) -> list[str]:
+def _end(own_session: Session) -> list[str]:
     """Tell the guardian to end, which restores; what came of it."""
-    holder = own.lock.holder()
+    holder = own_session.lock.holder()
     pid, started = holder.get("pid", 0), holder.get("started")
     if not process.is_alive(pid, started):
         return []
-    entries = [entry for entry in own.ledger.entries() if entry["kind"] == "governor"]
-    wanted = governor.pending(own.ledger)
+    entries = [entry for entry in own_session.ledger.entries() if entry["kind"] == "governor"]
+    pending = governor.pending(own_session.ledger)
     process.kill(pid, started, signal.SIGTERM)
     process.wait_gone(pid, started, SWITCH_S)
     # It was written by the guardian; asked again, the lease tells what is left.
-    return governor.said(len(wanted)) + [word for entry in entries for word in governor.restore(entry)]
+    return governor.said(len(pending)) + [word for entry in entries for word in governor.restore(entry)]
 
 
 def _undo_left(state_dir: str) -> list[str]:
@@ -208,37 +208,37 @@ def main() -> None:
     def now() -> dict[str, str]:
         return {policy["name"]: policy["governor"] for policy in governor.policies(node)}
 
-    own, left = _session(own_dir), _session(state_dir)
-    before = now()
+    own_session, old_session = _session(own_dir), _session(state_dir)
+    before_change = now()
     answer: dict[str, t.Any] = {"reason_code": None, "reason": None, "undone": []}
-    after = before
+    after_change = before_change
     if params["state"] == "restored":
         answer["outcome"] = "restored"
         if module.check_mode:
             answer["outcome"] = "check_mode"
-            after = {**before, **governor.pending(own.ledger), **governor.pending(left.ledger)}
+            after_change = {**before_change, **governor.pending(own_session.ledger), **governor.pending(old_session.ledger)}
         else:
-            answer["undone"] = _end(own) + _undo_left(own_dir)
+            answer["undone"] = _end(own_session) + _undo_left(own_dir)
             _forget(own_dir)
             try:
                 answer["undone"] += _undo_left(state_dir)
             except ReasonedError as error:
                 answer.update(reason_code=error.reason_code, reason=error.reason)
-            after = now()
+            after_change = now()
     elif module.check_mode:
         answer["outcome"] = "check_mode"
-        after = dict.fromkeys(before, params["governor"])
-    elif before and set(before.values()) == {params["governor"]}:
+        after_change = dict.fromkeys(before_change, params["governor"])
+    elif before_change and set(before_change.values()) == {params["governor"]}:
         answer["outcome"] = "already"
     else:
         try:
-            said = _hold(params, own_dir)
-            answer.update(outcome=said["state"], **{key: said[key] for key in ("reason_code", "reason", "undone")})
+            outcome = _hold(params, own_dir)
+            answer.update(outcome=outcome["state"], **{key: outcome[key] for key in ("reason_code", "reason", "undone")})
         except ReasonedError as error:
             answer.update(outcome="not_switched", reason_code=error.reason_code, reason=error.reason)
-        after = now()
-    changed = after != before or bool(answer["undone"])
-    module.exit_json(changed=changed, policies=after, diff={"before": before, "after": after}, **answer)
+        after_change = now()
+    changed = after_change != before_change or bool(answer["undone"])
+    module.exit_json(changed=changed, policies=after_change, diff={"before": before_change, "after": after_change}, **answer)
 
 
 if __name__ == "__main__":

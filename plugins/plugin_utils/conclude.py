@@ -86,7 +86,7 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
     stages = [registry.of(entry) for entry in written.stages]
     before = _Before(run, written, references.parse(inputs.references), inputs.rack, loader, task_vars)
     judgement = verdict.judge(
-        written, records, expectations.of_run(inputs), inputs, stages=stages, before=before.say, changed=evidence.changed,
+        written, records, expectations.of_run(inputs), inputs, stages=stages, earlier_runs=before.say, changed=evidence.changed,
         warnings=unused_expectations.warnings(written, sound, inputs), lending=planes.lending(),
     )  # fmt: skip
     judgement.notes += evidence.notes + inputs.notes + telling.notes_of(run.dir)

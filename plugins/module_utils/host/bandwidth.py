@@ -39,15 +39,15 @@ LATENCY_S = 60.0
 
 def cores(tree: Tree, cpus: t.Iterable[int]) -> list[int]:
     """Return one processor of each core of those that this process may use."""
-    mine = os.sched_getaffinity(0)
-    seen: set[str] = set()
-    found = []
-    for cpu in sorted(mine.intersection(cpus)):
+    usable = os.sched_getaffinity(0)
+    seen_cores: set[str] = set()
+    chosen = []
+    for cpu in sorted(usable.intersection(cpus)):
         core = tree.text(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") or str(cpu)
-        if core not in seen:
-            seen.add(core)
-            found.append(cpu)
-    return found
+        if core not in seen_cores:
+            seen_cores.add(core)
+            chosen.append(cpu)
+    return chosen
 
 
 class _Copier(threading.Thread):
@@ -80,22 +80,22 @@ class _Copier(threading.Thread):
         except threading.BrokenBarrierError:
             pass
         finally:
-            for one in buffers:
-                one.close()
+            for buffer in buffers:
+                buffer.close()
 
 
 def together(cpus: t.Sequence[int], node: int, nodes: dict[int, set[int]]) -> float:
     """Return the bytes per second that processors read and write together on a NUMA node. Raises OSError if one cannot."""
     gate = threading.Barrier(len(cpus))
     copiers = [_Copier(cpu, node, nodes, gate) for cpu in cpus]
-    for one in copiers:
-        one.start()
-    for one in copiers:
-        one.join()
-    wrong = next((one for one in copiers if one.error or len(one.rates) < ROUNDS), None)
+    for copier in copiers:
+        copier.start()
+    for copier in copiers:
+        copier.join()
+    wrong = next((copier for copier in copiers if copier.error or len(copier.rates) < ROUNDS), None)
     if wrong:
         raise OSError(f"processor {wrong.cpu}: {wrong.error or 'it did not take part'}")
-    return max(sum(one.rates[turn] for one in copiers) for turn in range(ROUNDS))
+    return max(sum(copier.rates[turn] for copier in copiers) for turn in range(ROUNDS))
 
 
 def latency(node: Node) -> tuple[str, float] | None:
@@ -103,9 +103,9 @@ def latency(node: Node) -> tuple[str, float] | None:
     for name, argv, pattern in LATENCY:
         if node.which(name):
             result = node.run([name, *argv], timeout=LATENCY_S)
-            found = re.findall(pattern, f"{result.out}\n{result.err}") if result.ok else []
-            if found:
-                return name, float(found[-1])
+            numbers = re.findall(pattern, f"{result.out}\n{result.err}") if result.ok else []
+            if numbers:
+                return name, float(numbers[-1])
     return None
 
 
@@ -115,7 +115,7 @@ def measure(tree: Tree, variant: str) -> dict[str, t.Any]:
     place = tree.place()
     cpu = re.search(r"(?m)^(?:model name|CPU part)\s*: (.*)$", tree.text("/proc/cpuinfo") or "")
     nodes = host_memory.numa_nodes(tree.path("/sys"))
-    used = {number: here for number, cpus in sorted(nodes.items()) if (here := cores(tree, cpus))}
+    used = {number: own_cores for number, cpus in sorted(nodes.items()) if (own_cores := cores(tree, cpus))}
     context: dict[str, t.Any] = {"place": place, "cpu": cpu.group(1) if cpu else None, "numa_nodes": len(nodes)}
     # Numbers of a virtual machine or a container depend on who else is there: they are shown and compared with nobody's.
     context["comparable"] = place == BARE_METAL
@@ -123,19 +123,21 @@ def measure(tree: Tree, variant: str) -> dict[str, t.Any]:
     missing = sorted(set(nodes) - set(used))
     if missing:
         unseen["numa"] = f"bandwidth of NUMA nodes {', '.join(map(str, missing))}: none of their processors may be used here"
-    need = 2 * SIZE * max((len(here) for here in used.values()), default=0)
-    there = host_memory.available(tree.node.root)
-    if there is not None and there < 2 * need:
-        reason = f"{need >> 20} MiB of memory are needed for copies, and half of the {there >> 20} MiB that are free are less"
+    need = 2 * SIZE * max((len(own_cores) for own_cores in used.values()), default=0)
+    available = host_memory.available(tree.node.root)
+    if available is not None and available < 2 * need:
+        reason = f"{need >> 20} MiB of memory are needed for copies, and half of the {available >> 20} MiB that are free are less"
         return observation.failed(CHECK, "out_of_memory", reason, variant=variant, context=context)
     series = []
-    before = memory.counted(tree)
-    for number, here in used.items():
+    counted_before = memory.counted(tree)
+    for number, own_cores in used.items():
         try:
-            rates = together(here, number, nodes), together(here[:1], number, nodes)
+            rates = together(own_cores, number, nodes), together(own_cores[:1], number, nodes)
         except OSError as error:
             return observation.failed(CHECK, "tool_failed", f"NUMA node {number}: {error}", variant=variant, context=context)
-        series.append({"node": number, "cores": len(here), "bandwidth": round(rates[0] / 1e9, 2), "one_core": round(rates[1] / 1e9, 2)})
+        series.append(
+            {"node": number, "cores": len(own_cores), "bandwidth": round(rates[0] / 1e9, 2), "one_core": round(rates[1] / 1e9, 2)}
+        )
     if not series:
         return observation.failed(CHECK, "no_permission", "none of the machine's processors may be used", variant=variant, context=context)
     metrics = {name: {"value": min(row[name] for row in series), "unit": "GB/s"} for name in ("bandwidth", "one_core")}
@@ -145,8 +147,8 @@ def measure(tree: Tree, variant: str) -> dict[str, t.Any]:
     else:
         names = " nor ".join(name for name, _argv, _pattern in LATENCY)
         unseen["latency"] = f"latency of memory: neither {names} is installed and gives a number"
-    if not before:
+    if not counted_before:
         unseen["edac"] = f"memory errors while memory was copied: the kernel has no counters in {memory.EDAC}"
-    evidence = {"window": {}, "changes": memory.risen(before, memory.counted(tree)), "unreadable": sorted(unseen)}
+    evidence = {"window": {}, "changes": memory.risen(counted_before, memory.counted(tree)), "unreadable": sorted(unseen)}
     context["not_looked_for"] = unseen
     return observation.measured(CHECK, variant=variant, context=context, metrics=metrics, series=series, evidence=evidence)

@@ -30,7 +30,7 @@ def look(tree: Tree, look: Look) -> None:
         why = ["ipmitool is not installed"]
     else:
         why = []
-        sensors, events = (_ask(node, what, why) for what in ("sdr", "sel"))
+        sensors, events = (_ask(node, record_kind, why) for record_kind in ("sdr", "sel"))
         if sensors is not None:
             problems, count = ipmi.sensors(sensors)
             look.saw(f"{count} sensors of the management controller")
@@ -44,13 +44,13 @@ def look(tree: Tree, look: Look) -> None:
         look.missed("ipmi", f"sensors and events of the management controller: {'; '.join(why)}")
 
 
-def _ask(node: Node, what: str, why: list[str]) -> str | None:
+def _ask(node: Node, record_kind: str, why: list[str]) -> str | None:
     """Return what a command of ipmitool lists; None if it failed, with the reason added to `why`."""
-    result = node.run(["ipmitool", what, "elist"], timeout=TIMEOUT_S)
+    result = node.run(["ipmitool", record_kind, "elist"], timeout=TIMEOUT_S)
     if result.ok:
         return result.out
-    said = f"no answer in {result.ended_after(TIMEOUT_S)}" if result.timed_out else " ".join((result.err or result.out).split())[:150]
-    why.append(f"ipmitool {what} elist: {said or f'status {result.rc}'}")
+    error_text = f"no answer in {result.ended_after(TIMEOUT_S)}" if result.timed_out else " ".join((result.err or result.out).split())[:150]
+    why.append(f"ipmitool {record_kind} elist: {error_text or f'status {result.rc}'}")
     return None
 
 

@@ -53,10 +53,10 @@ def of_kernel() -> KernelClock | None:
 def of_keeper(node: Node) -> tuple[str, float] | None:
     """Return (name, offset in seconds) of the program that keeps the time; None if there is none or it does not say the offset."""
     for source, argv, pattern in _SOURCES:
-        found = re.search(pattern, installed.output(node, *argv) or "")
-        if found:
-            unit = "ms" if source == "ntp" else found.group(2)
-            return source, round(float(found.group(1)) * {"us": 1e-6, "ms": 1e-3}.get(unit, 1.0), 9)
+        match = re.search(pattern, installed.output(node, *argv) or "")
+        if match:
+            unit = "ms" if source == "ntp" else match.group(2)
+            return source, round(float(match.group(1)) * {"us": 1e-6, "ms": 1e-3}.get(unit, 1.0), 9)
     return None
 
 

@@ -70,9 +70,9 @@ def read(text: str) -> Error | None:
         kind = "uncorrected" if code == "machine_check" else "corrected"
         return Error(code, (code, bank.group(2)), f"{kind} machine check: {_shown(text)}")
     for pattern, code, meaning in _PATTERNS:
-        found = pattern.search(text)
-        if found:
-            return Error(code, (code, meaning, *(group for group in found.groups() if group)), f"{meaning}: {_shown(text)}")
+        match = pattern.search(text)
+        if match:
+            return Error(code, (code, meaning, *(group for group in match.groups() if group)), f"{meaning}: {_shown(text)}")
     return None
 
 
@@ -91,8 +91,8 @@ def look(tree: Tree, look: Look, of_memory: bool) -> None:
 
 
 def _keyed(text: str) -> tuple[t.Any, Error] | None:
-    found = read(text)
-    return (found.key, found) if found else None
+    error = read(text)
+    return (error.key, error) if error else None
 
 
 def _shown(text: str) -> str:

@@ -47,16 +47,16 @@ class Look:
     def observation(self, check: str, **fields: t.Any) -> dict[str, t.Any]:
         """Return the observation of the check: an error if it found a defect; UNKNOWN if something could not be seen that root sees on a
         physical machine; not applicable if nothing could be seen at all."""
-        about = {"place": self.place, "looked_for": self.looked, "not_looked_for": self.unseen}
-        context = {**about, **self.details, **fields.pop("context", {})}
+        looked_at = {"place": self.place, "looked_for": self.looked, "not_looked_for": self.unseen}
+        context = {**looked_at, **self.details, **fields.pop("context", {})}
         fields = {**fields, "context": context}
         if self.unseen:
             fields["evidence"] = {"window": {}, "changes": [], "unreadable": sorted(self.unseen)}
-        made = findings.observed(check, [("", code, words) for code, words in self.problems], fields)
-        if made["outcome"] != "measured" or (self.looked and not self.demanded):
-            return made
+        observed = findings.observed(check, [("", code, words) for code, words in self.problems], fields)
+        if observed["outcome"] != "measured" or (self.looked and not self.demanded):
+            return observed
         why = "; ".join(self.unseen.values())
-        fields["context"] = made["context"]
+        fields["context"] = observed["context"]
         if self.demanded:
             root = tree.is_root()
             hint = "" if root else "; only root may read it, see acceptance_become"

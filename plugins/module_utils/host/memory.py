@@ -39,31 +39,31 @@ def dimms(tree: Tree) -> list[smbios.Dimm]:
 
 def counted(tree: Tree) -> list[Counted]:
     """Return the counters of the kernel's EDAC drivers: each module, and what a controller has counted beyond its modules."""
-    found: list[Counted] = []
+    counters: list[Counted] = []
     for mc in _numbered(tree, EDAC, "mc"):
         modules = [_module(tree, mc, name) for name in _numbered(tree, f"{EDAC}/{mc}", "dimm", "rank")]
-        modules = modules or [one for row in _numbered(tree, f"{EDAC}/{mc}", "csrow") for one in _channels(tree, mc, row)]
-        found += modules
-        corrected = (tree.number(f"{EDAC}/{mc}/ce_count") or 0) - sum(one.corrected for one in modules)
-        uncorrected = (tree.number(f"{EDAC}/{mc}/ue_count") or 0) - sum(one.uncorrected for one in modules)
+        modules = modules or [module for row in _numbered(tree, f"{EDAC}/{mc}", "csrow") for module in _channels(tree, mc, row)]
+        counters += modules
+        corrected = (tree.number(f"{EDAC}/{mc}/ce_count") or 0) - sum(module.corrected for module in modules)
+        uncorrected = (tree.number(f"{EDAC}/{mc}/ue_count") or 0) - sum(module.uncorrected for module in modules)
         if corrected > 0 or uncorrected > 0 or not modules:
-            found.append(Counted(mc, "", "", max(corrected, 0), max(uncorrected, 0)))
-    return found
+            counters.append(Counted(mc, "", "", max(corrected, 0), max(uncorrected, 0)))
+    return counters
 
 
 def risen(before: t.Sequence[Counted], after: t.Sequence[Counted]) -> list[dict[str, t.Any]]:
     """Return the counters that rose between two readings, as changes of the evidence of a test."""
-    was = {(one.controller, one.place): one for one in before}
+    old_counters = {(counter.controller, counter.place): counter for counter in before}
     changes = []
-    for one in after:
-        old = was.get((one.controller, one.place), one._replace(corrected=0, uncorrected=0))
-        for code, kind, then, now in (
-            ("host_memory", "uncorrectable", old.uncorrected, one.uncorrected),
-            ("host_memory_corrected", "corrected", old.corrected, one.corrected),
+    for counter in after:
+        old = old_counters.get((counter.controller, counter.place), counter._replace(corrected=0, uncorrected=0))
+        for code, kind, old_count, new_count in (
+            ("host_memory", "uncorrectable", old.uncorrected, counter.uncorrected),
+            ("host_memory_corrected", "corrected", old.corrected, counter.corrected),
         ):
-            if now > then:
-                text = f"{one.words()}: its {kind} memory errors rose from {then} to {now}"
-                changes.append({"code": code, "part": "", "text": text, "before": then, "after": now})
+            if new_count > old_count:
+                text = f"{counter.words()}: its {kind} memory errors rose from {old_count} to {new_count}"
+                changes.append({"code": code, "part": "", "text": text, "before": old_count, "after": new_count})
     return changes
 
 
@@ -71,9 +71,9 @@ def look(tree: Tree, look: Look) -> None:
     """Look at memory modules and their error counters."""
     slots = dimms(tree)
     if slots:
-        modules = [one for one in slots if one.size_mib != 0]
+        modules = [slot for slot in slots if slot.size_mib != 0]
         look.saw(f"{len(modules)} memory modules in {len(slots)} slots (DMI)")
-        look.details["dimms"] = [_row(one) for one in slots]
+        look.details["dimms"] = [_row(slot) for slot in slots]
         _look_at_modules(tree, look, modules)
     elif tree.data(DMI) is None:
         look.missed("dmi", f"memory modules: {DMI} is missing or may not be read", demanded=True)
@@ -83,15 +83,15 @@ def look(tree: Tree, look: Look) -> None:
     if not errors:
         look.missed("edac", f"memory errors: the kernel has no counters in {EDAC} (no EDAC driver for this machine is loaded)")
         return
-    look.saw(f"error counters of {len({one.controller for one in errors})} memory controllers (EDAC)")
-    serials = {one.locator: one.serial for one in slots if one.serial}
-    for one in errors:
-        serial = next((f", serial number {number}" for slot, number in serials.items() if slot and slot in one.label), "")
-        where = one.words() + serial
-        if one.uncorrected:
-            look.found("host_memory", f"{where}: {_errors(one.uncorrected, 'uncorrectable')} since boot: replace the module")
-        if one.corrected:
-            look.found("host_memory_corrected", f"{where}: {_errors(one.corrected, 'corrected')} since boot")
+    look.saw(f"error counters of {len({counter.controller for counter in errors})} memory controllers (EDAC)")
+    serials = {slot.locator: slot.serial for slot in slots if slot.serial}
+    for counter in errors:
+        serial = next((f", serial number {number}" for slot, number in serials.items() if slot and slot in counter.label), "")
+        where = counter.words() + serial
+        if counter.uncorrected:
+            look.found("host_memory", f"{where}: {_errors(counter.uncorrected, 'uncorrectable')} since boot: replace the module")
+        if counter.corrected:
+            look.found("host_memory_corrected", f"{where}: {_errors(counter.corrected, 'corrected')} since boot")
 
 
 def _errors(count: int, kind: str) -> str:
@@ -99,21 +99,22 @@ def _errors(count: int, kind: str) -> str:
 
 
 def _look_at_modules(tree: Tree, look: Look, modules: list[smbios.Dimm]) -> None:
-    for what, values in (("size", [one.size_mib for one in modules]), ("speed", [one.speed for one in modules])):
+    for quantity, values in (("size", [module.size_mib for module in modules]), ("speed", [module.speed for module in modules])):
         usual = max(set(values), key=lambda value: (values.count(value), value or 0), default=None)
-        for one, value in zip(modules, values):
+        for module, value in zip(modules, values):
             if value is not None and usual is not None and value != usual:
-                shown, expected = (f"{n / 1024:g} GiB" if what == "size" else f"{n} MT/s" for n in (value, usual))
-                words = f"{one.name}: its {what} is {shown}, that of most modules of the machine {expected}"
+                value_text, expected = (f"{n / 1024:g} GiB" if quantity == "size" else f"{n} MT/s" for n in (value, usual))
+                words = f"{module.name}: its {quantity} is {value_text}, that of most modules of the machine {expected}"
                 look.found("dimm_differs", words)
     kib = re.search(r"MemTotal:\s+(\d+) kB", tree.text("/proc/meminfo") or "")
-    sizes = [one.size_mib for one in modules]
-    known = [size for size in sizes if size]
-    if kib and len(known) == len(sizes) and known and look.place == BARE_METAL:
-        lost = sum(known) - int(kib.group(1)) // 1024
+    sizes = [module.size_mib for module in modules]
+    known_sizes = [size for size in sizes if size]
+    if kib and len(known_sizes) == len(sizes) and known_sizes and look.place == BARE_METAL:
+        lost = sum(known_sizes) - int(kib.group(1)) // 1024
         # The kernel keeps 1.6 % for its own tables of pages (64 bytes for each 4 KiB).
-        if lost - sum(known) // 32 >= min(known):
-            words = f"the firmware lists {len(known)} modules with {sum(known) / 1024:g} GiB, and the kernel has {lost / 1024:.0f} GiB less"
+        if lost - sum(known_sizes) // 32 >= min(known_sizes):
+            listed = f"{len(known_sizes)} modules with {sum(known_sizes) / 1024:g} GiB"
+            words = f"the firmware lists {listed}, and the kernel has {lost / 1024:.0f} GiB less"
             look.found("dimm_lost", f"{words}: a module may be disabled")
 
 
@@ -128,18 +129,20 @@ def _channels(tree: Tree, mc: str, row: str) -> t.Iterator[Counted]:
     """Yield the counters of a row of chips, as older drivers have them: errors that were corrected by channel, others by row."""
     of = f"{EDAC}/{mc}/{row}"
     for name in tree.names(of):
-        found = re.fullmatch(r"(ch\d+)_ce_count", name)
-        if found:
-            label = tree.text(f"{of}/{found.group(1)}_dimm_label") or f"{row} {found.group(1)}"
-            yield Counted(mc, f"{row} {found.group(1)}", label, tree.number(f"{of}/{name}") or 0, 0)
+        match = re.fullmatch(r"(ch\d+)_ce_count", name)
+        if match:
+            label = tree.text(f"{of}/{match.group(1)}_dimm_label") or f"{row} {match.group(1)}"
+            yield Counted(mc, f"{row} {match.group(1)}", label, tree.number(f"{of}/{name}") or 0, 0)
     yield Counted(mc, row, row, 0, tree.number(f"{of}/ue_count") or 0)
 
 
 def _numbered(tree: Tree, folder: str, *words: str) -> list[str]:
     """Return the names in a folder that are one of the words and a number, in the order of their numbers."""
-    found = [(int(match.group(1)), name) for name in tree.names(folder) for word in words if (match := re.fullmatch(rf"{word}(\d+)", name))]
-    return [name for _number, name in sorted(found)]
+    numbered = [
+        (int(match.group(1)), name) for name in tree.names(folder) for word in words if (match := re.fullmatch(rf"{word}(\d+)", name))
+    ]
+    return [name for _number, name in sorted(numbered)]
 
 
-def _row(one: smbios.Dimm) -> dict[str, t.Any]:
-    return {"slot": one.locator, "bank": one.bank, "mib": one.size_mib, "rated": one.rated, "speed": one.speed, "serial": one.serial}
+def _row(dimm: smbios.Dimm) -> dict[str, t.Any]:
+    return {"slot": dimm.locator, "bank": dimm.bank, "mib": dimm.size_mib, "rated": dimm.rated, "speed": dimm.speed, "serial": dimm.serial}

@@ -113,7 +113,7 @@ def counters(tree: Tree, address: str) -> Counters | None:
     if all(text is None for text in texts):
         return None
     read = [dict(re.findall(r"(?m)^(\w+) (\d+)$", text or "")) for text in texts]
-    return Counters(*({name: int(n) for name, n in one.items() if not name.startswith("TOTAL_") and int(n)} for one in read))
+    return Counters(*({name: int(n) for name, n in values.items() if not name.startswith("TOTAL_") and int(n)} for values in read))
 
 
 def look(tree: Tree, look: Look, correctable_per_day: float) -> None:
@@ -122,48 +122,48 @@ def look(tree: Tree, look: Look, correctable_per_day: float) -> None:
     if not bus.devices:
         look.missed("pcie_link", f"PCIe links: {DEVICES} is missing or empty", demanded=True)
         return
-    mine = [device for device in bus.devices.values() if device.kind and device.width]
+    endpoints = [device for device in bus.devices.values() if device.kind and device.width]
     for device in bus.devices.values():
         if (device.kind or device.width) and (tree.data(f"{DEVICES}/{device.address}/config") or b"")[:4] == b"\xff" * 4:
             look.found("pcie_error", f"{bus.place(device)}: it does not answer: all bits of its configuration are set")
     if tree.is_virtual():
         look.missed("pcie_link", "PCIe links: those that a virtual machine shows are not those of the machine")
-    elif look.place == BARE_METAL or mine:
-        look.saw(f"PCIe links of {len(mine)} GPUs, NICs and NVMe disks, and of the ports above them")
-        look.details["links"] = [_row(bus, device) for device in mine]
-        _look_at_links(bus, mine, look)
+    elif look.place == BARE_METAL or endpoints:
+        look.saw(f"PCIe links of {len(endpoints)} GPUs, NICs and NVMe disks, and of the ports above them")
+        look.details["links"] = [_row(bus, device) for device in endpoints]
+        _look_at_links(bus, endpoints, look)
     else:
         look.missed("pcie_link", f"PCIe links: no GPU, NIC or NVMe disk is among the devices that this {look.place} shows")
     uptime = float((tree.text("/proc/uptime") or "0").split()[0] or 0)
     allowed = correctable_per_day * max(1.0, uptime / 86400)
-    found = {address: one for address in bus.devices if (one := counters(tree, address)) is not None}
-    if not found:
+    errors_of = {address: counted for address in bus.devices if (counted := counters(tree, address)) is not None}
+    if not errors_of:
         look.missed("aer", "PCIe errors: no device has counters (aer_dev_fatal); the firmware may keep them to itself")
         return
-    look.saw(f"PCIe error counters of {len(found)} devices and ports (AER)")
-    for address, errors in found.items():
+    look.saw(f"PCIe error counters of {len(errors_of)} devices and ports (AER)")
+    for address, errors in errors_of.items():
         _look_at_errors(bus.place(bus.devices[address]), errors, allowed, look)
 
 
-def _look_at_links(bus: Bus, mine: list[Device], look: Look) -> None:
-    seen: dict[tuple[str, str], list[Device]] = {}
-    for device in mine:
+def _look_at_links(bus: Bus, endpoints: list[Device], look: Look) -> None:
+    by_link: dict[tuple[str, str], list[Device]] = {}
+    for device in endpoints:
         for low, high in bus.links(device):
-            seen.setdefault((low.address, high.address), []).append(device)
-    for (below, above), devices in seen.items():
+            by_link.setdefault((low.address, high.address), []).append(device)
+    for (below, above), devices in by_link.items():
         low, high = bus.devices[below], bus.devices[above]
         if not (low.width and low.width_max and high.width_max):
             continue
-        own = low.address == devices[0].address
-        where = bus.place(low) if own else f"the port {low.address} above {', '.join(bus.place(device) for device in devices[:2])}"
+        is_own = low.address == devices[0].address
+        where = bus.place(low) if is_own else f"the port {low.address} above {', '.join(bus.place(device) for device in devices[:2])}"
         can = min(low.width_max, high.width_max)
         if low.width < can:
             words = f"{where}: its PCIe link is x{low.width} and can be x{can}: reseat the device, its riser or its cable"
             look.found("pcie_width", words)
-        elif own and low.kind in ACCELERATORS and high.width_max < low.width_max:
+        elif is_own and low.kind in ACCELERATORS and high.width_max < low.width_max:
             look.found("pcie_slot", f"{where}: its slot has x{high.width_max}, and it can use x{low.width_max}")
         speeds = low.speed, low.speed_max, high.speed_max
-        if None not in speeds and not (own and low.kind in ACCELERATORS):
+        if None not in speeds and not (is_own and low.kind in ACCELERATORS):
             speed, best = float(low.speed or 0), min(float(low.speed_max or 0), float(high.speed_max or 0))
             asleep = any(device.kind in ACCELERATORS for device in devices)
             if speed < best and not asleep:
@@ -201,5 +201,5 @@ def _lanes(number: int | None) -> int | None:
 
 
 def _gts(text: str | None) -> float | None:
-    found = re.match(r"([\d.]+) GT/s", text or "")
-    return float(found.group(1)) if found else None
+    match = re.match(r"([\d.]+) GT/s", text or "")
+    return float(match.group(1)) if match else None

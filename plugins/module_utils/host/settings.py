@@ -42,7 +42,7 @@ def facts(node: Node) -> dict[str, t.Any]:
 def _dimms(tree: Tree) -> t.Any:
     if tree.data(memory.DMI) is None and tree.place() == BARE_METAL:
         return f"unreadable: {memory.DMI} is missing or may not be read"
-    return [one.words() for one in memory.dimms(tree)] or None
+    return [dimm.words() for dimm in memory.dimms(tree)] or None
 
 
 def _cpu(tree: Tree) -> dict[str, t.Any]:
@@ -74,9 +74,9 @@ def _acs(tree: Tree) -> str | None:
 
 def _acs_control(config: bytes) -> int | None:
     """Return the control word of access control services in a device's configuration; None if it has none or it may not be read."""
-    at, seen = 0x100, set()
-    while at and at not in seen and at + 8 <= len(config):
-        seen.add(at)
+    at, seen_offsets = 0x100, set()
+    while at and at not in seen_offsets and at + 8 <= len(config):
+        seen_offsets.add(at)
         (header,) = struct.unpack_from("<I", config, at)
         if header & 0xFFFF == _ACS:
             return int(struct.unpack_from("<H", config, at + 6)[0])
@@ -87,8 +87,8 @@ def _acs_control(config: bytes) -> int | None:
 def _nvme(tree: Tree) -> list[str]:
     """Return the models of NVMe disks with their firmware, and how many of each there are."""
     of = "/sys/class/nvme"
-    found = collections.Counter(
+    models = collections.Counter(
         f"{tree.text(f'{of}/{name}/model') or 'unknown'}, firmware {tree.text(f'{of}/{name}/firmware_rev') or 'unknown'}"
         for name in tree.names(of)
     )
-    return [f"{count} x {model}" for model, count in sorted(found.items())]
+    return [f"{count} x {model}" for model, count in sorted(models.items())]

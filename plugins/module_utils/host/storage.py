@@ -41,19 +41,19 @@ def look(tree: Tree, look: Look) -> None:
 
 def disks(tree: Tree) -> dict[str, str]:
     """Return {name: words} of the NVMe controllers and SCSI or SATA disks of a machine."""
-    found = {}
+    disk_words = {}
     for name in tree.names("/sys/class/nvme"):
         if re.fullmatch(r"nvme\d+", name):
-            found[name] = _words(tree, f"/sys/class/nvme/{name}", "NVMe disk", name)
+            disk_words[name] = _words(tree, f"/sys/class/nvme/{name}", "NVMe disk", name)
     for name in tree.names("/sys/block"):
         if re.fullmatch(r"sd[a-z]+", name):
-            found[name] = _words(tree, f"/sys/block/{name}/device", "disk", name)
-    return found
+            disk_words[name] = _words(tree, f"/sys/block/{name}/device", "disk", name)
+    return disk_words
 
 
 def _words(tree: Tree, of: str, kind: str, name: str) -> str:
-    known = [tree.text(f"{of}/model") or "", *(f"{word} {text}" for word, text in _place(tree, of) if text)]
-    return f"{kind} {name}" + (f" ({', '.join(filter(None, known))})" if any(known) else "")
+    words = [tree.text(f"{of}/model") or "", *(f"{word} {text}" for word, text in _place(tree, of) if text)]
+    return f"{kind} {name}" + (f" ({', '.join(filter(None, words))})" if any(words) else "")
 
 
 def _place(tree: Tree, of: str) -> tuple[tuple[str, str | None], ...]:
@@ -61,31 +61,31 @@ def _place(tree: Tree, of: str) -> tuple[tuple[str, str | None], ...]:
 
 
 def _disks(tree: Tree, look: Look) -> None:
-    found = disks(tree)
-    if not found:
+    disk_words = disks(tree)
+    if not disk_words:
         look.missed("smart", f"SMART of disks: this {look.place} shows no NVMe and no SATA or SCSI disk")
         return
     node, read = tree.node, 0
     unread: list[str] = []
-    for name, words in found.items():
+    for name, words in disk_words.items():
         if node.which("smartctl"):
             result = node.run(["smartctl", "-j", "-a", f"/dev/{name}"], timeout=TIMEOUT_S)
-            said = smart.smartctl(result.out, result.rc)
+            report = smart.smartctl(result.out, result.rc)
         elif name.startswith("nvme") and node.which("nvme"):
             result = node.run(["nvme", "smart-log", "-o", "json", f"/dev/{name}"], timeout=TIMEOUT_S)
-            said = smart.nvme_smart_log(result.out, result.rc)
+            report = smart.nvme_smart_log(result.out, result.rc)
         else:
             unread.append(f"{name}: {'no smartctl' if name.startswith('sd') else 'neither smartctl nor nvme'} is installed")
             continue
-        if said.unread:
-            unread.append(f"{name}: {'no answer in time' if result.timed_out else said.unread}")
+        if report.unread:
+            unread.append(f"{name}: {'no answer in time' if result.timed_out else report.unread}")
             continue
         read += 1
-        serial = f", serial number {said.serial}" if said.serial and said.serial not in words else ""
-        for code, problem in said.problems:
+        serial = f", serial number {report.serial}" if report.serial and report.serial not in words else ""
+        for code, problem in report.problems:
             look.found(code, f"{words}{serial}: {problem}")
     if read:
-        look.saw(f"SMART of {read} of {len(found)} disks")
+        look.saw(f"SMART of {read} of {len(disk_words)} disks")
     if unread:
         look.missed("smart", f"SMART of disks: {'; '.join(unread[:4])}{f'; and {len(unread) - 4} more' if len(unread) > 4 else ''}")
 
@@ -98,25 +98,25 @@ def _arrays(tree: Tree, look: Look) -> None:
 
 def _file_systems(tree: Tree, look: Look) -> None:
     mounts = _of_disks(mounted(tree.text("/proc/mounts") or ""), tree.node.root.rstrip("/"))
-    spaces = [(one, space) for one in mounts if (space := _space(tree.node.path(one.place))) is not None]
+    spaces = [(mount, space) for mount in mounts if (space := _space(tree.node.path(mount.place))) is not None]
     if not spaces:
         look.missed("file_systems", f"file systems: this {look.place} shows none that is on a disk")
         return
     look.saw(f"space and state of {len(spaces)} file systems")
-    meant = {one.place: one for one in mounted(tree.text("/etc/fstab") or "")}
-    for one, space in spaces:
+    in_fstab = {entry.place: entry for entry in mounted(tree.text("/etc/fstab") or "")}
+    for mount, space in spaces:
         # A container has its own view of the host's file systems, often a read-only one.
-        read_only, entry = "ro" in one.options and look.place != CONTAINER, meant.get(one.place)
+        read_only, entry = "ro" in mount.options and look.place != CONTAINER, in_fstab.get(mount.place)
         if read_only and entry and "ro" not in entry.options:
-            look.found("file_system", f"{one.place} ({one.device}) is read-only, and /etc/fstab says that it should not be")
+            look.found("file_system", f"{mount.place} ({mount.device}) is read-only, and /etc/fstab says that it should not be")
         if read_only or not space.f_blocks:
             continue
         free, names = space.f_bavail / space.f_blocks, space.f_favail / space.f_files if space.f_files else 1.0
         if free <= 0 or names <= 0:
-            look.found("file_system", f"{one.place} ({one.device}) is full: no {'space' if free <= 0 else 'inode'} is left")
+            look.found("file_system", f"{mount.place} ({mount.device}) is full: no {'space' if free <= 0 else 'inode'} is left")
         elif min(free, names) < FREE_SHARE:
-            what = "space" if free <= names else "inodes"
-            look.found("disk_space", f"{one.place} ({one.device}) has {100 * min(free, names):.1f} % of its {what} left")
+            resource = "space" if free <= names else "inodes"
+            look.found("disk_space", f"{mount.place} ({mount.device}) has {100 * min(free, names):.1f} % of its {resource} left")
 
 
 def _space(path: str) -> os.statvfs_result | None:
@@ -129,20 +129,20 @@ def _space(path: str) -> os.statvfs_result | None:
 def _of_disks(mounts: t.Sequence[Mount], root: str) -> list[Mount]:
     """Return the file systems on disks, each device once. Where the host's root is mounted at `root`, those below it, as the host calls
     them."""
-    written = [one for one in mounts if one.kind in WRITTEN and one.device.startswith("/dev/")]
-    below = [one for one in written if root and f"{one.place}/".startswith(f"{root}/")]
-    found: dict[str, Mount] = {}
-    for one in below or written:
-        found.setdefault(one.device, one._replace(place=one.place[len(root) :] or "/") if below else one)
-    return list(found.values())
+    written = [mount for mount in mounts if mount.kind in WRITTEN and mount.device.startswith("/dev/")]
+    below = [mount for mount in written if root and f"{mount.place}/".startswith(f"{root}/")]
+    by_device: dict[str, Mount] = {}
+    for mount in below or written:
+        by_device.setdefault(mount.device, mount._replace(place=mount.place[len(root) :] or "/") if below else mount)
+    return list(by_device.values())
 
 
 def mounted(text: str) -> list[Mount]:
     """Return the lines of /proc/mounts or /etc/fstab; of several at one place the last."""
-    found: dict[str, Mount] = {}
+    by_place: dict[str, Mount] = {}
     for line in text.splitlines():
         cells = line.split()
         if len(cells) >= 4 and not cells[0].startswith("#"):
             place = re.sub(r"\\(\d{3})", lambda match: chr(int(match.group(1), 8)), cells[1])
-            found[place] = Mount(cells[0], place, cells[2], tuple(cells[3].split(",")))
-    return list(found.values())
+            by_place[place] = Mount(cells[0], place, cells[2], tuple(cells[3].split(",")))
+    return list(by_place.values())

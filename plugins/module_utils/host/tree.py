@@ -81,10 +81,10 @@ def is_root() -> bool:
 
 def span(numbers: t.Iterable[int]) -> str:
     """Return whole numbers as the kernel lists them: `0-3,8`."""
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for number in sorted(set(numbers)):
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
         else:
-            found.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+            ranges.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)

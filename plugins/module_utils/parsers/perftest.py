@@ -270,8 +270,8 @@ def _addresses(title: t.Any, above: str, fields: dict[str, str], test: dict[str,
     if not lines["local"] or test["connection"] == "RawEth":
         return
     if test["qps"] and {len(lines["local"]), len(lines["remote"])} != {test["qps"]}:
-        told = f"{len(lines['local'])} local and {len(lines['remote'])} remote addresses"
-        raise _Bad("bad_output", f"{told} stand under a heading of {test['qps']} QPs")
+        counts = f"{len(lines['local'])} local and {len(lines['remote'])} remote addresses"
+        raise _Bad("bad_output", f"{counts} stand under a heading of {test['qps']} QPs")
     keyed = test["op"] == "read" or (test["op"] == "write" and "_imm" not in title.group(0))
     allowed = [(keyed, test["op"] == "read")]
     if fields.get("rdma_cm QPs") == "ON" or fields.get("Data ex. method") == "rdma_cm":
@@ -296,22 +296,22 @@ def _direction(text: str, fields: dict[str, str], test: dict[str, t.Any]) -> Non
 
 def _tables(tables: dict[str | None, list[list[Words]]]) -> None:
     """Raises _Bad where there is more than perftest prints: one table, and with --report-both one of each side, which add up to it."""
-    filled = {section: [rows for rows in found if rows] for section, found in tables.items()}
-    if any(len(found) > 1 for found in filled.values()):
+    filled = {section: [rows for rows in tables_found if rows] for section, tables_found in tables.items()}
+    if any(len(tables_found) > 1 for tables_found in filled.values()):
         raise _Bad("bad_output", "there are several tables: outputs of several runs are mixed")
-    if not all(len(found[0]) == 1 for section, found in filled.items() if found and section):
+    if not all(len(tables_found[0]) == 1 for section, tables_found in filled.items() if tables_found and section):
         raise _Bad("bad_output", "the table of a side has several rows")
     if all(filled.get(side) for side in ("local", "remote")) and filled.get(None) and len(filled[None][0]) == 1:
-        whole, local, remote = (filled[side][0][0] for side in (None, "local", "remote"))
-        if len({cells["bytes"] for cells in (whole, local, remote)}) > 1 or whole["iterations"] != local["iterations"]:
+        total, local, remote = (filled[side][0][0] for side in (None, "local", "remote"))
+        if len({cells["bytes"] for cells in (total, local, remote)}) > 1 or total["iterations"] != local["iterations"]:
             raise _Bad("bad_output", "the tables of both sides are of another size or of other iterations than their sum")
         for name in ("bw_peak", "bw_average", "message_rate_all"):
-            _sum(name, whole[name], [local[name], remote[name]])
+            _sum(name, total[name], [local[name], remote[name]])
 
 
-def _sum(name: str, whole: str, parts: list[str]) -> None:
-    if abs(_number(whole) - sum(map(_number, parts))) > 1.02 * sum(map(_half_digit, [whole, *parts])) + 1e-6 * _number(whole):
-        raise _Bad("bad_output", f"{name} {whole} is not the sum of {' and '.join(parts)}")
+def _sum(name: str, total: str, parts: list[str]) -> None:
+    if abs(_number(total) - sum(map(_number, parts))) > 1.02 * sum(map(_half_digit, [total, *parts])) + 1e-6 * _number(total):
+        raise _Bad("bad_output", f"{name} {total} is not the sum of {' and '.join(parts)}")
 
 
 def _test(title: t.Any, fields: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -345,16 +345,16 @@ def _gid(decimal: str) -> str | None:
 
 
 def _int(text: t.Any) -> int | None:
-    found = re.match(r"\d{1,9}", str(text or ""))
-    return int(found.group(0)) if found else None
+    digits = re.match(r"\d{1,9}", str(text or ""))
+    return int(digits.group(0)) if digits else None
 
 
 def _columns(header: str) -> tuple[list[str], str]:
     """Names of the columns, and the unit of the bandwidths ("" in a table of latencies)."""
     names: list[str] = []
     units: set[str] = set()
-    for found in _COLUMN.finditer(header):
-        cell = found.groupdict()
+    for match in _COLUMN.finditer(header):
+        cell = match.groupdict()
         if cell["unit"]:
             units.add(cell["unit"])
         if cell["percentile"]:
@@ -365,11 +365,11 @@ def _columns(header: str) -> tuple[list[str], str]:
             names.append("tps_average" if cell["tps"] else "cpu_util")
         else:
             names.append(cell["count"] or cell["time"] or f"message_rate_{(cell['rate'] or 'all').lower()}")
-    rest = _COLUMN.sub("", header).split()
-    if rest or len(set(names)) != len(names) or len(units) > 1 or not units <= set(UNITS):
+    unknown_words = _COLUMN.sub("", header).split()
+    if unknown_words or len(set(names)) != len(names) or len(units) > 1 or not units <= set(UNITS):
         raise _Bad("bad_output", f"the table's header names no columns or units that are known: {header[:150]}")
-    whole = {"bytes", "iterations", "bw_peak", "bw_average", "message_rate_all"} if units else {"bytes", "iterations", "t_avg"}
-    if not whole <= set(names):
+    needed = {"bytes", "iterations", "bw_peak", "bw_average", "message_rate_all"} if units else {"bytes", "iterations", "t_avg"}
+    if not needed <= set(names):
         raise _Bad("bad_output", f"the table's header lacks columns: {header[:150]}")
     return names, UNITS[units.pop()] if units else ""
 
@@ -393,13 +393,13 @@ def _row(words: Words, unit: str, test: dict[str, t.Any], exact: bool) -> Row:
 
 def _size(size: int, test: dict[str, t.Any]) -> None:
     """Raises _Bad for a size that the test cannot have."""
-    least, most = 1, None
+    smallest, largest = 1, None
     if test["op"] == "atomic":
-        least = most = ATOMIC_BYTES
+        smallest = largest = ATOMIC_BYTES
     elif test["connection"] in ("UD", "RawEth"):
-        least, most = FRAME_BYTES if test["connection"] == "RawEth" else 1, test["mtu"]
-    if size < least or (most and size > most):
-        where = f"with an MTU of {most}" if most and most != least else f"of {least} bytes at least"
+        smallest, largest = FRAME_BYTES if test["connection"] == "RawEth" else 1, test["mtu"]
+    if size < smallest or (largest and size > largest):
+        where = f"with an MTU of {largest}" if largest and largest != smallest else f"of {smallest} bytes at least"
         raise _Bad("bad_output", f"{size} bytes are no message of a test {test['connection'] or ''} {test['op']} {where}")
 
 
@@ -423,10 +423,10 @@ def _bandwidth(words: Words, unit: str, test: dict[str, t.Any], exact: bool) -> 
     if not _digits(words, unit, test, exact):
         raise _Bad("bad_output", f"perftest prints other digits than {words['bw_average']} {unit}: is the unit another?")
     if unit not in units:
-        said = f"at {size} bytes {words['bw_average']} {unit} does not follow from {words['message_rate_all']} Mpps"
+        problem = f"at {size} bytes {words['bw_average']} {unit} does not follow from {words['message_rate_all']} Mpps"
         if units:
-            said += f", {units[0]} would: the two sides ran with different --report_gbits"
-        raise _Bad("bad_output", said)
+            problem += f", {units[0]} would: the two sides ran with different --report_gbits"
+        raise _Bad("bad_output", problem)
     if peak and peak < 0.98 * average - _half_digit(words["bw_peak"]):  # the peak is that of the best run of messages, or of all
         raise _Bad("bad_output", f"at {size} bytes the peak {words['bw_peak']} is below the average {words['bw_average']}")
     qps = _sending(test)
@@ -445,8 +445,8 @@ def _bandwidth(words: Words, unit: str, test: dict[str, t.Any], exact: bool) -> 
     if "sl" in words:
         row["sl"] = int(words["sl"])
     if "bw_port1" in words:
-        for name, whole in (("bw", "bw_average"), ("message_rate", "message_rate_all")):
-            _sum(name, words[whole], [words[f"{name}_port{n}"] for n in (1, 2)])
+        for name, total in (("bw", "bw_average"), ("message_rate", "message_rate_all")):
+            _sum(name, words[total], [words[f"{name}_port{n}"] for n in (1, 2)])
         if not all(unit in _units(words[f"bw_port{n}"], words[f"message_rate_port{n}"], size) for n in (1, 2)):
             raise _Bad("bad_output", f"at {size} bytes the bandwidth of a port does not follow from its message rate")
         row["ports"] = [
@@ -485,8 +485,8 @@ def _latency(words: Words, test: dict[str, t.Any]) -> Row:
         raise _Bad("bad_output", f"the latency at {row['bytes']} bytes is 0: nothing was measured")
     if "tps_average" in words:
         row["tps_average"] = _number(words["tps_average"])
-        ways = 1 if test["op"] in ("read", "atomic") else 2  # write and send report half of a round trip
-        product = row["t_avg"] * row["tps_average"] * ways / 1e6
+        messages = 1 if test["op"] in ("read", "atomic") else 2  # write and send report half of a round trip
+        product = row["t_avg"] * row["tps_average"] * messages / 1e6
         slack = _half_digit(words["t_avg"]) / row["t_avg"] + _half_digit(words["tps_average"]) / (row["tps_average"] or 1)
         if abs(product - 1) > 1.02 * slack + 1e-3:
             raise _Bad("bad_output", f"{words['t_avg']} us does not follow from {words['tps_average']} transactions a second")
@@ -511,10 +511,10 @@ def _whole_seconds(row: Row) -> None:
         raise _Bad("bad_output", f"{row['iterations']} iterations at {row['tps_average']} a second are no test of whole seconds")
 
 
-def _lasts(least: float, most: float, wanted: int | None = None) -> bool:
-    """Return True if a test by duration can have lasted from `least` to `most` seconds: a whole number of them, or as many as `wanted`."""
-    wanted = wanted or max(1, math.ceil(least / (1 + CLOCK) - LATE_S))
-    return least <= (1 + CLOCK) * (wanted + LATE_S) and (1 - CLOCK) * wanted - 0.01 <= most
+def _lasts(shortest: float, longest: float, seconds: int | None = None) -> bool:
+    """Return True if a test by duration can have lasted from `shortest` to `longest` seconds: `seconds`, or any whole number of them."""
+    seconds = seconds or max(1, math.ceil(shortest / (1 + CLOCK) - LATE_S))
+    return shortest <= (1 + CLOCK) * (seconds + LATE_S) and (1 - CLOCK) * seconds - 0.01 <= longest
 
 
 def _distribution(row: Row) -> None:
@@ -530,16 +530,16 @@ def _distribution(row: Row) -> None:
             raise _Bad("bad_output", f"of {row['iterations']} iterations no percentile is {values[at]}, below {values[at + 1]}")
     mean, digit = row["t_avg"], 0.011
     parts = [(b - a, low, high) for a, b, low, high in zip([0, *marks], marks, [row["t_min"], *values], values)]
-    least, most = (sum(part[0] * part[side] for part in parts) / count for side in (1, 2))
-    if not least - digit <= mean <= most + digit:
+    lowest_mean, highest_mean = (sum(part[0] * part[side] for part in parts) / count for side in (1, 2))
+    if not lowest_mean - digit <= mean <= highest_mean + digit:
         raise _Bad("bad_output", f"a mean of {mean} us does not follow from a median of {row['t_typical']} us and its percentiles")
     if row["t_max"] - row["t_min"] > LARGEST_DEVIATION_US:
         return
     # A deviation is cut to whole microseconds before it is squared; no mean is further from the median than one.
-    most = sum(n * max(mean - low, high - mean, 0) ** 2 for n, low, high in parts) / count
-    least = sum(n * math.floor(max(low - mean, mean - high, digit) - digit) ** 2 for n, low, high in parts) / count
-    least = max(math.sqrt(least), abs(mean - row["t_typical"]) - 1)
-    if not least - 2 * digit <= row["t_stdev"] <= math.sqrt(most) + 2 * digit:
+    highest_mean = sum(n * max(mean - low, high - mean, 0) ** 2 for n, low, high in parts) / count
+    lowest_mean = sum(n * math.floor(max(low - mean, mean - high, digit) - digit) ** 2 for n, low, high in parts) / count
+    lowest_mean = max(math.sqrt(lowest_mean), abs(mean - row["t_typical"]) - 1)
+    if not lowest_mean - 2 * digit <= row["t_stdev"] <= math.sqrt(highest_mean) + 2 * digit:
         raise _Bad("bad_output", f"a deviation of {row['t_stdev']} us does not follow from the percentiles")
 
 
@@ -557,13 +557,13 @@ def _half_digit(word: str) -> float:
 # JSON --------------------------------------------------------------------------------------------------------------
 
 
-def _read_json(text: str, result: Parsed, told: str | None) -> None:
+def _read_json(text: str, result: Parsed, known_unit: str | None) -> None:
     """The file of --out_json. It holds the last size only, and after --report-both the other side's result."""
     try:
-        whole = json.loads(text, parse_float=str, parse_int=str, object_pairs_hook=_once)
+        document = json.loads(text, parse_float=str, parse_int=str, object_pairs_hook=_once)
     except ValueError:
-        whole = _loose(text)
-    info = {name.strip().replace("_", " "): value for name, value in whole["test_info"].items() if isinstance(value, str)}
+        document = _loose(text)
+    info = {name.strip().replace("_", " "): value for name, value in document["test_info"].items() if isinstance(value, str)}
     title = _TITLE.fullmatch(info["test"].replace(" ", "_"))
     if not title:
         raise _Bad("bad_output", f"unknown test {info['test']!r:.60}")
@@ -574,12 +574,12 @@ def _read_json(text: str, result: Parsed, told: str | None) -> None:
         "MsgSize": "bytes", "n_iterations": "iterations", "BW_peak": "bw_peak", "BW_average": "bw_average",
         "MsgRate": "message_rate_all", "CPU_util": "cpu_util",
     }  # fmt: skip
-    words = {names.get(name.strip(), name.strip()): value for name, value in whole["results"].items()}
+    words = {names.get(name.strip(), name.strip()): value for name, value in document["results"].items()}
     needed = {"bytes", "iterations", *({"bw_peak", "bw_average", "message_rate_all"} if test["kind"] == "bw" else {"t_avg"})}
     if not needed <= set(words):
         raise _Bad("bad_output", "perftest's JSON lacks the results: was it told to print one number only (--output)?")
-    unit = (told or "") if test["kind"] == "bw" else ""
-    if test["kind"] == "bw" and not told:
+    unit = (known_unit or "") if test["kind"] == "bw" else ""
+    if test["kind"] == "bw" and not known_unit:
         units = _units(words["bw_average"], words["message_rate_all"], int(words["bytes"]))
         units = [unit for unit in units if _digits(words, unit, test, False)]
         if len(units) != 1:
@@ -638,8 +638,8 @@ def _ended(text: str, rc: int) -> None:
         refused = next((_line(text, mark) for mark in _USAGE[1:4] if mark in text), "")
         raise _Bad("usage", "perftest printed its usage text: it refused an option" + (f": {refused}" if refused else ""))
     if rc != 0:
-        said = [line.strip() for line in text.split("\n") if line.strip() and not _LINE.fullmatch(line.strip())]
-        raise _Bad("tool_failed", f"perftest ended with status {rc}" + (f": {said[-1][:200]}" if said else " and said nothing"))
+        messages = [line.strip() for line in text.split("\n") if line.strip() and not _LINE.fullmatch(line.strip())]
+        raise _Bad("tool_failed", f"perftest ended with status {rc}" + (f": {messages[-1][:200]}" if messages else " and said nothing"))
 
 
 def _failure(text: str) -> str | None:
@@ -686,8 +686,8 @@ def _complete(text: str, result: Parsed, unfinished: str | None) -> None:
         counts = sorted({row["iterations"] for row in sides[None]})
         if len(counts) > 1:
             raise _Bad("bad_output", f"the rows are of several runs: of {counts[0]} and of {counts[-1]} iterations")
-        wanted = [2**n for n in range(1, len(sizes) + 1)]
-        missing = next((want for want, size in zip(wanted, sizes) if want != size), None)
+        all_sizes = [2**n for n in range(1, len(sizes) + 1)]
+        missing = next((want for want, size in zip(all_sizes, sizes) if want != size), None)
         largest = LARGEST if test["connection"] in STREAMS else test["mtu"] if test["connection"] == "UD" else None
         if missing is None and largest and sizes[-1] < largest:
             missing = sizes[-1] * 2
@@ -704,26 +704,26 @@ def _expected(result: Parsed, size: int | None, iterations: int | None, duration
         _lasted(result, duration)
     if iterations is None:
         return
-    wanted = iterations * _sending(result["test"])
+    expected = iterations * _sending(result["test"])
     for row in result["rows"]:
-        if row["iterations"] != wanted:
+        if row["iterations"] != expected:
             raise _Bad(
                 "bad_output",
-                f"{row['iterations']} iterations stand in the result, {wanted} were asked for ({_sending(result['test'])} QPs)",
+                f"{row['iterations']} iterations stand in the result, {expected} were asked for ({_sending(result['test'])} QPs)",
             )
 
 
 def _lasted(result: Parsed, duration: int) -> None:
     """Raises _Bad where a run by duration did not last as long as its margins let it. Rate and iterations tell; a sum of two
     directions has the rate of both and the iterations of one."""
-    wanted = duration - 2 * (duration // 4)
+    seconds_expected = duration - 2 * (duration // 4)
     for row in result["rows"]:
         rate = row["message_rate"] * 1e6 if result["test"]["kind"] == "bw" else row.get("tps_average")
         if rate is None:
             raise _Bad("bad_output", "this is no run by duration")
-        shown = 0.5 if result["test"]["kind"] == "bw" else 0.005  # half a digit of a rate
-        if result["test"]["bidirectional"] or rate <= 2 * shown:
+        half_digit = 0.5 if result["test"]["kind"] == "bw" else 0.005  # half a digit of a rate
+        if result["test"]["bidirectional"] or rate <= 2 * half_digit:
             continue
-        if not _lasts(row["iterations"] / (rate + shown), row["iterations"] / (rate - shown), wanted):
+        if not _lasts(row["iterations"] / (rate + half_digit), row["iterations"] / (rate - half_digit), seconds_expected):
             seconds = row["iterations"] / rate
-            raise _Bad("bad_output", f"{row['iterations']} iterations at that rate last {seconds:.4g} s, expected {wanted} s")
+            raise _Bad("bad_output", f"{row['iterations']} iterations at that rate last {seconds:.4g} s, expected {seconds_expected} s")

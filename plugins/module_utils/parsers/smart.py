@@ -93,9 +93,9 @@ def _attributes(report: dict[str, t.Any]) -> t.Iterator[Problem]:
     for row in table if isinstance(table, list) else ():
         if not isinstance(row, dict) or not isinstance(row.get("raw"), dict):
             continue
-        what, count = _SECTORS.get(_number(row, "id")), _number(row["raw"], "value")
-        if what and count:
-            yield "disk_worn", f"{count} {what}"
+        sector_kind, count = _SECTORS.get(_number(row, "id")), _number(row["raw"], "value")
+        if sector_kind and count:
+            yield "disk_worn", f"{count} {sector_kind}"
 
 
 def _object(text: str) -> dict[str, t.Any] | None:

@@ -72,13 +72,13 @@ def _dimm(data: bytes, texts: list[str]) -> Dimm:
 
     def text(offset: int) -> str:
         index = data[offset] if offset < len(data) else 0
-        said = texts[index - 1].strip() if 0 < index <= len(texts) else ""
-        return "" if said.lower() in ("unknown", "not specified", "none", "no dimm", "n/a") else said
+        value = texts[index - 1].strip() if 0 < index <= len(texts) else ""
+        return "" if value.lower() in ("unknown", "not specified", "none", "no dimm", "n/a") else value
 
     def speed(short: int, long: int) -> int | None:
-        found = number(short, "<H")
-        found = number(long, "<I") if found == _SPEED_IS_LONG else found
-        return None if found == _UNKNOWN_SPEED else found
+        speed = number(short, "<H")
+        speed = number(long, "<I") if speed == _SPEED_IS_LONG else speed
+        return None if speed == _UNKNOWN_SPEED else speed
 
     size = number(0x0C, "<H")
     if size == _SIZE_IS_LONG:

@@ -87,8 +87,8 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
             yield observation.failed(check, code, reason, outcome, variant=variant, context=context, **shared, **took)
         else:
             findings = [{"code": "diagnostic_warned", "text": text} for text in _warnings(check, parsed)]
-            more = {"findings": findings} if findings else {}
-            yield observation.measured(check, variant=variant, context={**context, **more}, **shared, **took)
+            extra = {"findings": findings} if findings else {}
+            yield observation.measured(check, variant=variant, context={**context, **extra}, **shared, **took)
 
 
 def default_checks(params: Record) -> list[dict[str, str]]:
@@ -98,7 +98,7 @@ def default_checks(params: Record) -> list[dict[str, str]]:
 
 
 def _of_level(level: int) -> list[str]:
-    return [check for check, least in LEVELS.items() if least <= level]
+    return [check for check, minimum in LEVELS.items() if minimum <= level]
 
 
 def _problem(result: t.Any, parsed: Record, params: Record) -> tuple[str, str, str] | None:

@@ -38,12 +38,12 @@ def policies(node: Node) -> list[dict[str, t.Any]]:
     paths = glob.glob(node.path(f"{CPUS}/cpufreq/policy[0-9]*"))
     if not paths:  # before Linux 4.3, a folder of the first CPU with links from the others
         paths = list({os.path.realpath(path) for path in glob.glob(node.path(f"{CPUS}/cpu[0-9]*/cpufreq"))})
-    found = []
+    policy_list = []
     for path in paths:
         governor = _read(path, GOVERNOR)
         if governor is None:
             continue  # all its CPUs are offline
-        found.append({
+        policy_list.append({
             "name": _name(path),
             "path": path,
             "cpus": _read(path, "affected_cpus") or "",
@@ -52,7 +52,7 @@ def policies(node: Node) -> list[dict[str, t.Any]]:
             "available": (_read(path, "scaling_available_governors") or "").split(),
             "preference": _read(path, PREFERENCE),
         })
-    return sorted(found, key=lambda policy: int("".join(c for c in policy["name"] if c.isdigit())))
+    return sorted(policy_list, key=lambda policy: int("".join(c for c in policy["name"] if c.isdigit())))
 
 
 class Lease:
@@ -165,16 +165,18 @@ def restore(entry: dict[str, t.Any]) -> list[str]:
         if now is None:
             words.append(f"{name} is not restored to {governor}: its CPUs are offline")
         elif now != entry["governor"]:
-            ours = entry["governor"]
-            words.append(f"{name} is left at {now}: it was changed from {ours}, which the run had set; before the run it was {governor}")
+            run_governor = entry["governor"]
+            words.append(
+                f"{name} is left at {now}: it was changed from {run_governor}, which the run had set; before the run it was {governor}"
+            )
         else:
             try:
                 _write(path, GOVERNOR, governor)
                 _restore_preference(path, preference, entry["governor"])
                 restored += 1
             except OSError as error:
-                wanted = f"{governor} with {preference}" if preference else governor
-                words.append(f"{name} is NOT restored to {wanted}: {os.strerror(error.errno or 0)}")
+                target = f"{governor} with {preference}" if preference else governor
+                words.append(f"{name} is NOT restored to {target}: {os.strerror(error.errno or 0)}")
     return [*said(restored), *words]
 
 
@@ -201,10 +203,10 @@ def undo(entry: dict[str, t.Any]) -> str:
 session.LEASES["governor"] = undo
 
 
-def _restore_preference(path: str, preference: str | None, ours: str) -> None:
+def _restore_preference(path: str, preference: str | None, run_preference: str) -> None:
     """The energy preference follows the governor into `performance` and, with some drivers, not back."""
     now = _read(path, PREFERENCE)
-    if preference is not None and now not in (None, preference) and now == ours:
+    if preference is not None and now not in (None, preference) and now == run_preference:
         _write(path, PREFERENCE, preference)
 
 

@@ -69,9 +69,9 @@ def probe(params: Params, node: Node) -> t.Iterator[dict[str, t.Any]]:
             look = Look(place)
             try:
                 LOOKS[name](tree, look, params)
-                seen = look.observation(name, variant=variant)
+                observed = look.observation(name, variant=variant)
             except Exception as error:  # one bad file must not lose the other checks
-                seen = observation.failed(name, "tool_failed", f"{type(error).__name__}: {error}"[:500], variant=variant)
-            yield seen
+                observed = observation.failed(name, "tool_failed", f"{type(error).__name__}: {error}"[:500], variant=variant)
+            yield observed
         else:
             yield observation.failed(name, "usage", f"no such check; the checks are {', '.join(CHECKS)}", variant=variant)

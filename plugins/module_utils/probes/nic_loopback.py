@@ -78,24 +78,24 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
     ports = [Port(device, port, places) for device in usable for port in rdma_ports.ports_of([device], _choice(params))]
     active = [port for port in ports if port.problem is None]
     tests = Loopback(params, node, usable)
-    held = governor.Lease(node, params["governor"]) if params["governor"] and active and node.ledger else None
-    with held or contextlib.nullcontext(), evidence.LoggedErrors(node) as logged:
+    lease = governor.Lease(node, params["governor"]) if params["governor"] and active and node.ledger else None
+    with lease or contextlib.nullcontext(), evidence.LoggedErrors(node) as logged:
         results = tests.all_of([check for check, _variant in checks if check != PORTS], active)
     common: Record = {"evidence": {"changes": logged.changes, "unreadable": ["pfc"]}}
-    context["governor"] = held.summary() if held else None
+    context["governor"] = lease.summary() if lease else None
     for check, variant in checks:
-        about = {**common, "variant": variant}
+        fields = {**common, "variant": variant}
         if check == PORTS:
-            yield _of_ports(params, node, devices, ports, {**about, "context": context})
+            yield _of_ports(params, node, devices, ports, {**fields, "context": context})
         elif not active:
             reason = "no port can be measured: " + "; ".join(f"{p.name}: {p.problem[1]}" for p in ports if p.problem)
             code = next((p.problem[0] for p in ports if p.problem), "no_rdma")
-            yield observation.failed(check, code, reason[:1000], **about, context=context)
+            yield observation.failed(check, code, reason[:1000], **fields, context=context)
         elif check in TOGETHER and len(active) == 1:
             reason = f"{check} is of several ports, and the node has one that is active"
-            yield observation.failed(check, "one_port", reason, "not_applicable", **about, context=context)
+            yield observation.failed(check, "one_port", reason, "not_applicable", **fields, context=context)
         else:
-            yield from _observations(check, results[check], {**about, "context": context})
+            yield from _observations(check, results[check], {**fields, "context": context})
 
 
 def stated(context: Record) -> bool:
@@ -111,27 +111,27 @@ def default_checks(params: Record) -> list[dict[str, str]]:
 
 def _choice(params: Record) -> Record:
     """Return the options of rdma_ports that choose ports and GIDs. Within the node any GID will do."""
-    some: Record = {"network": [], "gid_index": None, "roce_version": 2, "address_family": "", "link_local": True}
-    return {**some, "port": params["port"]}
+    fixed: Record = {"network": [], "gid_index": None, "roce_version": 2, "address_family": "", "link_local": True}
+    return {**fixed, "port": params["port"]}
 
 
 def _refused(params: Record, node: Node, devices: list[Record]) -> tuple[str, str, str] | None:
     """Return why nothing can be measured on the node as (outcome, reason code, reason), or None."""
-    there = rdma_ports.names(node)
-    if there and not devices:
-        asked = ", ".join(params["devices"])
-        return "error", "no_rdma", f"nic_loopback_devices: no RDMA device matches {asked}; there are: {', '.join(there)}"
+    names = rdma_ports.names(node)
+    if names and not devices:
+        patterns = ", ".join(params["devices"])
+        return "error", "no_rdma", f"nic_loopback_devices: no RDMA device matches {patterns}; there are: {', '.join(names)}"
     if devices and all(_without_rc(node, device) for device in devices):
-        told = ", ".join(f"{d['device']} ({d['driver'] or 'driver unknown'})" for d in devices)
-        return "not_applicable", "no_reliable_connection", f"perftest measures reliable connections, which no RDMA device has: {told}"
+        drivers = ", ".join(f"{d['device']} ({d['driver'] or 'driver unknown'})" for d in devices)
+        return "not_applicable", "no_reliable_connection", f"perftest measures reliable connections, which no RDMA device has: {drivers}"
     if devices:
         return None
     if params["ports"] == 0:
         return "not_applicable", "no_rdma_expected", "nic_loopback_ports says that this host has no RDMA ports"
     if params["ports"] or params["devices"]:
-        wanted = {"nic_loopback_ports": params["ports"], "nic_loopback_devices": ", ".join(params["devices"])}
-        told = " and ".join(f"{name} says {value}" for name, value in wanted.items() if value)
-        return "error", "no_rdma", f"no RDMA devices, and {told}: is the driver loaded?"
+        required = {"nic_loopback_ports": params["ports"], "nic_loopback_devices": ", ".join(params["devices"])}
+        drivers = " and ".join(f"{name} says {value}" for name, value in required.items() if value)
+        return "error", "no_rdma", f"no RDMA devices, and {drivers}: is the driver loaded?"
     missing = rdma_hardware.undriven(node)
     if missing:
         advice = "load the RDMA driver (mlx5_ib, irdma, bnxt_re ...), or set nic_loopback_ports: 0 if this host should have no RDMA ports"
@@ -170,7 +170,7 @@ class Port:
 
     def context(self, check: str) -> Record:
         """Return what selects the expectations of a port in a check, and identical ports."""
-        found: Record = {
+        selection: Record = {
             "nic": self.device["type"] or self.device["driver"],
             "link_layer": self.port["link_layer"],
             "op": check.partition("_")[0],
@@ -178,12 +178,12 @@ class Port:
             **self.link,
         }
         if self.port["rate_gbps"] and not self.software:
-            found["nic_gbps"] = _let_through(self.port["rate_gbps"], self.link)
+            selection["nic_gbps"] = _let_through(self.port["rate_gbps"], self.link)
         if check in LATENCY:  # each bridge takes time
-            found["placement"] = f"behind {max(0, self.bridges - 1)} bridges"
+            selection["placement"] = f"behind {max(0, self.bridges - 1)} bridges"
         if self.software or check in TOGETHER:  # what ports share is compared by the stage
-            found["comparable"] = False
-        return found
+            selection["comparable"] = False
+        return selection
 
 
 def _link(device: Record) -> Record:
@@ -192,16 +192,16 @@ def _link(device: Record) -> Record:
     ends = [pcie[end] for end in ("max", "slot") if end in pcie]
     generations = [GENERATIONS[end["speed"]] for end in ends if end["speed"] in GENERATIONS]
     widths = [end["width"] for end in ends if end["width"]]
-    known = pcie and pcie["max"]["speed"] in GENERATIONS and pcie["max"]["width"]
-    return {"pcie_gen": min(generations), "pcie_width": min(widths)} if known else {}
+    is_known = pcie and pcie["max"]["speed"] in GENERATIONS and pcie["max"]["width"]
+    return {"pcie_gen": min(generations), "pcie_width": min(widths)} if is_known else {}
 
 
 def _let_through(gbps: float, link: Record) -> float:
     """Return the rate of a port, or the largest one of RATES that its PCIe link lets through if that is less."""
     if link.get("pcie_gen") not in slots.PCIE:
         return gbps
-    most = 8 * slots.REACHED * slots.rate(link["pcie_gen"], link["pcie_width"])
-    return gbps if gbps <= most / NEARLY else max((rate for rate in RATES if rate <= most / NEARLY), default=gbps)
+    limit = 8 * slots.REACHED * slots.rate(link["pcie_gen"], link["pcie_width"])
+    return gbps if gbps <= limit / NEARLY else max((rate for rate in RATES if rate <= limit / NEARLY), default=gbps)
 
 
 # What perftest says if it was built without GPUs, or the GPU's memory cannot be registered.
@@ -213,14 +213,14 @@ NOT_STARTED: Record = {"command": [], "tool_version": None, "duration_s": 0.0, "
 
 
 class Result(t.NamedTuple):
-    """The result of a test of a port: its row, or why there is none as (outcome, reason code, reason). `said` is the client's result,
+    """The result of a test of a port: its row, or why there is none as (outcome, reason code, reason). `output` is the client's result,
     `bound` what of its NUMA node it was bound to."""
 
     port: Port
     row: Record | None
     problem: tuple[str, str, str] | None
     raw: str = ""
-    said: Record = NOT_STARTED
+    output: Record = NOT_STARTED
     bound: str | None = None
 
 
@@ -240,14 +240,14 @@ class Loopback(perftest.Runner):
 
     def all_of(self, checks: t.Sequence[str], ports: list[Port]) -> dict[str, list[Result]]:
         """Return the results of all ports, in their order, by check."""
-        found: dict[str, list[Result]] = {}
+        results: dict[str, list[Result]] = {}
         order = [*TESTS, *OF_GPU]  # alone before together, which skips the ports that broke off or hung
         for check in sorted(checks, key=order.index):
             if check not in TOGETHER:
-                found[check] = [result for port in ports for result in self.measure(check, [port])]
+                results[check] = [result for port in ports for result in self.measure(check, [port])]
             elif len(ports) > 1:
-                found[check] = self.measure(check, ports)
-        return found
+                results[check] = self.measure(check, ports)
+        return results
 
     def measure(self, check: str, ports: t.Sequence[Port]) -> list[Result]:
         """Return the results of a check of some ports at the same time."""
@@ -279,19 +279,21 @@ class Loopback(perftest.Runner):
 
     def _result(self, port: Port, server: perftest.Side, client: perftest.Side) -> Result:
         both = [side.result for side in (client, server)]
-        raw = "\n".join(f"# {port.name}, {one['role']}: {' '.join(one['command'])}\n{one['raw']}" for one in both)
-        bad = [one for one in both if one["outcome"] != "measured"]
+        raw = "\n".join(f"# {port.name}, {result['role']}: {' '.join(result['command'])}\n{result['raw']}" for result in both)
+        bad = [result for result in both if result["outcome"] != "measured"]
         if not bad:
             self.works.add(port.part)
             return Result(port, client.result["rows"][-1], None, raw, client.result, client.bound)
         # A side that only missed the other one says less.
-        first = min(bad, key=lambda one: {"timeout": 1, "partner": 2}.get(one["reason_code"], 0))
-        code, reason = first["reason_code"], "; ".join(dict.fromkeys(one["reason"] for one in bad))
-        if client.kind["check"] in OF_GPU and any(mark in one["raw"] + str(one["reason"]) for one in bad for mark in NO_GPU_MEMORY):
+        first = min(bad, key=lambda result: {"timeout": 1, "partner": 2}.get(result["reason_code"], 0))
+        code, reason = first["reason_code"], "; ".join(dict.fromkeys(result["reason"] for result in bad))
+        if client.kind["check"] in OF_GPU and any(
+            mark in result["raw"] + str(result["reason"]) for result in bad for mark in NO_GPU_MEMORY
+        ):
             code, reason = "no_gpudirect", f"{NO_GPU_ADVICE}; perftest: {reason}"
-        elif port.part not in self.works and any(one["broke"] for one in bad):
+        elif port.part not in self.works and any(result["broke"] for result in bad):
             # What hangs may be slow; what the device itself breaks off has not come back.
-            if any(one["broke"] and one["reason_code"] != "timeout" for one in bad):
+            if any(result["broke"] and result["reason_code"] != "timeout" for result in bad):
                 code, reason = "no_loopback", f"{ADVICE}; perftest: {reason}"
             self.silent[port.part] = code, reason
         hint = _no_verbs(self.node) if code in ("tool_failed", "no_loopback") else ""
@@ -307,12 +309,12 @@ def _memory_of_gpus(node: Node, devices: t.Sequence[Record]) -> dict[str, list[s
     """Return {RDMA device: perftest's options for buffers in the memory of its nearest GPU}."""
     kinds = {kind.pci[0]: kind for kind in registry.KINDS.values() if kind.pci and kind.perftest_device}
     near = rdma_ports.nearest_accelerators(node, list(devices), {vendor: kind.pci[1] for vendor, kind in kinds.items() if kind.pci})
-    found = {}
+    options = {}
     for device, slot in near.items():
         kind = kinds[str(node.read(f"/sys/bus/pci/devices/{slot}/vendor"))]
         loaded = any(os.path.isdir(node.path(f"/sys/module/{name}")) for name in kind.peer_memory)
-        found[device] = [f"{kind.perftest_device}={slot}", *([] if loaded else [kind.perftest_dmabuf])]
-    return found
+        options[device] = [f"{kind.perftest_device}={slot}", *([] if loaded else [kind.perftest_dmabuf])]
+    return options
 
 
 def _no_verbs(node: Node) -> str:
@@ -343,27 +345,33 @@ def _kind(check: str, params: Record) -> Record:
 
 def _of_ports(params: Record, node: Node, devices: list[Record], ports: list[Port], common: Record) -> Record:
     """Return the observation of the ports themselves, which looks at the PCIe links behind the tests."""
-    now = {device["device"]: device for device in rdma_ports.read_devices(node, params["devices"])}
-    found: list[Record] = []
+    current = {device["device"]: device for device in rdma_ports.read_devices(node, params["devices"])}
+    findings: list[Record] = []
     for port in ports:
         if port.problem and port.problem[0] == "port_down" and not (params["devices"] or params["ports"]):
             continue  # many adapters have a second port that nobody uses: other machines tell (stages/nic_loopback.py)
         if port.problem and port.problem[0] == "port_down":
             advice = "if it is not used, name the devices that are in nic_loopback_devices"
-            found.append({"code": "port_down", "part": port.part, "text": f"{port.name}: {port.problem[1]}; {advice}"})
+            findings.append({"code": "port_down", "part": port.part, "text": f"{port.name}: {port.problem[1]}; {advice}"})
         elif port.problem:
-            found.append({"code": port.problem[0], "part": port.part, "text": f"{port.name}: {port.problem[1]}"})
+            findings.append({"code": port.problem[0], "part": port.part, "text": f"{port.name}: {port.problem[1]}"})
     for device in devices:
-        found += _of_link(now.get(device["device"], device))
+        findings += _of_link(current.get(device["device"], device))
     if params["ports"] is not None and params["ports"] != len(ports):
-        there = ", ".join(port.name for port in ports)
-        text = f"{len(ports)} RDMA ports ({there}), nic_loopback_ports says {params['ports']}"
-        found.append({"code": "rail_order", "part": "", "text": text})
-    shown = [
+        port_names = ", ".join(port.name for port in ports)
+        text = f"{len(ports)} RDMA ports ({port_names}), nic_loopback_ports says {params['ports']}"
+        findings.append({"code": "rail_order", "part": "", "text": text})
+    port_rows = [
         {"port": p.part, "state": p.port["state"], "gbps": p.port["rate_gbps"], "numa": p.numa, "uplink": p.uplink, **p.link} for p in ports
     ]
-    context = {**common["context"], "findings": found, "ports": shown, "wanted": params["ports"], "devices_stated": bool(params["devices"])}
-    lines = [" ".join(f"{name}={value}" for name, value in one.items()) for one in shown]
+    context = {
+        **common["context"],
+        "findings": findings,
+        "ports": port_rows,
+        "wanted": params["ports"],
+        "devices_stated": bool(params["devices"]),
+    }
+    lines = [" ".join(f"{name}={value}" for name, value in row.items()) for row in port_rows]
     return observation.measured(PORTS, raw="\n".join([*lines, ""]), **{**common, "context": context})
 
 
@@ -374,13 +382,13 @@ def _of_link(device: Record) -> t.Iterator[Record]:
         return
     part = f"nic/{device['device']}/{device['ports'][0]['port']}"
     for name, code, unit in (("speed", "pcie_speed", "GT/s"), ("width", "pcie_width", "lanes")):
-        now, most, slot = (pcie[end][name] for end in ("current", "max", "slot"))
-        able = min(filter(None, (most, slot)), default=None)
-        if now and able and now < able:
-            text = f"{device['device']}: its PCIe link has {now:g} of {able:g} {unit}: reseat the NIC or its riser"
+        current, highest, slot = (pcie[end][name] for end in ("current", "max", "slot"))
+        able = min(filter(None, (highest, slot)), default=None)
+        if current and able and current < able:
+            text = f"{device['device']}: its PCIe link has {current:g} of {able:g} {unit}: reseat the NIC or its riser"
             yield {"code": code, "part": part, "text": text}
-        elif most and slot and slot < most:
-            text = f"{device['device']}: its PCIe slot has {slot:g} {unit}, the NIC can do {most:g}"
+        elif highest and slot and slot < highest:
+            text = f"{device['device']}: its PCIe slot has {slot:g} {unit}, the NIC can do {highest:g}"
             yield {"code": "pcie_slot", "part": part, "text": text}
 
 
@@ -392,29 +400,29 @@ def _observations(check: str, results: list[Result], common: Record) -> t.Iterat
     worst = better(measured, key=lambda result: t.cast(Record, result.row)[metric]) if measured else results[0]
     raw = "\n".join(result.raw for result in results if result.raw)
     simulated = observation.SIMULATED_MARK in raw
-    first = results[0].said
-    when = {"started_at": first.get("started_at"), "duration_s": round(sum(result.said["duration_s"] for result in results), 3)}
+    first = results[0].output
+    when = {"started_at": first.get("started_at"), "duration_s": round(sum(result.output["duration_s"] for result in results), 3)}
     metrics = {metric: {"value": t.cast(Record, worst.row)[metric], "unit": unit}} if len(measured) == len(results) else {}
-    evidence_of = {**common["evidence"], "changes": [*common["evidence"]["changes"], *(c for r in results for c in r.said["changes"])]}
+    evidence_of = {**common["evidence"], "changes": [*common["evidence"]["changes"], *(c for r in results for c in r.output["changes"])]}
     series = [{"port": result.port.part, **result.row} for result in results if result.row]
     context = {**common["context"], **worst.port.context(check), "series_units": perftest.SERIES_UNITS}
-    whole = {**common, **when, "evidence": evidence_of, "context": context, "simulated": simulated}
+    node_fields = {**common, **when, "evidence": evidence_of, "context": context, "simulated": simulated}
     yield observation.measured(
         check, members=[result.port.part for result in results], metrics=metrics, series=series, raw=raw, command=first["command"],
-        tool_version=first["tool_version"], **whole,
+        tool_version=first["tool_version"], **node_fields,
     )  # fmt: skip
     for result in results:
-        said = result.said
-        about: Record = {
-            "variant": common["variant"], "part": result.port.part, "command": said["command"], "tool_version": said["tool_version"],
-            "started_at": said.get("started_at"), "duration_s": said["duration_s"], "simulated": simulated,
+        output = result.output
+        fields: Record = {
+            "variant": common["variant"], "part": result.port.part, "command": output["command"], "tool_version": output["tool_version"],
+            "started_at": output.get("started_at"), "duration_s": output["duration_s"], "simulated": simulated,
             "context": {
                 **result.port.context(check), "governor": common["context"]["governor"], "numa": result.port.numa, "bound": result.bound,
-                "uplink": result.port.uplink, "warnings": said["warnings"],
+                "uplink": result.port.uplink, "warnings": output["warnings"],
             },
         }  # fmt: skip
         if result.problem or result.row is None:
             outcome, code, reason = result.problem or ("error", "bad_output", "perftest printed no row")
-            yield observation.failed(check, code, reason, outcome, **about)
+            yield observation.failed(check, code, reason, outcome, **fields)
             continue
-        yield observation.measured(check, metrics={metric: {"value": result.row[metric], "unit": unit}}, **about)
+        yield observation.measured(check, metrics={metric: {"value": result.row[metric], "unit": unit}}, **fields)

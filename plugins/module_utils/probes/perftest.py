@@ -99,12 +99,12 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
             missing["check"], missing["reason_code"], missing["reason"], "missing", variant=missing["variant"], subject=missing["subject"]
         )
     if params.get("meeting"):
-        told = _told(node, **params["meeting"])
-        if told is None:
+        rendezvous = _told(node, **params["meeting"])
+        if rendezvous is None:
             reason = f"the addresses of the other nodes did not arrive within {params['meeting']['within']:.0f} s"
             yield observation.failed("timetable", "timeout", reason, "timeout")
             return
-        params = {**params, **told}
+        params = {**params, **rendezvous}
     walk = _Walk(params, node)
     with walk.governor or contextlib.nullcontext(), evidence.LoggedErrors(node) as logged:
         yield from walk.rounds()
@@ -124,8 +124,8 @@ def _told(node: Node, path: str, within: float) -> dict[str, t.Any] | None:
     while time.monotonic() < end:
         text = node.read(path)
         if text:
-            told = json.loads(zlib.decompress(base64.b64decode(text)))
-            return {"addresses": told["addresses"], "rounds": told["rounds"], "guardian": told.get("guardian")}
+            message = json.loads(zlib.decompress(base64.b64decode(text)))
+            return {"addresses": message["addresses"], "rounds": message["rounds"], "guardian": message.get("guardian")}
         time.sleep(MEET_S)
     return None
 
@@ -174,8 +174,8 @@ class Runner:
     def version(self, tool: str) -> str | None:
         """perftest prints its version with status 1."""
         if tool not in self.versions:
-            found = re.search(r"Version: *([\d.]{1,20})", self.node.run([tool, "--version"], timeout=10, merge=True).out)
-            self.versions[tool] = found.group(1) if found else None
+            match = re.search(r"Version: *([\d.]{1,20})", self.node.run([tool, "--version"], timeout=10, merge=True).out)
+            self.versions[tool] = match.group(1) if match else None
         return self.versions[tool]
 
 
@@ -196,14 +196,14 @@ class _Walk(Runner):
         self.left.update(self._key(test) for test in tests if self._asks(test))
         self._take_up({self._test(test) for test in tests})
 
-    def _take_up(self, again: set[tuple[str, ...]]) -> None:
+    def _take_up(self, repeated: set[tuple[str, ...]]) -> None:
         """What this node had finished when its walk was cut off, but for the tests that are measured again: the other side had not."""
-        found: dict[tuple[str, ...], dict[str, t.Any]] = {}
+        latest: dict[tuple[str, ...], dict[str, t.Any]] = {}
         for checkpoint in self.node.checkpoints or ():
             _round, _walk, *test = checkpoint["key"]
-            if tuple(test) not in again:
-                found[tuple(test)] = checkpoint
-        for checkpoint in found.values():
+            if tuple(test) not in repeated:
+                latest[tuple(test)] = checkpoint
+        for checkpoint in latest.values():
             result = checkpoint["result"]
             self._enter(checkpoint["key"][0], result)
             if result["role"] == "client":
@@ -211,13 +211,15 @@ class _Walk(Runner):
 
     def _taken_up(self) -> t.Iterator[dict[str, t.Any]]:
         """The pairs of which nothing is left, and those of which something that was finished is not to be found any more."""
-        known = {(one["check"], one["variant"], one["subject"]): one for one in self.params.get("finished") or ()}
-        for key in [key for key in self.done if key not in known]:
+        finished = {(entry["check"], entry["variant"], entry["subject"]): entry for entry in self.params.get("finished") or ()}
+        for key in [key for key in self.done if key not in finished]:
             del self.done[key]  # the other side is not there to say it too
-        for key, wanted in known.items():
-            here = len(self.done[key])
-            if here != wanted["tests"]:
-                reason = f"{wanted['tests']} tests of it were finished before the controller was lost, {here} are found; resume once more"
+        for key, entry in finished.items():
+            test_count = len(self.done[key])
+            if test_count != entry["tests"]:
+                reason = (
+                    f"{entry['tests']} tests of it were finished before the controller was lost, {test_count} are found; resume once more"
+                )
                 yield observation.failed(
                     key[0], "interrupted", reason, variant=key[1], subject={"kind": "pair", "id": key[2], "members": []}
                 )
@@ -231,9 +233,11 @@ class _Walk(Runner):
 
     def _checkpoint(self, number: int, side: Side) -> dict[str, t.Any]:
         check, variant, subject = self._key(side.test)
-        about = {"check": check, "variant": variant, "subject": {"kind": "pair", "id": subject}} if self._asks(side.test) else TIMETABLE
+        subject_of_test = (
+            {"check": check, "variant": variant, "subject": {"kind": "pair", "id": subject}} if self._asks(side.test) else TIMETABLE
+        )
         key = [number, self.params.get("walk") or "", *self._test(side.test)]
-        return checkpoints.checkpoint(checkpoints.name_of(about), key, result=side.result)
+        return checkpoints.checkpoint(checkpoints.name_of(subject_of_test), key, result=side.result)
 
     def _key(self, test: Test) -> tuple[str, str, str]:
         kind = self.params["kinds"][test["kind"]]
@@ -245,8 +249,8 @@ class _Walk(Runner):
 
     def rounds(self) -> t.Iterator[dict[str, t.Any]]:
         yield from self._taken_up()
-        own = self.params.get("own_ports")
-        ports = rdma_ports.ports_of(rdma_ports.read_devices(self.node, own["devices"]), own) if own else None
+        own_ports = self.params.get("own_ports")
+        ports = rdma_ports.ports_of(rdma_ports.read_devices(self.node, own_ports["devices"]), own_ports) if own_ports else None
         for planned in self.params["rounds"]:
             number = planned["round"]
             latest = self.begin + self.params["begins_in"] + (number + 1) * self.params["slot"]
@@ -277,8 +281,8 @@ class _Walk(Runner):
             rail = int(rails[0] if test["role"] == "server" else rails[-1])
             if rail < len(ports):
                 chosen = ports[rail]["gid"] or {}
-                mine = {"gid_index": chosen.get("index"), "gid": chosen.get("address"), "peer_gid": None}
-                test = {**test, "device": ports[rail]["device"], "port": ports[rail]["port"], **mine}
+                own_side = {"gid_index": chosen.get("index"), "gid": chosen.get("address"), "peer_gid": None}
+                test = {**test, "device": ports[rail]["device"], "port": ports[rail]["port"], **own_side}
         return test
 
     def _keep(self, number: int, side: Side) -> None:
@@ -322,8 +326,8 @@ class _Walk(Runner):
         }
         bad = [r for r in results if r["outcome"] != "measured"]
         if bad:
-            said = "; ".join(dict.fromkeys(f"rail {r['rail']}: {r['reason']}" for r in bad))
-            return observation.failed(check, bad[0]["reason_code"], said[:2000], bad[0]["outcome"], **common)
+            reason = "; ".join(dict.fromkeys(f"rail {r['rail']}: {r['reason']}" for r in bad))
+            return observation.failed(check, bad[0]["reason_code"], reason[:2000], bad[0]["outcome"], **common)
         name = "bandwidth" if kind["kind"] == "bw" else "latency"
         values = [row[name] for r in results for row in r["rows"][-1:]]
         worst = min(values) if name == "bandwidth" else max(values)
@@ -403,8 +407,8 @@ class Side:
             return "missing", "partner", f"{test['partner']} has no running pod"
         state = rdma_ports.port_state(node, test["device"], test["port"])
         if state is None:
-            there = ", ".join(rdma_ports.names(node)) or "none"
-            return "error", "no_rdma", f"there is no {where}; the devices are: {there}"
+            devices = ", ".join(rdma_ports.names(node)) or "none"
+            return "error", "no_rdma", f"there is no {where}; the devices are: {devices}"
         if state != "ACTIVE":
             return "error", "port_down", f"{where} is {state}"
         if test["gid_index"] is not None and test["gid"]:
@@ -436,8 +440,8 @@ class Side:
             self._no_partner()
         elif self.began_at is not None and now >= min(self.began_at + self.walk.params["test_timeout"], self.walk.node.end):
             self.end()
-            said = f"{self.kind['tool']} did not end within {self.walk.params['test_timeout']:g} s of its begin and was ended"
-            self._finish("timeout", "timeout", f"{said}: the link or {self.test['partner']} is gone, or far too slow")
+            sentence = f"{self.kind['tool']} did not end within {self.walk.params['test_timeout']:g} s of its begin and was ended"
+            self._finish("timeout", "timeout", f"{sentence}: the link or {self.test['partner']} is gone, or far too slow")
 
     def _connected(self, connected: set[tuple[str, str, int]]) -> bool:
         """Whether the other side is there. A server may be asked at another address than it has, a client knows whom it asks."""
@@ -474,8 +478,8 @@ class Side:
         rc = self.end()
         text = self.said
         begun = bool(_BEGUN.search(text))
-        again = not self.serves or self.tries < SERVER_TRIES
-        if rc and again and not begun and any(mark in text for mark in _NOT_YET):
+        may_retry = not self.serves or self.tries < SERVER_TRIES
+        if rc and may_retry and not begun and any(mark in text for mark in _NOT_YET):
             self.began_at = None
             # Often while the other side may be about to listen, seldom while it is late.
             self.next_try = now + min(PAUSE_MOST_S, self.walk.params["pause"] * 1.5 ** min(self.tries - 1, 20))
@@ -517,11 +521,11 @@ class Side:
 
     def _read(self, text: str, rc: int) -> None:
         kind = self.kind
-        asked = {"expect_bytes": kind["bytes"], "expect_iterations": kind["iterations"], "expect_duration": kind.get("duration")}
-        read = perftest.parse(text, rc, **asked)
+        expectations = {"expect_bytes": kind["bytes"], "expect_iterations": kind["iterations"], "expect_duration": kind.get("duration")}
+        read = perftest.parse(text, rc, **expectations)
         if read["outcome"] == "measured" and self.structured:
             unit = (read["rows"][-1].get("bw_average") or {}).get("unit")
-            same = perftest.parse(self.structured, rc, unit=unit, **asked)
+            same = perftest.parse(self.structured, rc, unit=unit, **expectations)
             read = _precise(read, same) if same["outcome"] == "measured" else {**same, "reason": f"its JSON: {same['reason']}"}
         if read["outcome"] != "measured":
             self._finish("error", read["reason_code"], f"{kind['tool']}: {read['reason']}", read)
@@ -534,19 +538,19 @@ class Side:
 
     def _unexpected(self, read: dict[str, t.Any]) -> str | None:
         """What the output says of another test than the one that was asked for."""
-        kind, test, seen = self.kind, self.test, read["test"]
-        for name, wanted, found in (
-            ("op", kind["op"], seen["op"]),
-            ("kind", kind["kind"], seen["kind"]),
-            ("device", test["device"], seen["device"]),
-            ("number of QPs", kind["qps"], seen["qps"]),
-            ("GID index", test["gid_index"], seen["gid_index"]),
-            ("test of both directions", kind["context"].get("bidirectional"), seen["bidirectional"]),
-            ("own GID", test["gid"], _ipv4(seen["local_gid"])),
-            ("GID of the other side", test["peer_gid"], _ipv4(seen["remote_gid"])),
+        kind, test, seen_test = self.kind, self.test, read["test"]
+        for name, expected, measured in (
+            ("op", kind["op"], seen_test["op"]),
+            ("kind", kind["kind"], seen_test["kind"]),
+            ("device", test["device"], seen_test["device"]),
+            ("number of QPs", kind["qps"], seen_test["qps"]),
+            ("GID index", test["gid_index"], seen_test["gid_index"]),
+            ("test of both directions", kind["context"].get("bidirectional"), seen_test["bidirectional"]),
+            ("own GID", test["gid"], _ipv4(seen_test["local_gid"])),
+            ("GID of the other side", test["peer_gid"], _ipv4(seen_test["remote_gid"])),
         ):
-            if wanted is not None and found is not None and wanted != found:
-                return f"the {name} is {found}, expected {wanted}"
+            if expected is not None and measured is not None and expected != measured:
+                return f"the {name} is {measured}, expected {expected}"
         return None
 
     def _finish(self, outcome: str, code: str | None, reason: str | None, read: dict[str, t.Any] | None = None) -> None:
@@ -578,15 +582,15 @@ class Side:
     def _changes(self) -> list[dict[str, t.Any]]:
         """Counters of errors that rose: evidence."""
         device, port = self.test["device"], self.test["port"]
-        after = rdma_ports.counters(self.walk.node, device, port)
-        found = []
+        counters_now = rdma_ports.counters(self.walk.node, device, port)
+        changes = []
         for code, names in COUNTERS.items():
             for name in names:
-                was, now = self.before.get(name), after.get(name)
-                if was is not None and now is not None and now > was:
-                    text = f"{device} port {port}: {name} rose from {was} to {now}"
-                    found.append({"code": code, "part": f"nic/{device}/{port}", "text": text, "before": was, "after": now})
-        return found
+                old, new = self.before.get(name), counters_now.get(name)
+                if old is not None and new is not None and new > old:
+                    text = f"{device} port {port}: {name} rose from {old} to {new}"
+                    changes.append({"code": code, "part": f"nic/{device}/{port}", "text": text, "before": old, "after": new})
+        return changes
 
 
 def _content(handle: int) -> str:
@@ -596,8 +600,8 @@ def _content(handle: int) -> str:
 
 def _precise(read: dict[str, t.Any], same: dict[str, t.Any]) -> dict[str, t.Any]:
     """What the text says, with the row of the JSON, which has more digits; an error where they contradict each other."""
-    (row,), named = same["rows"], "t_avg" if same["test"]["kind"] == "lat" else "bw_average"
-    text, json = ((of["value"] if named == "bw_average" else of) for of in (read["rows"][-1][named], row[named]))
+    (row,), metric = same["rows"], "t_avg" if same["test"]["kind"] == "lat" else "bw_average"
+    text, json = ((of["value"] if metric == "bw_average" else of) for of in (read["rows"][-1][metric], row[metric]))
     digit = 0.01 if text >= 0.1 else 1e-6  # the last that perftest prints
     differs = [name for name in ("bytes", "iterations") if read["rows"][-1][name] != row[name]]
     differs += [name for name in read["test"] if "_gid" not in name and read["test"][name] != same["test"][name]]
@@ -613,7 +617,7 @@ def _precise(read: dict[str, t.Any], same: dict[str, t.Any]) -> dict[str, t.Any]
 
 def connections() -> set[tuple[str, str, int]]:
     """TCP ports with a connection, from the kernel's tables: ("local" or "remote", address, port), and each with "" for any address."""
-    found = set()
+    connected = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError), open(table, encoding="ascii") as source:
             next(source, None)
@@ -622,15 +626,15 @@ def connections() -> set[tuple[str, str, int]]:
                 if words[3] == "01":  # established (include/net/tcp_states.h)
                     for side, word in (("local", words[1]), ("remote", words[2])):
                         digits, _colon, port = word.partition(":")
-                        found.update({(side, "", int(port, 16)), (side, _address(digits), int(port, 16))})
-    return found
+                        connected.update({(side, "", int(port, 16)), (side, _address(digits), int(port, 16))})
+    return connected
 
 
 def _address(digits: str) -> str:
     """An address as the kernel's tables have it: words of four bytes in the order of this machine."""
     raw = b"".join(struct.pack("=I", int(digits[i : i + 8], 16)) for i in range(0, len(digits), 8))
-    found = ipaddress.ip_address(raw)
-    return str(getattr(found, "ipv4_mapped", None) or found)
+    address = ipaddress.ip_address(raw)
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def _is_address(text: str) -> bool:

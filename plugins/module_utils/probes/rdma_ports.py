@@ -41,18 +41,18 @@ COUNTERS = ("counters", "hw_counters")
 
 def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
     """One observation of the node: its ports in `context`, what is wrong with them in `context.findings`."""
-    for wanted in params["checks"]:
+    for check in params["checks"]:
         devices = read_devices(node, params["devices"])
         if not devices:
-            there = ", ".join(names(node)) or "none"
-            asked = f" that match {', '.join(params['devices'])}" if params["devices"] else ""
-            reason = f"no RDMA devices{asked}; there are: {there}. Is the driver loaded?"
-            yield observation.failed(wanted["check"], "no_rdma", reason, variant=wanted["variant"])
+            all_names = ", ".join(names(node)) or "none"
+            patterns = f" that match {', '.join(params['devices'])}" if params["devices"] else ""
+            reason = f"no RDMA devices{patterns}; there are: {all_names}. Is the driver loaded?"
+            yield observation.failed(check["check"], "no_rdma", reason, variant=check["variant"])
             continue
         ports = ports_of(devices, params)
         yield observation.measured(
-            wanted["check"],
-            variant=wanted["variant"],
+            check["check"],
+            variant=check["variant"],
             raw="\n".join([*netdev_table(ports), "", *gid_lines(ports), ""]),
             context={
                 "devices": [{k: v for k, v in device.items() if k != "ports"} for device in devices],
@@ -86,10 +86,10 @@ def default_checks(_params: dict[str, t.Any]) -> list[dict[str, str]]:
 def names(node: Node) -> list[str]:
     """All RDMA devices in the order of their names, numbers as numbers: this order numbers the rails."""
     try:
-        found = os.listdir(node.path(CLASS))
+        entries = os.listdir(node.path(CLASS))
     except OSError:
         return []
-    return in_order(found)
+    return in_order(entries)
 
 
 def in_order(devices: t.Iterable[str]) -> list[str]:
@@ -136,7 +136,7 @@ def _port(node: Node, path: str, device: str, number: int) -> Port:
     netdev = _netdev(node, path, number, gids)
     rate = re.match(r"([\d.]+)\s*Gb/sec\s*(?:\((\d+)X\s*(\w+)\))?", node.read(folder + "/rate") or "")
     address, prefix = _interface(netdev) if netdev and node.root == "/" else (None, None)
-    most = interfaces.most_gbps(netdev) if netdev and node.root == "/" and layer == "Ethernet" else None
+    most_gbps = interfaces.most_gbps(netdev) if netdev and node.root == "/" and layer == "Ethernet" else None
     return {
         "device": device,
         "port": number,
@@ -144,7 +144,7 @@ def _port(node: Node, path: str, device: str, number: int) -> Port:
         "physical": _word(node.read(folder + "/phys_state")),
         "link_layer": layer,
         "rate_gbps": float(rate.group(1)) if rate else None,
-        "most_gbps": most,
+        "most_gbps": most_gbps,
         "width": int(rate.group(2)) if rate and rate.group(2) else None,
         "speed": rate.group(3) if rate else None,
         "lid": node.read(folder + "/lid") or None,
@@ -167,29 +167,29 @@ def _netdev(node: Node, path: str, number: int, gids: list[gid.Gid]) -> str | No
     if parent:
         return parent
     try:
-        found = sorted(os.listdir(node.path(path + "/device/net")))
+        netdevs = sorted(os.listdir(node.path(path + "/device/net")))
     except OSError:
         return None
-    same = [n for n in found if (_number(node.read(f"/sys/class/net/{n}/dev_port")) or 0) + 1 == number]
-    return next(iter(same or found), None)
+    same = [n for n in netdevs if (_number(node.read(f"/sys/class/net/{n}/dev_port")) or 0) + 1 == number]
+    return next(iter(same or netdevs), None)
 
 
 def _interface(netdev: str) -> tuple[str | None, int | None]:
     """IPv4 address and length of the prefix of a network device (netdevice(7))."""
-    found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    addresses = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query_socket:
         for request in (_SIOCGIFADDR, _SIOCGIFNETMASK):
             try:
-                answer = fcntl.ioctl(asked.fileno(), request, struct.pack("256s", netdev.encode()[:15]))
+                answer = fcntl.ioctl(query_socket.fileno(), request, struct.pack("256s", netdev.encode()[:15]))
             except OSError:
                 return None, None
-            found.append(answer[20:24])
-    return socket.inet_ntoa(found[0]), bin(int.from_bytes(found[1], "big")).count("1")
+            addresses.append(answer[20:24])
+    return socket.inet_ntoa(addresses[0]), bin(int.from_bytes(addresses[1], "big")).count("1")
 
 
 def counters(node: Node, device: str, port: int) -> dict[str, int]:
     """All counters of a port that are numbers; which there are depends on the driver."""
-    found = {}
+    values = {}
     for folder in COUNTERS:
         path = f"{CLASS}/{device}/ports/{port}/{folder}"
         try:
@@ -199,8 +199,8 @@ def counters(node: Node, device: str, port: int) -> dict[str, int]:
         for name in listed:
             value = _number(node.read(f"{path}/{name}"))
             if value is not None and name != "lifespan":
-                found[name] = value
-    return found
+                values[name] = value
+    return values
 
 
 def port_state(node: Node, device: str, port: int) -> str | None:
@@ -264,17 +264,17 @@ def _bytes(path: str) -> bytes:
 
 
 def _gigatransfers(text: str | None) -> float | None:
-    found = re.match(r"[\d.]+", text or "")
-    return float(found.group(0)) if found else None
+    number = re.match(r"[\d.]+", text or "")
+    return float(number.group(0)) if number else None
 
 
-def _capability(config: bytes, wanted: int) -> int:
+def _capability(config: bytes, capability: int) -> int:
     """Offset of a capability in the configuration space, 0 where it is not there or may not be read (needs root)."""
     offset = config[0x34] if len(config) > 64 else 0
     for _step in range(48):
         if offset < 64 or offset + 1 >= len(config):
             return 0
-        if config[offset] == wanted:
+        if config[offset] == capability:
             return offset
         offset = config[offset + 1]
     return 0
@@ -282,7 +282,7 @@ def _capability(config: bytes, wanted: int) -> int:
 
 def _acs(real: str) -> dict[str, int] | None:
     """ACS control word of each bridge above a device that has it; None where configuration spaces may not be read."""
-    found: dict[str, int] = {}
+    control_words: dict[str, int] = {}
     readable = False
     bridge = os.path.dirname(real)
     while re.match(r"^[0-9a-f]{4,8}:", os.path.basename(bridge)):
@@ -292,12 +292,14 @@ def _acs(real: str) -> dict[str, int] | None:
         for _step in range(96):
             header = int.from_bytes(config[offset : offset + 4], "little")
             if header and header & 0xFFFF == _ACS:
-                found[os.path.basename(bridge)] = int.from_bytes(config[offset + _ACS_CONTROL : offset + _ACS_CONTROL + 2], "little")
+                control_words[os.path.basename(bridge)] = int.from_bytes(
+                    config[offset + _ACS_CONTROL : offset + _ACS_CONTROL + 2], "little"
+                )
             offset = header >> 20
             if offset < 256:
                 break
         bridge = os.path.dirname(bridge)
-    return found if readable else None
+    return control_words if readable else None
 
 
 def _keyword(product: bytes, word: bytes) -> str | None:
@@ -322,17 +324,17 @@ def accelerators(node: Node, kinds: t.Mapping[str, tuple[str, ...]]) -> dict[str
         slots = sorted(os.listdir(folder))
     except OSError:
         return {}
-    found = {}
+    path_of = {}
     for slot in slots:
         classes = kinds.get(node.read(f"/sys/bus/pci/devices/{slot}/vendor") or "", ())
         if (node.read(f"/sys/bus/pci/devices/{slot}/class") or "").startswith(classes):
-            found[slot] = os.path.realpath(f"{folder}/{slot}")
-    return found
+            path_of[slot] = os.path.realpath(f"{folder}/{slot}")
+    return path_of
 
 
-def _closest(path: str, others: t.Mapping[str, str]) -> list[str]:
+def _closest(path: str, paths: t.Mapping[str, str]) -> list[str]:
     """Return the names of those of {name: path in sysfs} that share the most bridges with a device, in order."""
-    shared = {name: len(os.path.commonpath([path, other])) for name, other in others.items()}
+    shared = {name: len(os.path.commonpath([path, other_path])) for name, other_path in paths.items()}
     return sorted(name for name, depth in shared.items() if depth == max(shared.values()))
 
 
@@ -341,13 +343,13 @@ def nearest_accelerators(
 ) -> dict[str, str]:
     """Return {RDMA device: PCI address of its accelerator}: the one that shares the most bridges with it, of several equally near the one
     that the fewest devices before it have. Devices without a place on the bus, and all without accelerators, have none."""
-    there = accelerators(node, kinds)
-    found: dict[str, str] = {}
+    path_of = accelerators(node, kinds)
+    nearest: dict[str, str] = {}
     for device in devices:
-        near = _closest(device["pci_path"], there) if there and device["pci_path"] else []
+        near = _closest(device["pci_path"], path_of) if path_of and device["pci_path"] else []
         if near:
-            found[device["device"]] = min(near, key=list(found.values()).count)
-    return found
+            nearest[device["device"]] = min(near, key=list(nearest.values()).count)
+    return nearest
 
 
 # What is wrong -------------------------------------------------------------------------------------------------------
@@ -357,10 +359,10 @@ def _chosen(port: Port, params: dict[str, t.Any]) -> dict[str, t.Any]:
     """`gid`, what else would do in `gid_others` (a partner may be in its network), and `gid_problem` where none will."""
     if port["link_layer"] == "InfiniBand":
         return {"gid": None, "gid_others": [], "gid_problem": ""}
-    found, problem = gid.choose(
+    gids, problem = gid.choose(
         port["gids"], params["network"], params["roce_version"], params["address_family"], params["link_local"], params["gid_index"]
     )
-    return {"gid": found[0] if found else None, "gid_others": found[1:], "gid_problem": problem}
+    return {"gid": gids[0] if gids else None, "gid_others": gids[1:], "gid_problem": problem}
 
 
 def findings(
@@ -368,12 +370,12 @@ def findings(
 ) -> list[dict[str, str]]:
     """[{"code", "part", "text"}] of what is wrong on this node alone. `rails` and `gbps` are what it should have, where that is known:
     so many ports, and the rate of all or of each."""
-    found: list[dict[str, str]] = []
-    wanted = list(gbps) * len(ports) if len(gbps) == 1 else list(gbps)
+    problems: list[dict[str, str]] = []
+    expected_gbps = list(gbps) * len(ports) if len(gbps) == 1 else list(gbps)
 
     def find(code: str, port: Port, text: str) -> None:
         part = f"nic/{port['device']}/{port['port']}"
-        found.append({"code": code, "part": part, "text": f"{port['device']} port {port['port']}: {text}"})
+        problems.append({"code": code, "part": part, "text": f"{port['device']} port {port['port']}: {text}"})
 
     active = [p for p in ports if p["state"] == "ACTIVE"]
     for port in ports:
@@ -384,16 +386,16 @@ def findings(
     counts = {"rdma_ports_rails": rails, "rdma_ports_gbps": len(gbps) if len(gbps) > 1 else None}
     for variable, count in counts.items():
         if count is not None and count != len(ports):
-            there = ", ".join(f"{p['device']} port {p['port']}" for p in ports)
-            found.append({"code": "rail_order", "part": "", "text": f"{len(ports)} rails ({there}), {variable} says {count}"})
-    for port, least in zip(ports, wanted):
-        if port["state"] == "ACTIVE" and not 0 < least <= (port["rate_gbps"] or 0):
-            now = "a rate that cannot be read" if port["rate_gbps"] is None else f"{port['rate_gbps']:g} Gb/s"
-            find("link_slow", port, f"{now}, rdma_ports_gbps says {least:g}")
+            port_names = ", ".join(f"{p['device']} port {p['port']}" for p in ports)
+            problems.append({"code": "rail_order", "part": "", "text": f"{len(ports)} rails ({port_names}), {variable} says {count}"})
+    for port, minimum in zip(ports, expected_gbps):
+        if port["state"] == "ACTIVE" and not 0 < minimum <= (port["rate_gbps"] or 0):
+            current = "a rate that cannot be read" if port["rate_gbps"] is None else f"{port['rate_gbps']:g} Gb/s"
+            find("link_slow", port, f"{current}, rdma_ports_gbps says {minimum:g}")
     for name, unit in (("rate_gbps", "Gb/s"), ("width", "lanes")):
         best = max((p[name] for p in active if p[name]), default=None)
         for port in active:
-            if best and port[name] and port[name] < best and not wanted:
+            if best and port[name] and port[name] < best and not expected_gbps:
                 find("link_slow", port, f"{port[name]:g} {unit}, its siblings have {best:g}")
     mtus = {p["mtu"] for p in active if p["mtu"]}
     if len(mtus) > 1:
@@ -402,24 +404,26 @@ def findings(
                 find("mtu", port, f"the MTU is {port['mtu']}, siblings have {max(mtus)}")
     for device in devices:
         pcie = device["pcie"] or {}
-        now, most = pcie.get("current", {}), pcie.get("max", {})
-        low = [k for k in ("speed", "width") if now.get(k) and most.get(k) and now[k] < most[k]]
+        current, highest = pcie.get("current", {}), pcie.get("max", {})
+        low = [k for k in ("speed", "width") if current.get(k) and highest.get(k) and current[k] < highest[k]]
         if low and device["ports"]:
-            said = ", ".join(f"{k} {now[k]:g} of {most[k]:g}" for k in low)
-            find("pcie_width", device["ports"][0], f"its PCIe link is not what it can be: {said}")
+            shortfalls = ", ".join(f"{k} {current[k]:g} of {highest[k]:g}" for k in low)
+            find("pcie_width", device["ports"][0], f"its PCIe link is not what it can be: {shortfalls}")
     for board in {d["board"] for d in devices if d["board"]}:
         alike = [d for d in devices if d["board"] == board and d["firmware"]]
         versions = sorted({d["firmware"] for d in alike})
         if len(versions) > 1:
-            told = ", ".join(f"{d['device']} {d['firmware']}" for d in alike)
-            find("firmware", alike[0]["ports"][0], f"devices of board {board} have different firmware: {told}")
-    return found
+            versions_text = ", ".join(f"{d['device']} {d['firmware']}" for d in alike)
+            find("firmware", alike[0]["ports"][0], f"devices of board {board} have different firmware: {versions_text}")
+    return problems
 
 
 def warnings(devices: list[dict[str, t.Any]]) -> list[str]:
     """Worth a look, and no finding."""
-    others = sorted({f"{d['device']} ({d['driver'] or 'driver unknown'})" for d in devices if not (d["driver"] or "").startswith("mlx5")})
-    return [f"not of the driver mlx5: {', '.join(others)}"] if others else []
+    other_drivers = sorted(
+        {f"{d['device']} ({d['driver'] or 'driver unknown'})" for d in devices if not (d["driver"] or "").startswith("mlx5")}
+    )
+    return [f"not of the driver mlx5: {', '.join(other_drivers)}"] if other_drivers else []
 
 
 def netdev_table(ports: list[Port]) -> list[str]:

@@ -125,8 +125,8 @@ class _Health:
         yield absent if absent and not lost else findings.observed("gpu_health", defects, fields)
         for part, (g, problems) in self.parts.items():
             gpu_context = {"gpu": g["name"], "gpu_uuids": [g["uuid"]] if g["uuid"] else []}
-            found = [("", *problem) for problem in problems]
-            yield findings.observed("gpu_health", found, {**common, "part": part, "context": gpu_context})
+            named_problems = [("", *problem) for problem in problems]
+            yield findings.observed("gpu_health", named_problems, {**common, "part": part, "context": gpu_context})
 
 
 class BootErrors(t.NamedTuple):

@@ -153,10 +153,10 @@ def of_sweep(series: t.Iterable[SeriesRow], metric: str, size: int | str, unit: 
     size_of_row = row_of(size, [row["size"] for row in rows])
     if size_of_row is None:
         return None
-    there = [row.get(metric) for row in rows if row["size"] == size_of_row]
-    values = [float(value) for value in there if is_number(value)]
-    if len(values) != len(there):
-        raise Unusable(f"{metric} at {human(int(size_of_row))}: found {there!r}, expected a number")
+    values_at_size = [row.get(metric) for row in rows if row["size"] == size_of_row]
+    values = [float(value) for value in values_at_size if is_number(value)]
+    if len(values) != len(values_at_size):
+        raise Unusable(f"{metric} at {human(int(size_of_row))}: found {values_at_size!r}, expected a number")
     value = max(values) if physics.UNITS.get(unit, ("",))[0] == "time" else min(values)
     return Reading(value, unit, int(size_of_row))
 
@@ -164,7 +164,7 @@ def of_sweep(series: t.Iterable[SeriesRow], metric: str, size: int | str, unit: 
 def compare(reading: Reading, expected: Expectation) -> Opinion:
     """The bands: higher is better: PASS from 0.95 of the expected value, WARN from 0.90, FAIL below; lower is better:
     PASS up to the value / 0.95, WARN up to the value / 0.90, FAIL above."""
-    known: dict[str, t.Any] = {
+    expected_fields: dict[str, t.Any] = {
         "layer": expected.layer,
         "source": expected.source,
         "confidence": expected.confidence,
@@ -174,17 +174,17 @@ def compare(reading: Reading, expected: Expectation) -> Opinion:
         "expectation": expected.id,
     }
     at = f" at {human(reading.size)}" if reading.size else ""
-    floor, least = floors(expected.value, expected.better)
+    floor, warn_limit = floors(expected.value, expected.better)
     try:
         value = physics.convert(reading.value, reading.unit, expected.unit)
     except ValueError as error:
         reason = f"{expected.metric}{at} cannot be judged: {error}"
-        return Opinion("UNKNOWN", reason, "bad_measurement", **known)
+        return Opinion("UNKNOWN", reason, "bad_measurement", **expected_fields)
     if value < 0:
         reason = f"{expected.metric}{at}: found {value:g} {expected.unit}, expected a number that is not negative"
-        return Opinion("UNKNOWN", reason, "bad_measurement", **known)
+        return Opinion("UNKNOWN", reason, "bad_measurement", **expected_fields)
     lower = expected.better == "lower"
-    numbers: dict[str, t.Any] = {**known, "value": value, "unit": expected.unit, "floor": floor}
+    numbers: dict[str, t.Any] = {**expected_fields, "value": value, "unit": expected.unit, "floor": floor}
     sentence = f"{expected.metric} {value:.5g} {expected.unit}{at}"
     if lower and value == 0 and physics.UNITS[expected.unit][0] == "time":
         return Opinion("UNKNOWN", f"{sentence}: a time of 0 is impossible", "above_physics", **numbers)
@@ -192,19 +192,19 @@ def compare(reading: Reading, expected: Expectation) -> Opinion:
     if value <= floor if lower else value >= floor:
         return Opinion("PASS", f"{sentence} is {share}", None, **numbers)
     limit = f"{'limit' if lower else 'floor'} {floor:g} {expected.unit}"
-    if value <= least if lower else value >= least:
+    if value <= warn_limit if lower else value >= warn_limit:
         return Opinion("WARN", f"{sentence} is {share}; {limit}", "below_warn", **numbers)
     return Opinion("FAIL", f"{sentence} is only {share}; {limit}" if not lower else f"{sentence} is {share}; {limit}",
                    "below_floor", **numbers)  # fmt: skip
 
 
-def held(found: Reading, expected: Expectation, context: t.Mapping[str, t.Any]) -> Opinion:
+def held(reading: Reading, expected: Expectation, context: t.Mapping[str, t.Any]) -> Opinion:
     """compare(), but UNKNOWN if the value is too low and it is not known whether the hardware of `context` can reach more.
 
     That is so for an entry whose `missed` is `unknown`, and for one about usable NICs (matching.about_usable_nics) if the value reaches
     what the NICs give that the GPUs can use for certain.
     """
-    opinion = compare(found, expected)
+    opinion = compare(reading, expected)
     if opinion.verdict not in ("WARN", "FAIL"):
         return opinion
     advice = "measure a machine that is known to be good and set acceptance_expectations, or run playbooks/baseline.yml"
@@ -218,8 +218,8 @@ def held(found: Reading, expected: Expectation, context: t.Mapping[str, t.Any]) 
     share = usable.certain / usable.at_most
     if opinion.value is not None and opinion.value < WARN_FROM * share * expected.value:
         return opinion
-    which = f"{context.get('gpus')} x {context.get('gpu')} with {context.get('nics')} NICs of {context.get('nic_gbps')} Gb/s"
-    reason = f"how many of its NICs {which} can use is not known, {usable.certain} to {usable.at_most}: {advice}; {opinion.reason}"
+    hardware = f"{context.get('gpus')} x {context.get('gpu')} with {context.get('nics')} NICs of {context.get('nic_gbps')} Gb/s"
+    reason = f"how many of its NICs {hardware} can use is not known, {usable.certain} to {usable.at_most}: {advice}; {opinion.reason}"
     return opinion.but("UNKNOWN", "path_unknown", reason)
 
 
@@ -235,16 +235,16 @@ def impossible(measurement: Measurement, match: Match | None = None) -> Opinion 
     context = measurement.context
     if match:
         context = {**match, **context}
-    known = list(map(context.get, _HARDWARE))
+    hardware = list(map(context.get, _HARDWARE))
     if "check" not in measurement.context:
-        known[_CHECK] = measurement.check
+        hardware[_CHECK] = measurement.check
     rails = context.get("rails")
     rails = [rail for rail in rails if isinstance(rail, dict)] if isinstance(rails, list) else []
     ends = [[str(rail.get(end)) for end in ("a", "b")] for rail in rails]
     if any("bond" in end for both in ends for end in both):
-        known[_BONDED] = True
+        hardware[_BONDED] = True
     opinions = []
-    for metric, limit in _ceilings(known).items():
+    for metric, limit in _ceilings(hardware).items():
         # What a node sends to itself needs no wire; of several rails each has a rate of its own (fleet/rdma_matrix.py).
         if metric == "bandwidth" and (len(ends) > 1 or any(a.split("/nic/")[0] == b.split("/nic/")[0] for a, b in ends)):
             continue
@@ -258,14 +258,14 @@ _BONDED, _CHECK = _HARDWARE.index("bonded"), _HARDWARE.index("check")
 _KNOWN_CEILINGS: dict[str, dict[str, tuple[float, str, str]]] = {}
 
 
-def _ceilings(known: list[t.Any]) -> dict[str, tuple[float, str, str]]:
+def _ceilings(hardware: list[t.Any]) -> dict[str, tuple[float, str, str]]:
     """Return the ceilings of measurements on some hardware, by metric. Thousands of nodes are a few kinds; what somebody sends who is new
     each time is not kept for ever."""
-    kind = repr(known)
+    kind = repr(hardware)
     if kind not in _KNOWN_CEILINGS:
         if len(_KNOWN_CEILINGS) >= KINDS:
             _KNOWN_CEILINGS.clear()
-        context = {key: value for key, value in zip(_HARDWARE, known, strict=True) if value is not None}
+        context = {key: value for key, value in zip(_HARDWARE, hardware, strict=True) if value is not None}
         limits = {metric: physics.ceiling(context, metric) for metric in physics.ABOVE}
         _KNOWN_CEILINGS[kind] = {metric: limit for metric, limit in limits.items() if limit is not None}
     return _KNOWN_CEILINGS[kind]
@@ -285,34 +285,34 @@ def _all(measurement: Measurement, metric: str) -> list[Reading]:
     return readings
 
 
-def _above(metric: str, found: Reading, limit: tuple[float, str, str]) -> Opinion | None:
-    most, unit, how = limit
+def _above(metric: str, reading: Reading, ceiling: tuple[float, str, str]) -> Opinion | None:
+    limit_value, unit, how = ceiling
     try:
-        value = physics.convert(found.value, found.unit, unit)
+        value = physics.convert(reading.value, reading.unit, unit)
     except ValueError:  # compare() says so
         return None
-    if value <= most:
+    if value <= limit_value:
         return None
-    at = f" at {human(found.size)}" if found.size else ""
+    at = f" at {human(reading.size)}" if reading.size else ""
     cause = "fewer bytes moved, or fewer operations done, than the tool counted"
-    if metric != "tflops" and value / 8 <= most:
+    if metric != "tflops" and value / 8 <= limit_value:
         cause = f"bits taken for bytes, or {cause}"
     reason = (
-        f"{metric} {value:.5g} {unit}{at} is more than this hardware can give, {most:.5g} ({how}): "
+        f"{metric} {value:.5g} {unit}{at} is more than this hardware can give, {limit_value:.5g} ({how}): "
         f"a wrong unit, a run of something else, {cause}"
     )
     return Opinion("UNKNOWN", reason, "above_physics", value, unit, metric=metric)
 
 
-def _too_soon(found: Reading) -> Opinion | None:
+def _too_soon(reading: Reading) -> Opinion | None:
     try:
-        value = physics.convert(found.value, found.unit, "us")
+        value = physics.convert(reading.value, reading.unit, "us")
     except ValueError:
         return None
-    least = physics.LEAST_LATENCY_US
-    if value >= least:
+    least_us = physics.LEAST_LATENCY_US
+    if value >= least_us:
         return None
-    reason = f"latency {value:.5g} us is less than a message needs to cross PCIe, {least:g} us: a wrong unit, or nothing was sent"
+    reason = f"latency {value:.5g} us is less than a message needs to cross PCIe, {least_us:g} us: a wrong unit, or nothing was sent"
     return Opinion("UNKNOWN", reason, "above_physics", value, "us", metric="latency")
 
 
@@ -372,13 +372,13 @@ def human(size: int) -> str:
     return f"{size} B"
 
 
-def accepts(expected: Expectation, measurement: Measurement, whole: t.Mapping[str, t.Any] | None = None) -> str | None:
-    """The first key in which a measurement's hardware contradicts an expectation; what it does not tell is let pass. `whole` is the match
-    of which that of `expected` is a part."""
-    known = dict(measurement.context)
+def accepts(expected: Expectation, measurement: Measurement, full_match: t.Mapping[str, t.Any] | None = None) -> str | None:
+    """Return the first key in which a measurement's hardware contradicts an expectation, or None. What the measurement does not tell
+    contradicts nothing. `full_match` is the match of which that of `expected` is a part."""
+    context = dict(measurement.context)
     if measurement.stage:
-        known["stage"] = measurement.stage
+        context["stage"] = measurement.stage
     if measurement.check:
-        known["check"] = measurement.check
-    usable = seen_by(whole or expected.match, known)
-    return mismatch({k: v for k, v in expected.match.items() if known.get(k) is not None}, usable)
+        context["check"] = measurement.check
+    usable = seen_by(full_match or expected.match, context)
+    return mismatch({k: v for k, v in expected.match.items() if context.get(k) is not None}, usable)

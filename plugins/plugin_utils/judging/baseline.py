@@ -70,13 +70,13 @@ def propose(measurements: t.Iterable[Measurement], run_id: str, date: str, minim
     return propose_of([Source(measurements, lambda m: str(m.subject.id))], lambda: f"run {run_id}", date, minimum)
 
 
-def propose_of(runs: t.Iterable[Source], said: t.Callable[[], str], date: str, minimum: int = bands.NEIGHBOURS) -> Proposal:
-    """Of several runs, which are one after the other looked at and then called what is `said`: what counts of each subject is the median of
-    its runs, so that a node that was measured often is still one."""
+def propose_of(runs: t.Iterable[Source], source_text: t.Callable[[], str], date: str, minimum: int = bands.NEIGHBOURS) -> Proposal:
+    """Return the proposal of several runs. The value of each subject is the median of its runs, so that a node that was measured often
+    counts once. `source_text` is called after all runs are read, and returns how the source of the entries is named."""
     groups: Values = collections.defaultdict(lambda: collections.defaultdict(lambda: collections.defaultdict(list)))
     for run in runs:
         _add(groups, run)
-    return _proposal(groups, said(), date, minimum)
+    return _proposal(groups, source_text(), date, minimum)
 
 
 def _add(groups: Values, run: Source) -> None:
@@ -98,7 +98,7 @@ def _add(groups: Values, run: Source) -> None:
                 groups[json.dumps(entry, sort_keys=True)][m.subject.kind][run.who(m), m.variant].append(value)
 
 
-def _proposal(groups: Values, said: str, date: str, minimum: int) -> Proposal:
+def _proposal(groups: Values, source_text: str, date: str, minimum: int) -> Proposal:
     entries: dict[str, ExpectationData] = {}
     comparisons: dict[str, ShippedComparison] = {}
     left_out = []
@@ -114,14 +114,14 @@ def _proposal(groups: Values, said: str, date: str, minimum: int) -> Proposal:
             continue
         few = len(values) < minimum
         spread = 100 * (max(values) - min(values)) / statistics.median(values)
-        whole: ExpectationData = {
+        proposed: ExpectationData = {
             "id": name,
             "match": entry["match"],
             "metric": entry["metric"],
             "value": float(f"{statistics.median(values):.5g}"),
             "unit": entry["unit"],
             "better": entry["better"],
-            "source": f"{'SIMULATED ' if simulated else ''}{said}: "
+            "source": f"{'SIMULATED ' if simulated else ''}{source_text}: "
             + (
                 f"what one {kind} gave, which nothing was compared with"
                 if len(values) == 1
@@ -130,14 +130,14 @@ def _proposal(groups: Values, said: str, date: str, minimum: int) -> Proposal:
             "date": date,
             "confidence": "derived" if few else "measured",
         }
-        wrong = _problem(whole)
+        wrong = _problem(proposed)
         if wrong:
             left_out.append(f"{name}: {wrong}; such a value is no expectation, so measure again or set one by hand")
         else:
-            entries[name] = whole
-            comparisons[name] = _compared_with_shipped(whole)
+            entries[name] = proposed
+            comparisons[name] = _compared_with_shipped(proposed)
     head = [
-        f"# Proposed from {said}. A fleet that is slow as a whole proposes slow values: compare with the shipped",
+        f"# Proposed from {source_text}. A fleet that is slow as a whole proposes slow values: compare with the shipped",
         "# tables and with what your hardware should give. Ignored until 'proposed: true' is removed; then name this",
         "# file in acceptance_expectation_files.",
         *(f"# Left out: {line}" for line in left_out),
@@ -229,11 +229,11 @@ def _without_outliers(values: list[float], better: str) -> list[float]:
     return [v for v in values if bands.against_neighbours(v, centre, better) is None]
 
 
-def _id(match: Match, taken: t.Container[str]) -> str:
+def _id(match: Match, used_names: t.Container[str]) -> str:
     """A name that people can tell apart, which no other entry has."""
     words = [match[k] for k in ("stage", "gpu", "gpus", "nodes", "check", "shape", "mode", "size") if k in match]
     name = re.sub(r"[^a-z0-9_.]+", "-", "-".join(map(str, words)).lower())[:110].strip("-")
-    return next(n for n in (name, *(f"{name}-{i}" for i in range(2, 10000))) if n not in taken)
+    return next(n for n in (name, *(f"{name}-{i}" for i in range(2, 10000))) if n not in used_names)
 
 
 def _problem(entry: ExpectationData) -> str | None:

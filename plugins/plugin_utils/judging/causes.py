@@ -67,18 +67,18 @@ class _Search:
                 self._place(key, v)
 
     def _take(self, blame: Blame) -> None:
-        own = [key for key in blame.own if key in self.bad and self._is_of(key, blame)]
+        own_keys = [key for key in blame.own if key in self.bad and self._is_of(key, blame)]
         explained = [key for key in sorted(blame.explains) if key in self.bad and self._is_of(key, blame)]
-        mine = [key for key in own if self.behind.setdefault(key, blame.culprit) == blame.culprit]
+        own_here = [key for key in own_keys if self.behind.setdefault(key, blame.culprit) == blame.culprit]
         explained_here = [key for key in explained if self.behind.setdefault(key, blame.culprit) == blame.culprit]
-        if not own and not explained_here:
+        if not own_keys and not explained_here:
             return
         self.kinds[blame.culprit] = blame.kind
         if not blame.counters:
             self.convicted.add(blame.culprit)
-        self.own[blame.culprit] += [key for key in mine if key not in self.own[blame.culprit]]
+        self.own[blame.culprit] += [key for key in own_here if key not in self.own[blame.culprit]]
         self.explains[blame.culprit] += [key for key in explained_here if key not in self.explains[blame.culprit]]
-        self.said[blame.culprit].setdefault(blame.said, []).extend([*mine, *explained_here])
+        self.said[blame.culprit].setdefault(blame.said, []).extend([*own_here, *explained_here])
 
     def _counted(self, key: Key) -> bool:
         return (self.bad[key].verdict, self.bad[key].reason_code) == ("WARN", "evidence")
@@ -129,12 +129,12 @@ class _Search:
 
     def causes(self) -> list[Cause]:
         culprits = dict.fromkeys((*self.own, *self.explains))
-        made = [self._cause(culprit) for culprit in culprits if self.own[culprit] or self.explains[culprit]]
-        return sorted(made, key=lambda c: (-SEVERITY[c["verdict"]], not c["convicted"], -len(c["explains"]), c["subject"]))
+        causes = [self._cause(culprit) for culprit in culprits if self.own[culprit] or self.explains[culprit]]
+        return sorted(causes, key=lambda c: (-SEVERITY[c["verdict"]], not c["convicted"], -len(c["explains"]), c["subject"]))
 
     def _cause(self, culprit: str) -> Cause:
-        own, explained = self.own.get(culprit, []), self.explains.get(culprit, [])
-        own = sorted(own, key=lambda key: (-self._severity(key), key))
+        own_keys, explained = self.own.get(culprit, []), self.explains.get(culprit, [])
+        own_keys = sorted(own_keys, key=lambda key: (-self._severity(key), key))
         sentences = dict(self.said.get(culprit, {}))
         if culprit in self.rose:
             texts, tests = list(self.rose[culprit]), {key for keys in self.rose[culprit].values() for key in keys}
@@ -142,19 +142,19 @@ class _Search:
             unsaid = f" and {len(texts) - 4} more" if len(texts) > 4 else ""
             sentences[f"error counters rose{count}: {'; '.join(texts[:4])}{unsaid}"] = list(tests)
         covered = {key for keys in sentences.values() for key in keys}
-        parts = [(max(map(self._severity, keys or own)), text) for text, keys in sentences.items()]
-        reasons_left = dict.fromkeys(self._reason(key, culprit) for key in own if key not in covered)
+        parts = [(max(map(self._severity, keys or own_keys)), text) for text, keys in sentences.items()]
+        reasons_left = dict.fromkeys(self._reason(key, culprit) for key in own_keys if key not in covered)
         if reasons_left:
-            first = next(key for key in own if key not in covered)
-            more = len(reasons_left) - 1
-            left = f"; {more} more finding{'s' if more > 1 else ''} of it" if more else ""
-            parts.append((self._severity(first), f"{next(iter(reasons_left))}{left}"))
+            first = next(key for key in own_keys if key not in covered)
+            hidden = len(reasons_left) - 1
+            hidden_text = f"; {hidden} more finding{'s' if hidden > 1 else ''} of it" if hidden else ""
+            parts.append((self._severity(first), f"{next(iter(reasons_left))}{hidden_text}"))
         parts.sort(key=lambda part: -part[0])
         reason = "; ".join(text for _severity, text in parts) or "not measured"
         return Cause(
             subject=culprit, kind=self.kinds[culprit], convicted=culprit in self.convicted, whole=not reasons_left,
-            verdict=max((self.bad[key].verdict for key in (*own, *explained)), key=SEVERITY.__getitem__),
-            said=f"{subjects.spoken(culprit)}: {reason}{self._because(explained)}", own=own, explains=sorted(explained),
+            verdict=max((self.bad[key].verdict for key in (*own_keys, *explained)), key=SEVERITY.__getitem__),
+            said=f"{subjects.spoken(culprit)}: {reason}{self._because(explained)}", own=own_keys, explains=sorted(explained),
         )  # fmt: skip
 
     def _severity(self, key: Key) -> int:

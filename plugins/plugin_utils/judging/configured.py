@@ -38,38 +38,40 @@ def opinions(deciding: t.Mapping[Key, Measurement], judged: t.Callable[[Key, Mea
         kinds: dict[str, list[Key]] = collections.defaultdict(list)
         for key in keys:
             kinds[repr([deciding[key].context.get(k) for k in SETTINGS])].append(key)
-        most = max(kinds.values(), key=len)
-        clear = 2 * len(most) > len(keys)
-        for mine in kinds.values():
-            if clear and mine is most:
-                for key in mine:
+        largest = max(kinds.values(), key=len)
+        clear = 2 * len(largest) > len(keys)
+        for same_settings in kinds.values():
+            if clear and same_settings is largest:
+                for key in same_settings:
                     yield from _softened(key, deciding[key], judged)
                 continue
-            contexts = [deciding[of[0]].context for of in ([most] if clear else kinds.values()) if of is not mine]
-            for key in mine:
-                yield from _differs(key, deciding[key], contexts, f"{len(most)} of {len(keys)}" if clear else "others", judged)
+            contexts = [deciding[of[0]].context for of in ([largest] if clear else kinds.values()) if of is not same_settings]
+            for key in same_settings:
+                yield from _differs(key, deciding[key], contexts, f"{len(largest)} of {len(keys)}" if clear else "others", judged)
 
 
 def _differs(
-    key: Key, record: Measurement, others: list[Context], who: str, judged: t.Callable[[Key, Measurement], Opinion]
+    key: Key, record: Measurement, other_contexts: list[Context], who: str, judged: t.Callable[[Key, Measurement], Opinion]
 ) -> t.Iterator[tuple[Key, Opinion]]:
     context = record.context
     machine = _of_machine(context)
     by = f" ({', '.join(machine)} of the machine itself)" if machine else ""
-    for theirs in others:
-        differences = [f"{k} is {context.get(k)}, of {who} {theirs.get(k)}" for k in SETTINGS if context.get(k) != theirs.get(k)]
+    for other_context in other_contexts:
+        differences = [
+            f"{k} is {context.get(k)}, of {who} {other_context.get(k)}" for k in SETTINGS if context.get(k) != other_context.get(k)
+        ]
         words = f"it is configured in another way than its identical neighbours{by}: {'; '.join(differences)}"
         yield key, Opinion("WARN", words, "settings_differ")
         if machine:
-            opinion = judged(key, record.replaced(context={**context, **{k: theirs[k] for k in SETTINGS if k in theirs}}))
+            opinion = judged(key, record.replaced(context={**context, **{k: other_context[k] for k in SETTINGS if k in other_context}}))
             if SEVERITY[opinion.verdict] > SEVERITY["PASS"] and opinion.reason_code != "no_expectation":
                 yield key, opinion._replace(reason=f"held to what its neighbours are held to: {opinion.reason}; {words}")
 
 
 def _of_machine(context: Context) -> list[str]:
     """The settings that select a floor and that the machine has by itself."""
-    own = context.get("nccl_machine")
-    return [f"{name}={own[name]}" for name in SET_BY if name in own] if isinstance(own, dict) else []
+    machine_settings = context.get("nccl_machine")
+    return [f"{name}={machine_settings[name]}" for name in SET_BY if name in machine_settings] if isinstance(machine_settings, dict) else []
 
 
 def _softened(key: Key, record: Measurement, judged: t.Callable[[Key, Measurement], Opinion]) -> t.Iterator[tuple[Key, Opinion]]:
@@ -81,13 +83,15 @@ def _softened(key: Key, record: Measurement, judged: t.Callable[[Key, Measuremen
         return
     settings = context.get("nccl_env")
     settings = settings if isinstance(settings, dict) else {}
-    given = {name: str(value) for name, value in settings.items() if name not in context["nccl_machine"]}
+    given_settings = {name: str(value) for name, value in settings.items() if name not in context["nccl_machine"]}
     nodes = context.get("nodes")
     reach = gpus * (nodes if isinstance(nodes, int) and physics.across(context) else 1)
-    plain: Context = {"nvls": nccl.nvls([gpu], reach, given)}
-    plain.update({k: given.get(f"NCCL_{name}", "auto").lower() for k, name in (("algorithm", "ALGO"), ("proto", "PROTO")) if k in context})
-    softened, mine = judged(key, record.replaced(context={**context, **plain})), judged(key, record)
-    if softened.reason_code != "no_expectation" and SEVERITY[softened.verdict] > SEVERITY[mine.verdict]:
+    plain: Context = {"nvls": nccl.nvls([gpu], reach, given_settings)}
+    plain.update(
+        {k: given_settings.get(f"NCCL_{name}", "auto").lower() for k, name in (("algorithm", "ALGO"), ("proto", "PROTO")) if k in context}
+    )
+    softened, unchanged = judged(key, record.replaced(context={**context, **plain})), judged(key, record)
+    if softened.reason_code != "no_expectation" and SEVERITY[softened.verdict] > SEVERITY[unchanged.verdict]:
         words = f"the machine's own settings select its floor ({', '.join(machine)}); without them: {softened.verdict}, {softened.reason}"
         yield key, Opinion("WARN", words, "settings_differ")
 
@@ -105,18 +109,18 @@ def _narrow(deciding: t.Mapping[Key, Measurement], judged: t.Callable[[Key, Meas
             continue
         alike[repr([key[:3], record.simulated, context.get("gpu"), context.get("gpus")])][key] = nics * gbps
         if is_number(down) and down > 0:
-            whole = judged(key, record.replaced(context={**context, "nics": nics + down}))
-            if whole.reason_code != "no_expectation" and SEVERITY[whole.verdict] > SEVERITY[judged(key, record).verdict]:
+            with_all_ports = judged(key, record.replaced(context={**context, "nics": nics + down}))
+            if with_all_ports.reason_code != "no_expectation" and SEVERITY[with_all_ports.verdict] > SEVERITY[judged(key, record).verdict]:
                 words = f"it passes by the floor for {nics} NICs, and {down} more are there and not active"
                 advice = "bring them up, or leave them out by NCCL_IB_HCA"
-                reason = f"{words}: {advice}; {whole.reason}"
-                yield key, whole._replace(verdict="UNKNOWN", reason=reason, reason_code="port_down")
+                reason = f"{words}: {advice}; {with_all_ports.reason}"
+                yield key, with_all_ports._replace(verdict="UNKNOWN", reason=reason, reason_code="port_down")
     for rates in alike.values():
-        most = max(rates.values())
+        highest = max(rates.values())
         for key, rate in rates.items():
-            if rate < most:
+            if rate < highest:
                 context = deciding[key].context
                 faster = sum(another > rate for another in rates.values())
                 words = f"its nodes have {context['nics']} NICs of {context['nic_gbps']:g} Gb/s"
-                comparison = f"{faster} of {len(rates)} groups with the same GPUs have up to {most / rate:.3g} times as much"
+                comparison = f"{faster} of {len(rates)} groups with the same GPUs have up to {highest / rate:.3g} times as much"
                 yield key, Opinion("WARN", f"{words}, {comparison}", "link_slow")

@@ -51,10 +51,10 @@ class Kind(t.NamedTuple):
     own: tuple[str, ...] = ()
 
 
-def kind_of(facts: Facts, plane: str, own: t.Iterable[str] = ()) -> Kind:
+def kind_of(facts: Facts, plane: str, own_facts: t.Iterable[str] = ()) -> Kind:
     """The kind of a node by its facts and the plane that it was reached by."""
     product = " ".join(str(facts[name]) for name in ("machine_vendor", PRODUCT) if facts.get(name))
-    return Kind(product, plane, tuple(own))
+    return Kind(product, plane, tuple(own_facts))
 
 
 def drift(
@@ -100,15 +100,15 @@ def drift(
 def _cohorts(name: str, values: dict[str, Fact], kinds: t.Mapping[str, Kind]) -> t.Iterator[dict[str, Fact]]:
     """Yield the values of the nodes whose fact `name` can be compared: machines of one product if it comes with the product (OF_PRODUCT),
     nodes of one plane if it is not the machine's there. A fact that no node of a plane has is one that the plane does not see."""
-    known = set(kinds.values())
-    if len(known) < 2:
+    known_kinds = set(kinds.values())
+    if len(known_kinds) < 2:
         yield values
         return
     of_product = _matches_any(name, OF_PRODUCT)
-    seen = {kinds[node].plane for node, value in values.items() if value is not None}
+    planes_with_value = {kinds[node].plane for node, value in values.items() if value is not None}
     place: dict[Kind, tuple[str, str]] = {}
-    for kind in known:
-        apart = kind.plane not in seen or _matches_any(name, kind.own)
+    for kind in known_kinds:
+        apart = kind.plane not in planes_with_value or _matches_any(name, kind.own)
         place[kind] = (kind.product if of_product else "", kind.plane if apart else "")
     cohorts: dict[tuple[str, str], dict[str, Fact]] = collections.defaultdict(dict)
     for node, value in values.items():
@@ -178,16 +178,16 @@ def _matches_any(name: str, patterns: t.Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _against(name: str, values: dict[str, Fact], wanted: t.Any, basis: str) -> dict[str, Deviation]:
+def _against(name: str, values: dict[str, Fact], required: t.Any, basis: str) -> dict[str, Deviation]:
     """The nodes whose value is not as wanted."""
-    good = [node for node, value in values.items() if _fits(value, wanted, basis)]
+    good = [node for node, value in values.items() if _fits(value, required, basis)]
     bad = set(values) - set(good)
-    if isinstance(wanted, dict):
+    if isinstance(required, dict):
         expected = " and ".join(
-            f"at {'least' if bound == 'min' else 'most'} {wanted[bound]:g}" for bound in sorted(wanted)
+            f"at {'least' if bound == 'min' else 'most'} {required[bound]:g}" for bound in sorted(required)
         )
     else:
-        expected = " or ".join(map(text, wanted if isinstance(wanted, list) else [wanted]))
+        expected = " or ".join(map(text, required if isinstance(required, list) else [required]))
     alike = collections.defaultdict(list)
     for node in bad:
         alike[text(values[node])].append(node)
@@ -198,14 +198,14 @@ def _against(name: str, values: dict[str, Fact], wanted: t.Any, basis: str) -> d
     }
 
 
-def _fits(value: t.Any, wanted: t.Any, basis: str) -> bool:
-    if isinstance(wanted, dict):
+def _fits(value: t.Any, required: t.Any, basis: str) -> bool:
+    if isinstance(required, dict):
         if value is None:
             return basis == "limit"  # a node without such a disk or time keeper has nothing to hold to the limit
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return False
-        return bool(wanted.get("min", float("-inf")) <= abs(value) <= wanted.get("max", float("inf")))
-    patterns = [text(pattern) for pattern in (wanted if isinstance(wanted, list) else [wanted])]
+        return bool(required.get("min", float("-inf")) <= abs(value) <= required.get("max", float("inf")))
+    patterns = [text(pattern) for pattern in (required if isinstance(required, list) else [required])]
     entries = value if isinstance(value, list) and value else [value]
     return _fits_text(text(value), patterns) or all(_fits_text(text(entry), patterns) for entry in entries)
 
@@ -224,15 +224,15 @@ def _among(name: str, values: dict[str, Fact]) -> dict[str, Deviation]:
     if len(groups) == 1:
         return {}
     ranked = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
-    most = ranked[0][1]
-    clear = 2 * len(most) > len(values)
+    majority = ranked[0][1]
+    clear = 2 * len(majority) > len(values)
     spread = ", ".join(f"{value[:60]} on {len(nodes)}" for value, nodes in ranked[:4])
     deviating: dict[str, Deviation] = {}
     for _value, nodes in ranked[1:] if clear else ranked:
         for node in nodes:
             if clear:
-                seen, expected = _difference(values[node], values[most[0]])
-                deviating[node] = _item(name, seen, expected, "majority", agreeing=most, differing=nodes, of=len(values))
+                node_value, expected = _difference(values[node], values[majority[0]])
+                deviating[node] = _item(name, node_value, expected, "majority", agreeing=majority, differing=nodes, of=len(values))
             else:
                 expected = f"no value has a majority: {spread}"
                 deviating[node] = _item(
@@ -241,19 +241,19 @@ def _among(name: str, values: dict[str, Fact]) -> dict[str, Deviation]:
     return deviating
 
 
-def _difference(found: t.Any, expected: t.Any) -> tuple[t.Any, t.Any]:
+def _difference(value: t.Any, expected: t.Any) -> tuple[t.Any, t.Any]:
     """Return two long lists, such as those of all Python packages, without their common items."""
-    if not (isinstance(found, list) and isinstance(expected, list)) or len(found) + len(expected) < 10:
-        return found, expected
-    return [v for v in found if v not in expected] or "absent", [v for v in expected if v not in found] or "absent"
+    if not (isinstance(value, list) and isinstance(expected, list)) or len(value) + len(expected) < 10:
+        return value, expected
+    return [v for v in value if v not in expected] or "absent", [v for v in expected if v not in value] or "absent"
 
 
 def _item(
-    name: str, found: t.Any, expected: t.Any, basis: str, *, agreeing: list[str], differing: list[str], of: int
+    name: str, value: t.Any, expected: t.Any, basis: str, *, agreeing: list[str], differing: list[str], of: int
 ) -> Deviation:
     return {
         "item": name,
-        "found": text(found),
+        "found": text(value),
         "expected": text(expected),
         "basis": basis,
         "agree": len(agreeing),

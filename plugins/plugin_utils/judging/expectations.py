@@ -238,11 +238,11 @@ def read(path: pathlib.Path | str) -> tuple[list[PlainData], list[str]]:
 def shipped(overlays: tuple[str, ...] = ()) -> Expectations:
     """The tables of the collection, and over them the chosen overlays, in order."""
     paths = sorted((FILES / "expectations").glob("*.yml"))
-    known = sorted(p.stem for p in (FILES / "overlays").glob("*.yml"))
+    shipped_names = sorted(p.stem for p in (FILES / "overlays").glob("*.yml"))
     for name in overlays:
-        if name not in known:
+        if name not in shipped_names:
             raise ExpectationError(
-                f"acceptance_expectation_overlays: found {name!r}, expected one of {', '.join(known) or 'none'}"
+                f"acceptance_expectation_overlays: found {name!r}, expected one of {', '.join(shipped_names) or 'none'}"
             )
     base = [(0, path) for path in paths] + [(n, FILES / "overlays" / f"{o}.yml") for n, o in enumerate(overlays, 1)]
     entries: dict[str, Expectation] = {}
@@ -310,43 +310,43 @@ def _resolve(layered: Layered, overlays: tuple[str, ...], files: tuple[str, ...]
             raise ExpectationError(
                 f"{where}: found {value!r}, expected a list of expectations or a dictionary of ids with what to change"
             )
-    own = [e for e in entries.values() if e.rank > len(overlays)]
-    for finding in lint_own(own, base.entries):
+    user_entries = [e for e in entries.values() if e.rank > len(overlays)]
+    for finding in lint_own(user_entries, base.entries):
         raise ExpectationError(f"{finding.origin}: {finding.text}")
-    return Expectations(entries.values(), [*ignored, *displacing(own, base.entries), *softening(own, base.entries)])
+    return Expectations(entries.values(), [*ignored, *displacing(user_entries, base.entries), *softening(user_entries, base.entries)])
 
 
-def displacing(own: t.Iterable[Expectation], base: t.Iterable[Expectation]) -> t.Iterator[str]:
+def displacing(user_entries: t.Iterable[Expectation], base: t.Iterable[Expectation]) -> t.Iterator[str]:
     """A line for each of a user's entries that takes over more hardware or tests than the shipped ones that it displaces: one that forgot
     `gpu`, more often than not."""
     base = list(base)
-    for entry in own:
-        taken = []
+    for entry in user_entries:
+        displaced_entries = []
         for displaced in base:
             same = (entry.metric, entry.match["stage"]) == (displaced.metric, displaced.match["stage"]) and displaced.id != entry.id
             if same and set(entry.sizes) & set(displaced.sizes) and physics.overlap(entry.match, displaced.match):
                 wider = _wider(entry, displaced)
                 if wider:
-                    taken.append((displaced, wider))
-        if taken:
-            keys = sorted({key for _other, wider in taken for key in wider})
-            shown = ", ".join(f"{displaced.id} ({displaced.value:g} {displaced.unit})" for displaced, _wider in taken[:4])
-            more = f" and {len(taken) - 4} more" if len(taken) > 4 else ""
+                    displaced_entries.append((displaced, wider))
+        if displaced_entries:
+            keys = sorted({key for _other, wider in displaced_entries for key in wider})
+            examples = ", ".join(f"{displaced.id} ({displaced.value:g} {displaced.unit})" for displaced, _wider in displaced_entries[:4])
+            hidden_count = f" and {len(displaced_entries) - 4} more" if len(displaced_entries) > 4 else ""
             note = f"{entry.origin}: {entry.value:g} {entry.unit} holds for more than what it displaces (any {', '.join(keys)})"
-            yield f"{note}: {shown}{more}"
+            yield f"{note}: {examples}{hidden_count}"
 
 
-def _wider(entry: Expectation, other: Expectation) -> list[str]:
+def _wider(entry: Expectation, displaced: Expectation) -> list[str]:
     """Return the keys in which an entry holds for more hardware or tests than another. A check says what its operation and type are."""
     scope = SCOPE - ({"op", "type"} if "check" in entry.match else set())
-    return sorted(key for key in scope & set(other.match) if not _within(entry.match.get(key), other.match[key]))
+    return sorted(key for key in scope & set(displaced.match) if not _within(entry.match.get(key), displaced.match[key]))
 
 
-def softening(own: t.Iterable[Expectation], base: t.Iterable[Expectation]) -> t.Iterator[str]:
+def softening(user_entries: t.Iterable[Expectation], base: t.Iterable[Expectation]) -> t.Iterator[str]:
     """Yield a line for each entry of a user that accepts less than a shipped one which it displaces, and holds for no more than that one
     (displacing() names the others)."""
     base = list(base)
-    for entry in own:
+    for entry in user_entries:
         softened = []
         for stricter in base:
             same = (entry.metric, entry.better, entry.match["stage"]) == (stricter.metric, stricter.better, stricter.match["stage"])
@@ -357,23 +357,23 @@ def softening(own: t.Iterable[Expectation], base: t.Iterable[Expectation]) -> t.
             if (1 / ratio if entry.better == "lower" else ratio) < NOTICED:
                 softened.append(f"{ratio:.2f} of the {stricter.value:g} {stricter.unit} of shipped {stricter.id}")
         if softened:
-            more = f" and {len(softened) - 2} more" if len(softened) > 2 else ""
+            hidden_count = f" and {len(softened) - 2} more" if len(softened) > 2 else ""
             why = f": {entry.note}" if entry.note else ""
-            yield f"{entry.origin}: {entry.value:g} {entry.unit} is softer than shipped, {', '.join(softened[:2])}{more}{why}"
+            yield f"{entry.origin}: {entry.value:g} {entry.unit} is softer than shipped, {', '.join(softened[:2])}{hidden_count}{why}"
 
 
-def _within(value: t.Any, other: t.Any) -> bool:
-    """Return True if an entry whose key has `value` holds for no more than one whose key has `other`."""
-    mine, allowed = (item if isinstance(item, list) else [item] for item in (value, other))
-    return value is not None and all(any(matching.same(item, value_allowed) for value_allowed in allowed) for item in mine)
+def _within(value: t.Any, wider_value: t.Any) -> bool:
+    """Return True if an entry whose key has `value` holds for no more than one whose key has `wider_value`."""
+    narrow, allowed = (item if isinstance(item, list) else [item] for item in (value, wider_value))
+    return value is not None and all(any(matching.same(item, value_allowed) for value_allowed in allowed) for item in narrow)
 
 
-def lint_own(own: t.Sequence[Expectation], base: t.Iterable[Expectation]) -> list[physics.Finding]:
+def lint_own(user_entries: t.Sequence[Expectation], base: t.Iterable[Expectation]) -> list[physics.Finding]:
     """Return the errors of the lint in a user's expectations, compared with the shipped ones."""
-    if not own:
+    if not user_entries:
         return []
-    origins = {e.origin for e in own}
-    findings = physics.lint([*base, *own])
+    origins = {e.origin for e in user_entries}
+    findings = physics.lint([*base, *user_entries])
     return [f for f in findings if f.level == "error" and f.origin in origins]
 
 
@@ -402,16 +402,16 @@ def _change(entries: dict[str, Expectation], changes: dict[t.Any, t.Any], where:
         if not isinstance(change, dict) or "id" in change:
             raise ExpectationError(f"{where}: {name}: found {change!r}, expected keys to change, or null")
         old = entries[name]
-        whole = {k: getattr(old, k) for k in (*REQUIRED, "better", "missed", "note") if getattr(old, k) != ""}
+        merged = {k: getattr(old, k) for k in (*REQUIRED, "better", "missed", "note") if getattr(old, k) != ""}
         if set(change) & NUMBER:
             # Another number, or the same of something else, is not what was measured, and no note of the old one excuses it.
-            whole.pop("note", None), whole.pop("missed", None)
-            whole.update(
+            merged.pop("note", None), merged.pop("missed", None)
+            merged.update(
                 source=f"set in {where}, in place of {old.value:g} {old.unit} of {old.layer} {old.id}",
                 date=datetime.date.today().isoformat(),
                 confidence="derived",
             )
-        entries[name] = parse({**whole, **change}, f"{where}: {name}", layer, rank)
+        entries[name] = parse({**merged, **change}, f"{where}: {name}", layer, rank)
 
 
 def _meant(name: str, ids: t.Collection[str]) -> str:
@@ -433,8 +433,8 @@ _DATE = re.compile(r"^[0-9]{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?$")
 def parse(raw: t.Any, where: str, layer: str = "run", rank: int = 0) -> Expectation:
     """One entry, strictly. `where` names the file or variable in the ExpectationError."""
 
-    def refuse(key: str, found: t.Any, expected: str) -> t.NoReturn:
-        raise ExpectationError(f"{where}: {key}: found {found!r}, expected {expected}")
+    def refuse(key: str, value: t.Any, expected: str) -> t.NoReturn:
+        raise ExpectationError(f"{where}: {key}: found {value!r}, expected {expected}")
 
     if not isinstance(raw, dict):
         refuse("entry", raw, f"a dictionary with {', '.join(REQUIRED)}")
@@ -443,8 +443,8 @@ def parse(raw: t.Any, where: str, layer: str = "run", rank: int = 0) -> Expectat
     for key in raw:
         if key not in REQUIRED + OPTIONAL:
             near = difflib.get_close_matches(str(key), REQUIRED + OPTIONAL, 1)
-            meant = f"did you mean `{near[0]}`? " if near else ""
-            raise ExpectationError(f"{where}: unknown key `{key}`; {meant}The keys are {', '.join(REQUIRED + OPTIONAL)}")
+            suggestion = f"did you mean `{near[0]}`? " if near else ""
+            raise ExpectationError(f"{where}: unknown key `{key}`; {suggestion}The keys are {', '.join(REQUIRED + OPTIONAL)}")
     for key in REQUIRED:
         if raw.get(key) is None:
             expected = f"one of {', '.join(_units(raw.get('metric')))}" if key == "unit" else MEANING[key]

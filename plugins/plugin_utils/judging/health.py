@@ -36,17 +36,17 @@ def opinions(records: t.Mapping[Key, t.Sequence[Measurement]], deciding: t.Mappi
     `records` are all attempts, `deciding` those that count. What is fatal in an earlier attempt is taken back by none after it.
     """
     began = [(key, record) for key, attempts in records.items() for record in attempts if record.evidence.get("health")]
-    known = _known(deciding) if began else {}
+    known_failures = _known(deciding) if began else {}
     for key, record in began:
         counts = record.attempt == deciding[key].attempt
         problems = record.evidence["health"]
         for problem in problems if isinstance(problems, list) else [{"text": "the health before the test is not of its form"}]:
             code, text = coded(problem)
             part = problem.get("part") if isinstance(problem, dict) else ""
-            about = f"{node_of(key.subject)}/{part}" if part else node_of(key.subject)
-            if key.subject not in (node_of(key.subject), about) or not (counts or code in reasons.FATAL):
+            part_subject = f"{node_of(key.subject)}/{part}" if part else node_of(key.subject)
+            if key.subject not in (node_of(key.subject), part_subject) or not (counts or code in reasons.FATAL):
                 continue
-            earlier = known.get(about)
+            earlier = known_failures.get(part_subject)
             # A defect of the same kind in other words (a higher counter, another Xid) is another one.
             if earlier is None or code not in earlier.codes or _words(text) not in earlier.words:
                 sentence = f"as the test began: {text}{SINCE if earlier else UNCHECKED}"

@@ -53,14 +53,14 @@ def nodes_of(subject: str) -> Pair:
 def levels(values: t.Mapping[Pair, float], leaf: t.Mapping[str, str] | None = None) -> Levels:
     """The levels of pairs (node, node) by their latencies, or by the `leaf` of every node."""
     nodes = {node for pair in values for node in pair}
-    given = leaf or {}
-    if nodes <= set(given):
-        return Levels({(a, b): int(given[a] != given[b]) for a, b in values}, True)
+    leaf_of = leaf or {}
+    if nodes <= set(leaf_of):
+        return Levels({(a, b): int(leaf_of[a] != leaf_of[b]) for a, b in values}, True)
     if len(nodes) < FEWEST or len(values) < MEASURED * len(nodes) * (len(nodes) - 1) / 2:
         return Levels(dict.fromkeys(values, 0), False)
     of = dict.fromkeys(values, 0)
     part = {node: (node,) for node in nodes}
-    alone: frozenset[str] = frozenset()
+    singles: frozenset[str] = frozenset()
     level = 0
     while True:
         between: dict[tuple[t.Any, t.Any], list[float]] = defaultdict(list)
@@ -69,11 +69,11 @@ def levels(values: t.Mapping[Pair, float], leaf: t.Mapping[str, str] | None = No
                 between[_ordered(part[a], part[b])].append(value)
         merged = _partition({pair: statistics.median(values_of_pair) for pair, values_of_pair in between.items()})
         if merged is None:
-            return Levels(of, True, alone)
+            return Levels(of, True, singles)
         if level == 0:
             sizes = Counter(merged.values())
-            alone = frozenset(single[0] for single, into in merged.items() if sizes[into] == 1)
-        part = {node: merged[before] for node, before in part.items()}
+            singles = frozenset(single[0] for single, into in merged.items() if sizes[into] == 1)
+        part = {node: merged[old_part] for node, old_part in part.items()}
         level += 1
         for a, b in values:
             if part[a] != part[b]:
@@ -133,8 +133,8 @@ def _partition(values: t.Mapping[tuple[t.Any, t.Any], float]) -> dict[t.Any, t.A
     """Things to the first of their part, by the lowest step of the values that makes parts of them; None where none does."""
     ordered = sorted(values.values())
     steps = [0, *_steps(ordered), len(ordered)]
-    for before, place, after in zip(steps, steps[1:], steps[2:], strict=False):
-        near, beyond = ordered[before:place], ordered[place:after]
+    for lower, place, upper in zip(steps, steps[1:], steps[2:], strict=False):
+        near, beyond = ordered[lower:place], ordered[place:upper]
         further = statistics.mean(beyond) - statistics.mean(near)
         scatter = (statistics.pvariance(near) * len(near) + statistics.pvariance(beyond) * len(beyond)) / (len(near) + len(beyond))
         if further >= max((STEP - 1) * statistics.mean(near), APART * scatter**0.5):
@@ -168,8 +168,8 @@ def _step(ordered: t.Sequence[float]) -> int:
 
 def _parts(values: t.Mapping[tuple[t.Any, t.Any], float], far_from: float) -> dict[t.Any, t.Any] | None:
     """Parts within which the values are below `far_from`, and between which they are not, if there are such."""
-    things = sorted({thing for pair in values for thing in pair})
-    bit = {thing: 1 << i for i, thing in enumerate(things)}
+    members = sorted({member for pair in values for member in pair})
+    bit = {member: 1 << i for i, member in enumerate(members)}
     near = dict(bit)
     for (a, b), value in values.items():
         if value < far_from:
@@ -177,15 +177,15 @@ def _parts(values: t.Mapping[tuple[t.Any, t.Any], float], far_from: float) -> di
             near[b] |= bit[a]
     heads: list[t.Any] = []
     part: dict[t.Any, t.Any] = {}
-    for thing in sorted(things, key=lambda one: -_count(near[one])):
-        head = next((h for h in heads if _count(near[h] & near[thing]) >= ALIKE * _count(near[h] | near[thing])), None)
+    for member in sorted(members, key=lambda member_key: -_count(near[member_key])):
+        head = next((h for h in heads if _count(near[h] & near[member]) >= ALIKE * _count(near[h] | near[member])), None)
         if head is None:
-            heads.append(thing)
-        part[thing] = thing if head is None else head
+            heads.append(member)
+        part[member] = member if head is None else head
     misfits = sum((part[a] == part[b]) != (value < far_from) for (a, b), value in values.items())
     sizes = Counter(part.values())
     in_parts = sum(size for size in sizes.values() if size > 1)
-    if len(heads) < 2 or 2 * in_parts < len(things) or misfits > max(1, MISFITS * len(values)):
+    if len(heads) < 2 or 2 * in_parts < len(members) or misfits > max(1, MISFITS * len(values)):
         return None
     nearer = sum(value < far_from for value in values.values())
     return part if _chance(list(sizes.values()), len(values), nearer, misfits) <= CHANCE else None
@@ -193,9 +193,9 @@ def _parts(values: t.Mapping[tuple[t.Any, t.Any], float], far_from: float) -> di
 
 def _chance(sizes: list[int], pairs: int, near: int, misfits: int) -> float:
     """That so many of the pairs, taken at random, make parts of these sizes."""
-    ways = math.lgamma(sum(sizes) + 1) - sum(math.lgamma(n + 1) for n in [*sizes, *Counter(sizes).values()])
-    ways += math.log(sum(math.comb(pairs, k) for k in range(misfits + 1)))
-    return math.exp(min(0.0, ways - math.log(math.comb(pairs, near))))
+    log_ways = math.lgamma(sum(sizes) + 1) - sum(math.lgamma(n + 1) for n in [*sizes, *Counter(sizes).values()])
+    log_ways += math.log(sum(math.comb(pairs, k) for k in range(misfits + 1)))
+    return math.exp(min(0.0, log_ways - math.log(math.comb(pairs, near))))
 
 
 def _count(bits: int) -> int:

@@ -54,8 +54,8 @@ class View(t.NamedTuple):
 
     @property
     def words(self) -> str:
-        again = f" (attempt {self.attempt})" if self.attempt > 1 else ""
-        return f"{self.key[0]} {self.key[1]}{again}"
+        attempt_text = f" (attempt {self.attempt})" if self.attempt > 1 else ""
+        return f"{self.key[0]} {self.key[1]}{attempt_text}"
 
 
 # Kinds of identity of a machine. By the API of its cluster a node is known under others than it knows itself.
@@ -74,11 +74,11 @@ class Nodes:
         self.views: dict[str, list[View]] = collections.defaultdict(list)
         self.virtual: set[str] = set()
         self.parted: dict[str, Measurement] = {}
-        known: dict[int, Identity] = {}
-        some = {key[0] for key in records if _SOME_GPUS.search(key[2])}
+        known_identities: dict[int, Identity] = {}
+        partial_stages = {key[0] for key in records if _SOME_GPUS.search(key[2])}
         for key, attempts in records.items():
             for record in attempts:
-                for node, view in _views(key, record, some, known, self.telling):
+                for node, view in _views(key, record, partial_stages, known_identities, self.telling):
                     self.views[node].append(view)
                 if key[3] == node_of(key[3]) and record.context.get("set_aside") and record.outcome == "measured":
                     self.parted.setdefault(key[3], record)
@@ -141,20 +141,20 @@ class Nodes:
     def _fewer_than_neighbours(self, stated: Stated, rules: t.Mapping[str, FactRules]) -> t.Iterator[tuple[Key, Opinion]]:
         """Nodes with fewer GPUs than most others with the same GPU have; where the inventory says how many, that counts."""
         for model, counts in self._counts().items():
-            most, of = collections.Counter(counts.values()).most_common(1)[0]
+            usual_count, of = collections.Counter(counts.values()).most_common(1)[0]
             for node, count in counts.items():
                 views = [view for view in self.views[node] if view.whole and view.many and view.key[0] not in self.facts]
                 if not views or any(_said_otherwise(view.target, stated, rules) for view in views):
                     continue
                 advice = "a GPU is missing; if that is intended, set acceptance_gpu_count"
-                if count < most and 2 * of > len(counts):
-                    words = f"{node} has {count} GPUs and {of} of {len(counts)} nodes with {model} have {most}: {advice}"
+                if count < usual_count and 2 * of > len(counts):
+                    words = f"{node} has {count} GPUs and {of} of {len(counts)} nodes with {model} have {usual_count}: {advice}"
                     opinion = Opinion("UNKNOWN", words, "gpu_count")
                 elif count < max(counts.values()):
                     larger = sum(another > count for another in counts.values())
                     words = f"{node} has {count} GPUs and {larger} of {len(counts)} nodes with {model} have more: {advice}"
                     # As many as most others have, it may be the larger ones that differ; without a majority nobody knows who is right.
-                    usual = count == most and 2 * of > len(counts)
+                    usual = count == usual_count and 2 * of > len(counts)
                     opinion = Opinion("WARN" if usual and count > 1 else "UNKNOWN", words, "gpu_count")
                 else:
                     continue
@@ -175,12 +175,12 @@ class Nodes:
         """Machines with a number of GPUs that no board of their model has, where nobody said how many they are to have. A virtual machine
         may be given some of a board's GPUs."""
         for model, counts in self._counts().items():
-            whole = physics.board(model)
-            for node, count in counts.items() if whole else ():
+            board_sizes = physics.board(model)
+            for node, count in counts.items() if board_sizes else ():
                 views = [view for view in self.views[node] if view.whole and view.many]
-                if count in whole or node in self.virtual or any(_said_otherwise(view.target, stated, rules) for view in views):
+                if count in board_sizes or node in self.virtual or any(_said_otherwise(view.target, stated, rules) for view in views):
                     continue
-                boards = " or ".join(map(str, whole))
+                boards = " or ".join(map(str, board_sizes))
                 words = (
                     f"{node} has {count} GPUs, and {model} stands on boards of {boards}: GPUs are missing; if that is intended, set "
                     "acceptance_gpu_count (of a virtual machine the stage stack tells it)"
@@ -279,36 +279,37 @@ def _identity(who: PlainData) -> Identity:
 
 
 def _views(
-    key: Key, record: Measurement, some: t.Collection[str], seen: dict[int, Identity], telling: t.Collection[str]
+    key: Key, record: Measurement, partial_stages: t.Collection[str], known_identities: dict[int, Identity], telling: t.Collection[str]
 ) -> t.Iterator[tuple[str, View]]:
-    """`seen` holds what was told by the identities before: most records of a node have the same object (records/lines.py)."""
+    """`known_identities` holds what was told by the identities before: most records of a node have the same object (records/lines.py)."""
     context, subject = record.context, record.subject
     identities = context.get("identities")
-    known = {node: who for node, who in identities.items() if isinstance(who, dict)} if isinstance(identities, dict) else {}
+    identity_of = {node: who for node, who in identities.items() if isinstance(who, dict)} if isinstance(identities, dict) else {}
     node = node_of(key[3])
-    own = subject.kind == "node" and key[0] in telling
+    about_node = subject.kind == "node" and key[0] in telling
     if subject.kind in ("node", "gpu", "nic"):
-        known.setdefault(node, {})
-    for name, who in known.items():
-        mine = own and name == node
-        tells = mine or "gpu_uuids" in who
+        identity_of.setdefault(node, {})
+    for name, who in identity_of.items():
+        own_identity = about_node and name == node
+        tells = own_identity or "gpu_uuids" in who
         # Without an identity, as in old journals, what the probe itself said of its node.
         if name == node and not ("machine_id" in who and "gpu_uuids" in who):
             says = _identity({**{k: context.get(k) for k in ("machine_id", "gpu_uuids")}, **who})
             if isinstance(context.get("set_aside"), dict):  # GPUs that MIG parts are there too
                 says = says._replace(gpus=says.gpus | {str(uuid) for uuid in context["set_aside"]})
         else:
-            says = seen.get(id(who)) or seen.setdefault(id(who), _identity(who))
-        count = context.get("gpus") if mine else None
-        if mine and _skipped_as_one(record) and not _SOME_GPUS.search(key[2]):
+            says = known_identities.get(id(who)) or known_identities.setdefault(id(who), _identity(who))
+        count = context.get("gpus") if own_identity else None
+        if own_identity and _skipped_as_one(record) and not _SOME_GPUS.search(key[2]):
             count = 1
         # A pod of a group that asks for some GPUs of its node sees no others.
-        whole = tells and not _SOME_GPUS.search(key[2]) and not (key[1] == MEMBER and key[0] in some)
-        whole = whole and subject.kind not in ("gpu", "nic")
+        all_gpus = tells and not _SOME_GPUS.search(key[2]) and not (key[1] == MEMBER and key[0] in partial_stages)
+        all_gpus = all_gpus and subject.kind not in ("gpu", "nic")
         number = isinstance(count, int) and not isinstance(count, bool)
         yield str(name), View(
             key, record.attempt, record.plane, record.target, says.ids, says.gpus,
-            len(says.gpus) or (t.cast(int, count) if number else 0), str(context.get("gpu") or "") if mine else "", whole, says.devices,
+            len(says.gpus) or (t.cast(int, count) if number else 0), str(context.get("gpu") or "") if own_identity else "", all_gpus,
+            says.devices,
         )  # fmt: skip
 
 
@@ -321,13 +322,13 @@ def _skipped_as_one(record: Measurement) -> bool:
 def _changed(views: list[View]) -> str | None:
     """Return in words that views are of two machines, or of two sets of GPUs of which neither contains the other; None if not."""
     for kind, name in _IDS.items():
-        seen: dict[str, list[View]] = collections.defaultdict(list)
+        views_by_id: dict[str, list[View]] = collections.defaultdict(list)
         for view in views:
             if kind in view.ids:
-                seen[view.ids[kind]].append(view)
-        if len(seen) > 1:
-            what = "; ".join(f"{_stages(of)} saw {name} {value}" for value, of in seen.items())
-            return f"it was not one machine in this run: {what}"
+                views_by_id[view.ids[kind]].append(view)
+        if len(views_by_id) > 1:
+            sightings = "; ".join(f"{_stages(of)} saw {name} {value}" for value, of in views_by_id.items())
+            return f"it was not one machine in this run: {sightings}"
     sets: dict[t.FrozenSet[str], list[View]] = collections.defaultdict(list)
     for view in views:
         if view.gpus:
@@ -342,13 +343,13 @@ def _changed(views: list[View]) -> str | None:
 
 def _fewer_than_before(node: str, views: list[View], lending: t.Collection[str]) -> t.Iterator[tuple[Key, Opinion]]:
     """A stage that saw fewer GPUs of a node than another one did: they cannot have gone and be right."""
-    most = max(views, key=lambda view: (view.many, len(view.gpus)), default=None)
+    fullest = max(views, key=lambda view: (view.many, len(view.gpus)), default=None)
     for view in views:
-        if most is None or not view.whole or not 0 < view.many < most.many:
+        if fullest is None or not view.whole or not 0 < view.many < fullest.many:
             continue
-        gone = sorted(most.gpus - view.gpus) if view.gpus else []
-        which = f" ({', '.join(gone[:SHOWN])}{' ...' if len(gone) > SHOWN else ''} missing)" if gone else ""
-        words = f"{view.words} saw {view.many} of the {most.many} GPUs of {node}{which} that {most.words} saw{IN_THIS_RUN}"
+        missing = sorted(fullest.gpus - view.gpus) if view.gpus else []
+        missing_text = f" ({', '.join(missing[:SHOWN])}{' ...' if len(missing) > SHOWN else ''} missing)" if missing else ""
+        words = f"{view.words} saw {view.many} of the {fullest.many} GPUs of {node}{missing_text} that {fullest.words} saw{IN_THIS_RUN}"
         # What a cluster gives to a pod is for its device plugin to say: it withdraws what it holds for unhealthy.
         yield view.key, Opinion("UNKNOWN", words, "gpu_count") if view.plane in lending else Opinion("FAIL", words, "gpu_lost")
 
@@ -379,8 +380,8 @@ def withdrawn(node: str, capacity: t.Any, allocatable: t.Any, resource: t.Any) -
 
 def _said_otherwise(target: str, stated: Stated, rules: t.Mapping[str, FactRules]) -> bool:
     """Return True if the inventory states the number of GPUs of a target, or allows nodes to differ in it."""
-    own = rules.get(target) or {}
-    return (stated.get(target) or {}).get("gpu_count") is not None or drift.named("gpu_count", own)
+    fact_rules = rules.get(target) or {}
+    return (stated.get(target) or {}).get("gpu_count") is not None or drift.named("gpu_count", fact_rules)
 
 
 def _stages(views: t.Iterable[View]) -> str:

@@ -216,9 +216,9 @@ def _peel(tests: Mapping[str, Mapping[str, tuple[int, int]]], noise: float) -> s
         out |= {port for port, share in shares.items() if share == worst}
 
 
-def _as_others(bad: int, tests: int, bad_others: int, others: int, subjects: int) -> float:
+def _as_others(bad: int, tests: int, bad_others: int, tests_of_others: int, subjects: int) -> float:
     """That one of so many subjects differs so much from the other tests of what it belongs to, where nothing is wrong but that."""
-    return subjects * (tests - bad + 1) * chance(bad, tests, bad_others, others)
+    return subjects * (tests - bad + 1) * chance(bad, tests, bad_others, tests_of_others)
 
 
 class _Reading:
@@ -299,9 +299,9 @@ class _Reading:
             else:
                 self.again_unknown[port] += 1
 
-    def _speaks_for(self, port: str, other: str) -> bool:
-        """Return True if a good test between two ports proves anything about `port`: not if `other` is slower."""
-        return self.rate.get(other, math.inf) >= self.rate.get(port, 0.0)
+    def _speaks_for(self, port: str, peer: str) -> bool:
+        """Return True if a good test between two ports proves anything about `port`: not if `peer` is slower."""
+        return self.rate.get(peer, math.inf) >= self.rate.get(port, 0.0)
 
     def _judge(self, cell: Cell) -> Standing:
         return standing(cell.outcome, cell.value, cell.floor, self.better)
@@ -359,10 +359,10 @@ class _Reading:
         depths = self.depths.get(pair, [])
         return len(depths) > 3 and max(depths) < 1
 
-    def _by_chance(self, bad: int, tests: int, mildest: float, subjects: int, own: int = 0) -> float:
-        """That one of so many healthy subjects has so many bad tests; `own` of them are among the others'."""
-        elsewhere = max(1, len(self.others) - own)
-        milder = max(0, bisect_right(self.others, mildest) - own)
+    def _by_chance(self, bad: int, tests: int, mildest: float, subjects: int, own_bad: int = 0) -> float:
+        """That one of so many healthy subjects has so many bad tests; `own_bad` of them are among the others'."""
+        elsewhere = max(1, len(self.others) - own_bad)
+        milder = max(0, bisect_right(self.others, mildest) - own_bad)
         share = min(1.0, max(NOISE, (milder + 2 * math.sqrt(milder)) / elsewhere))
         return subjects * (tests - bad + 1) * tail(bad, tests, share)
 
@@ -372,11 +372,11 @@ class _Reading:
         depths = {peer: self.depths[_pair(port, peer)] for peer in sorted(partners)}
         return {peer: (sum(depth < 1 for depth in depths_of_pair), len(depths_of_pair)) for peer, depths_of_pair in depths.items()}
 
-    def _row_chance(self, port: str, suspects: set[str], more: Iterable[str] = ()) -> float:
-        """Return the chance of a healthy port's tests with good partners; `more`: partners with whom it is bad once more each."""
+    def _row_chance(self, port: str, suspects: set[str], extra_peers: Iterable[str] = ()) -> float:
+        """Return the chance of a healthy port's tests with good partners; `extra_peers`: partners with whom it is bad once more each."""
         of = {peer: counts for peer, counts in self._tests_of(port, suspects).items() if self.good[peer]}
         mildest = max((depth for peer in of for depth in self.depths[_pair(port, peer)] if depth < 1), default=0.0)
-        for peer in more:
+        for peer in extra_peers:
             bad, tests = of.get(peer, (0, 0))
             of[peer] = bad + 1, tests + 1
         bad, tests = _against(of)
@@ -395,9 +395,9 @@ class _Reading:
         bad = {block for block, count in total.items() if len(wrong[block]) >= BLOCK_SHARE * count}
         switches: set[str] = set()
         for leaf, ports in self.leaf_ports.items():
-            mine = {block for block in total if leaf in block}
-            seen = {p for block in mine for pair in wrong[block] for p in pair if self.leaf[p] == leaf}
-            if len(mine) >= 2 and mine <= bad and self._many(seen, min(LEAF_WITNESSES, len(ports))):
+            leaf_blocks = {block for block in total if leaf in block}
+            bad_ports = {p for block in leaf_blocks for pair in wrong[block] for p in pair if self.leaf[p] == leaf}
+            if len(leaf_blocks) >= 2 and leaf_blocks <= bad and self._many(bad_ports, min(LEAF_WITNESSES, len(ports))):
                 switches.add(leaf)
         if switches >= set(self.leaf_ports):
             switches = set()  # no good leaf is left to tell them by
@@ -408,30 +408,30 @@ class _Reading:
         """The ports of both leaves that have bad cells in a block and are mostly good outside it."""
         sides: list[list[str]] = []
         for leaf, far_leaf in (block, block[::-1]):
-            there = set(self.leaf_ports[far_leaf])
+            far_ports = set(self.leaf_ports[far_leaf])
             sides.append(
                 [
                     p
                     for p in self.leaf_ports[leaf]
-                    if self.bad[p] & there and len(self.good[p] - there) > len(self.bad[p] - there)
+                    if self.bad[p] & far_ports and len(self.good[p] - far_ports) > len(self.bad[p] - far_ports)
                 ]
             )
         return sides[0], sides[1]
 
     def _is_block(self, block: tuple[str, str]) -> bool:
-        left, right = self._sides(block)
-        states = [self.state.get(_pair(a, b), "unknown") for a in left for b in right]
+        left_ports, right_ports = self._sides(block)
+        states = [self.state.get(_pair(a, b), "unknown") for a in left_ports for b in right_ports]
         measured = len(states) - states.count("unknown")
         two_apart = any(
-            {a, b}.isdisjoint(pair) and a in left and b in right
-            for pair in itertools.product(left, right)
+            {a, b}.isdisjoint(pair) and a in left_ports and b in right_ports
+            for pair in itertools.product(left_ports, right_ports)
             if self.state.get(_pair(*pair)) == "bad"
-            for a in left
+            for a in left_ports
             for b in self.bad[a]
         )
         return (
-            self._many(set(left), 2)
-            and self._many(set(right), 2)
+            self._many(set(left_ports), 2)
+            and self._many(set(right_ports), 2)
             and two_apart
             and states.count("bad") >= BLOCK_SHARE * measured
         )
@@ -450,22 +450,22 @@ class _Reading:
         *,
         avoid: Iterable[str] = (),
         across: bool = False,
-        beside: str | None = None,
+        near: str | None = None,
     ) -> list[str]:
         """Good ports of the same rail on other nodes: those never bad with it first, and the less used before the more.
 
-        `across`: only on other leaves. `beside`: on the leaf of this port before any other.
+        `across`: only on other leaves. `near`: on the leaf of this port before any other.
         """
         forbidden = {*avoid, *suspects, *self.node_ports[node_of(port)]}
-        here = self.leaf[port]
+        own_leaf = self.leaf[port]
         choice = [
             p
             for p in set().union(*(self.rail_ports[rail] for rail in self.rails[port]))
-            if p not in forbidden and self.good[p] and not (across and self.leaf[p] in (None, here))
+            if p not in forbidden and self.good[p] and not (across and self.leaf[p] in (None, own_leaf))
         ]
         choice = [p for p in choice if _meet(port, p) and self._speaks_for(port, p)]
         used = self.again_good[port]
-        near_leaf = None if beside is None else self.leaf[beside]
+        near_leaf = None if near is None else self.leaf[near]
         choice.sort(
             key=lambda p: (
                 p in self.bad[port],
@@ -501,12 +501,12 @@ class _Reading:
             return "unresolved"
         tests_needed = min(4 if self.again_good[port] else 2, len(partners))
         turns = itertools.islice(itertools.cycle(partners), SUSPECT_TESTS - tested)
-        more: list[str] = []
+        chosen: list[str] = []
         for partner in turns:
-            if len(more) >= tests_needed and self._row_chance(port, suspects, more) <= ALPHA:
+            if len(chosen) >= tests_needed and self._row_chance(port, suspects, chosen) <= ALPHA:
                 break
-            more.append(partner)
-        answers = [self._ask(port, partner) for partner in more]
+            chosen.append(partner)
+        answers = [self._ask(port, partner) for partner in chosen]
         return "suspected" if any(answers) else "unresolved"
 
     def _always_met(self, port: str, suspects: set[str], across: bool) -> bool:
@@ -543,7 +543,7 @@ class _Reading:
         reason: str,
         *,
         cells: Iterable[tuple[str, str]],
-        others: Iterable[tuple[str, str]] = (),
+        alternatives: Iterable[tuple[str, str]] = (),
         name: str = "",
         behind: Iterable[str] = (),
     ) -> None:
@@ -551,7 +551,7 @@ class _Reading:
         members = tuple(dict.fromkeys(map(_whole, members)))
         alike: list[dict[str, object]] = [
             {"kind": kind, "id": key, "members": key.split("|")}
-            for kind, key in dict.fromkeys((kind, _whole(key)) for kind, key in others)
+            for kind, key in dict.fromkeys((kind, _whole(key)) for kind, key in alternatives)
         ]
         evidence = self._cells(cells)
         hidden = {"|".join(sorted(map(_whole, (p, o)))) for p in behind for o in self.bad[p] | self.unknown[p]}
@@ -574,7 +574,7 @@ class _Reading:
             f"{passing} meet it; within the leaf {within} meet it"
         )
         few = [("nic", p) for p in ports] if len(ports) <= LEAF_WITNESSES else []
-        self._find("switch", ports, _together(states), reason, cells=cells, others=few, name=leaf, behind=ports)
+        self._find("switch", ports, _together(states), reason, cells=cells, alternatives=few, name=leaf, behind=ports)
 
     def _block(self, block: tuple[str, str], inside: set[str]) -> None:
         """All is bad between two leaves that are good with others: four ports again, and each leaf with a third."""
@@ -584,9 +584,9 @@ class _Reading:
         if set(self.leaf_ports) == set(block):
             either = [("switch", a), ("switch", b), ("switch", f"{a}|{b}")]
             reason += "; no third leaf says which of the two it is"
-            self._find("group", block, "unresolved", reason, cells=cells, others=either)
+            self._find("group", block, "unresolved", reason, cells=cells, alternatives=either)
             return
-        left, right = self._sides(block)
+        left_ports, right_ports = self._sides(block)
         repeated = {p for pair in cells if pair[1] in self.again_bad[pair[0]] for p in pair}
         answers: list[bool] = []
         tests = [cell for pair in self.tests if self._block_of(pair) == block for cell in self.tests[pair]]
@@ -602,9 +602,12 @@ class _Reading:
             met[leaf] = [depth < 1 for pair in beyond if not inside & set(pair) for depth in self.depths[pair]]
             tried[leaf] = Counter(p for pair in beyond for cell in self.tests[pair] if cell.again for p in pair)
 
-        def alike(more: int, good_more: int) -> list[str]:
+        def alike(extra_bad: int, extra_good: int) -> list[str]:
             """The leaves from whose tests with third ones those of the block do not differ, after so many more bad and good ones."""
-            of = {leaf: (wrong + more, every + more, sum(results), len(results) + good_more, blocks) for leaf, results in met.items()}
+            of = {
+                leaf: (wrong + extra_bad, every + extra_bad, sum(results), len(results) + extra_good, blocks)
+                for leaf, results in met.items()
+            }
             return [leaf for leaf in block if _as_others(*of[leaf]) > ALPHA]
 
         left_over = [SUSPECT_TESTS - sum(tried[leaf][p] for p in self.leaf_ports[leaf]) for leaf in block]
@@ -612,21 +615,21 @@ class _Reading:
         for extra in range(SUSPECT_TESTS - asked_for + 1):
             if self._by_chance(sum(depth < 1 for depth in depths) + extra, len(depths) + extra, mildest, blocks) <= ALPHA:
                 plans += [(extra, good_more) for good_more in range(max(0, min(left_over)) + 1) if not alike(extra, good_more)][:1]
-        more, third_tests = min(plans, key=lambda plan: plan[0] + 2 * plan[1], default=(0, 0))
-        more = max(more, 0 if len(repeated) >= 4 else min(2, SUSPECT_TESTS - asked_for))
+        tests_needed, third_tests = min(plans, key=lambda plan: plan[0] + 2 * plan[1], default=(0, 0))
+        tests_needed = max(tests_needed, 0 if len(repeated) >= 4 else min(2, SUSPECT_TESTS - asked_for))
         # Cells that were not measured yet first: two bad paths alone would be good there. Then one after the other, no port twice in a row.
-        fit = [pair for pair in itertools.product(left, right) if _meet(*pair) and self.rails[pair[0]] & self.rails[pair[1]]]
+        fit = [pair for pair in itertools.product(left_ports, right_ports) if _meet(*pair) and self.rails[pair[0]] & self.rails[pair[1]]]
         use: Counter[str] = Counter()
-        for _unused in range(more if fit else 0):
+        for _unused in range(tests_needed if fit else 0):
             pair = min(fit, key=lambda pair: (use[pair[0]] + use[pair[1]], _pair(*pair) in self.state, pair))
             use.update(pair)
             answers.append(self._ask(*pair))
         proven = True
-        for leaf, far_leaf, side, left_to_ask in ((a, b, left, left_over[0]), (b, a, right, left_over[1])):
+        for leaf, far_leaf, side, left_to_ask in ((a, b, left_ports, left_over[0]), (b, a, right_ports, left_over[1])):
             third = inside | set(self.leaf_ports[far_leaf])
-            shown = any(self.leaf[o] not in block for p in self.leaf_ports[leaf] for o in self.again_good[p])
-            proven = proven and shown
-            for _unused in range(min(max(third_tests, int(not shown)), left_to_ask)):
+            proven_end = any(self.leaf[o] not in block for p in self.leaf_ports[leaf] for o in self.again_good[p])
+            proven = proven and proven_end
+            for _unused in range(min(max(third_tests, int(not proven_end)), left_to_ask)):
                 best = min(side, key=lambda p: (tried[leaf][p], -len(self.good[p]), p))
                 tried[leaf][best] += 1
                 answers += [self._ask(best, partner) for partner in self._partners(best, 1, third, across=True)]
@@ -635,17 +638,17 @@ class _Reading:
         same = alike(0, 0)  # a leaf that fails some of its tests with all others is no bad block
         if len(repeated) >= 4 and proven and (0, 0) in plans:
             state = "convicted"
-        self._find("switch", block, state, reason, cells=cells, others=[("switch", leaf) for leaf in same])
+        self._find("switch", block, state, reason, cells=cells, alternatives=[("switch", leaf) for leaf in same])
 
     def _block_of(self, pair: tuple[str, str]) -> tuple[str, str] | None:
         """The two leaves between which a cell lies."""
-        here, there = self.leaf[pair[0]], self.leaf[pair[1]]
-        return None if here is None or there is None or here == there else _pair(here, there)
+        leaf_a, leaf_b = self.leaf[pair[0]], self.leaf[pair[1]]
+        return None if leaf_a is None or leaf_b is None or leaf_a == leaf_b else _pair(leaf_a, leaf_b)
 
     def _third(self, pair: tuple[str, str], leaf: str, block: tuple[str, str]) -> bool:
         """Return True if a cell lies between a leaf of the block and one outside it."""
-        here, there = self.leaf[pair[0]], self.leaf[pair[1]]
-        return there not in (None, *block) if here == leaf else there == leaf and here not in (None, *block)
+        leaf_a, leaf_b = self.leaf[pair[0]], self.leaf[pair[1]]
+        return leaf_b not in (None, *block) if leaf_a == leaf else leaf_b == leaf and leaf_a not in (None, *block)
 
     def _rows(self, rows: set[str], suspects: set[str]) -> None:
         states = {port: self._row(port, suspects) for port in sorted(rows)}
@@ -659,25 +662,25 @@ class _Reading:
             roles: dict[str, list[str]] = defaultdict(list)
             for port in bad:
                 roles[_whole(port)].append(port)
-            sure = {port: _either([states[p] for p in mine]) for port, mine in roles.items()}
+            sure = {port: _either([states[p] for p in role_ports]) for port, role_ports in roles.items()}
             every = set(map(_whole, ports))
             if len(roles) == len(every) > 1:
                 cells = [(p, o) for p in bad for o in self.bad[p] if o not in suspects]
                 reason = f"bad rows on all its {len(every)} ports: {self._count(bad, suspects)}"
                 self._find("node", [node], _together(list(sure.values())), reason, cells=cells, behind=bad)
                 continue
-            for port, mine in roles.items():
+            for port, role_ports in roles.items():
                 siblings = {_whole(p) for p in ports if self.good[p]} - set(roles)
-                reason = f"bad row: {self._count(mine, suspects)}; "
+                reason = f"bad row: {self._count(role_ports, suspects)}; "
                 reason += (
                     f"{len(siblings)} other ports of the node meet it" if siblings else "no other port of it is good"
                 )
-                cells = [(p, o) for p in mine for o in self.bad[p] if o not in suspects]
+                cells = [(p, o) for p in role_ports for o in self.bad[p] if o not in suspects]
                 alternatives = [] if siblings else [("node", node)]
-                alternatives += [("switch", leaf) for leaf in {self.leaf[p] for p in mine} if leaf in half_bad]
-                alternatives += [("switch", name) for p in mine for name in self._leaves_like(p, suspects)]
-                alternatives += self._paths_like(mine, suspects)
-                self._find("nic", [port], sure[port], reason, cells=cells, others=alternatives, behind=mine)
+                alternatives += [("switch", leaf) for leaf in {self.leaf[p] for p in role_ports} if leaf in half_bad]
+                alternatives += [("switch", name) for p in role_ports for name in self._leaves_like(p, suspects)]
+                alternatives += self._paths_like(role_ports, suspects)
+                self._find("nic", [port], sure[port], reason, cells=cells, alternatives=alternatives, behind=role_ports)
 
     def _paths_like(self, roles: list[str], suspects: set[str]) -> list[tuple[str, str]]:
         """Return the paths of a port, given by its roles, that fail most of their tests, if these are so few that they may as well be bad
@@ -691,31 +694,35 @@ class _Reading:
 
         Other ports of its leaf fail too often there, those apart that are never good and so are bad themselves, or were tried too seldom.
         """
-        here = self.leaf[port]
-        away = {o: self.leaf[o] or "" for o in self.bad[port] | self.good[port] if o not in suspects and self.leaf[o] not in (None, here)}
-        there = {leaf for peer, leaf in away.items() if peer in self.bad[port]}
-        if here is None or not there:
+        own_leaf = self.leaf[port]
+        away = {
+            o: self.leaf[o] or "" for o in self.bad[port] | self.good[port] if o not in suspects and self.leaf[o] not in (None, own_leaf)
+        }
+        bad_leaves = {leaf for peer, leaf in away.items() if peer in self.bad[port]}
+        if own_leaf is None or not bad_leaves:
             return []
-        beside = [p for p in self.leaf_ports[here] if p != port and self.good[p] - suspects]
-        explanations = [(here, set(away.values()) | there)] + [("|".join(sorted((here, *there))), there)] * (len(there) == 1)
+        neighbours = [p for p in self.leaf_ports[own_leaf] if p != port and self.good[p] - suspects]
+        explanations = [(own_leaf, set(away.values()) | bad_leaves)] + [("|".join(sorted((own_leaf, *bad_leaves))), bad_leaves)] * (
+            len(bad_leaves) == 1
+        )
         alike: list[str] = []
         for name, leaves in explanations:
-            mine = [depth < 1 for o, leaf in away.items() if leaf in leaves for depth in self.depths[_pair(port, o)]]
-            pairs = [_pair(p, o) for p in beside for o in self.bad[p] | self.good[p] if o not in suspects and self.leaf[o] in leaves]
+            port_results = [depth < 1 for o, leaf in away.items() if leaf in leaves for depth in self.depths[_pair(port, o)]]
+            pairs = [_pair(p, o) for p in neighbours for o in self.bad[p] | self.good[p] if o not in suspects and self.leaf[o] in leaves]
             met = [self.depths[pair][0] < 1 for pair in pairs if not self._always_bad(pair)]
-            if _as_others(sum(mine), len(mine), sum(met), len(met), len(self.ports)) > END_ALPHA:
+            if _as_others(sum(port_results), len(port_results), sum(met), len(met), len(self.ports)) > END_ALPHA:
                 alike.append(name)
         return alike
 
     def _count(self, ports: list[str], suspects: set[str]) -> str:
         bad = sum(len(self.bad[p] - suspects) for p in ports)
         good = sum(len(self.good[p] - suspects) for p in ports)
-        again = sorted({o for p in ports for o in self.again_bad[p] if o not in suspects})
+        repeated_with = sorted({o for p in ports for o in self.again_bad[p] if o not in suspects})
         text = f"{bad} of {bad + good} cells with good partners miss the floor"
-        ways = {_role(p) for p in ports}
-        if len(ways) == 1 and "" not in ways:
-            text += " where it sends" if SENDING in ways else " where it receives"
-        return f"{text}; again with {', '.join(again[:4])}" if again else text
+        directions = {_role(p) for p in ports}
+        if len(directions) == 1 and "" not in directions:
+            text += " where it sends" if SENDING in directions else " where it receives"
+        return f"{text}; again with {', '.join(repeated_with[:4])}" if repeated_with else text
 
     def _path(self, a: str, b: str, suspects: set[str]) -> None:
         """A bad cell between two ports that are no bad rows."""
@@ -727,30 +734,30 @@ class _Reading:
         needs = self._path_needs(a, b, suspects)
         if needs and not any(needs.values()):
             reason = f"bad cell: {misses} again; {a} meets it again with {ends[a][0]}, {b} with {ends[b][0]}"
-            shown = [(a, b), (a, ends[a][0]), (b, ends[b][0])]
+            evidence_cells = [(a, b), (a, ends[a][0]), (b, ends[b][0])]
             # Several bad paths of one port may as well be a port that flaps and had luck.
             alternatives = [("nic", end) for end in (a, b) if len(self.bad[end] - suspects) > 2]
             alternatives += [("switch", name) for name in self._flapping_leaves((a, b), suspects)]
-            self._find("pair", (a, b), "convicted", reason, cells=shown, others=alternatives)
+            self._find("pair", (a, b), "convicted", reason, cells=evidence_cells, alternatives=alternatives)
             return
         if b not in self.again_bad[a] and passes >= ENOUGH_PASSES:
             reason = f"missed the floor once and met it in {passes} tests later: not reproduced, not cleared"
             self._find("pair", (a, b), "unresolved", reason, cells=[(a, b)])
             return
         if needs is None:  # it cannot be shown: as many tests as a link that flaps needs to show itself
-            again = sum(cell.again for cell in self.tests[_pair(a, b)])
-            needs = {"": max(0, ENOUGH_PASSES - again), **dict.fromkeys((a, b), int(not again))}
+            repeats = sum(cell.again for cell in self.tests[_pair(a, b)])
+            needs = {"": max(0, ENOUGH_PASSES - repeats), **dict.fromkeys((a, b), int(not repeats))}
         answers = [self._ask(a, b) for _unused in range(needs[""])]
         for end, far_end in ((a, b), (b, a)):
             # On the other's leaf, so that a bad path between the two switches shows too.
-            partners = self._partners(end, needs[end], suspects, avoid=[far_end], beside=far_end)
+            partners = self._partners(end, needs[end], suspects, avoid=[far_end], near=far_end)
             answers += [self._ask(end, p) for p in itertools.islice(itertools.cycle(partners), needs[end])]
         if any(answers):
             self._find("pair", (a, b), "suspected", f"bad cell: {misses}", cells=[(a, b)])
             return
         depths = self.depths[_pair(a, b)]
         reason = f"{misses} in {sum(depth < 1 for depth in depths)} of {len(depths)} tests, which does not tell it from its ends or chance"
-        self._find("pair", (a, b), "unresolved", reason, cells=[(a, b)], others=[("nic", a), ("nic", b)])
+        self._find("pair", (a, b), "unresolved", reason, cells=[(a, b)], alternatives=[("nic", a), ("nic", b)])
 
     def _flapping_leaves(self, path: tuple[str, str], suspects: set[str]) -> list[str]:
         """Return alternative explanations for a bad path between two leaves: the way between their switches, or one of them, if other
@@ -775,8 +782,8 @@ class _Reading:
         The fewest one after the other; None where SUSPECT_TESTS do not suffice.
         """
         tests, depths = self.tests[_pair(a, b)], self.depths[_pair(a, b)]
-        own = int(not tests[0].again)
-        again = sum(cell.again for cell in tests)
+        first_test = int(not tests[0].again)
+        repeats = sum(cell.again for cell in tests)
         bad_again, all_again = self._again(tests)
         bad = sum(depth < 1 for depth in depths)
         mildest = max(depth for depth in depths if depth < 1)
@@ -785,17 +792,17 @@ class _Reading:
             partners = [o for o in self.bad[end] | self.good[end] if o != far_end and o not in suspects]
             partners = [o for o in partners if _pair(end, o) not in self.explained]
             depths_of_end = [d for o in partners if not self._always_bad(_pair(end, o)) for d in self.depths[_pair(end, o)]]
-            shown = any(o in self.again_good[end] for o in partners)
-            met[end] = int(not shown), sum(d < 1 for d in depths_of_end), len(depths_of_end)
+            proven_end = any(o in self.again_good[end] for o in partners)
+            met[end] = int(not proven_end), sum(d < 1 for d in depths_of_end), len(depths_of_end)
         plans: list[dict[str, int]] = []
-        for extra in range(int(b not in self.again_bad[a]), SUSPECT_TESTS - again + 1):
-            more = extra * bad // len(depths)
-            if self._by_chance(bad + more, len(depths) + extra, mildest, len(self.state), own) > ALPHA:
+        for extra in range(int(b not in self.again_bad[a]), SUSPECT_TESTS - repeats + 1):
+            extra_bad = extra * bad // len(depths)
+            if self._by_chance(bad + extra_bad, len(depths) + extra, mildest, len(self.state), first_test) > ALPHA:
                 continue
             plan: dict[str, int] = {"": extra}
-            k, n = bad_again + more, all_again + extra
-            for end, (least, wrong, tests_of_end) in met.items():
-                sure = (m for m in range(least, SUSPECT_TESTS) if _as_others(k, n, wrong, tests_of_end + m, self.suspected) <= ALPHA)
+            k, n = bad_again + extra_bad, all_again + extra
+            for end, (minimum, wrong, tests_of_end) in met.items():
+                sure = (m for m in range(minimum, SUSPECT_TESTS) if _as_others(k, n, wrong, tests_of_end + m, self.suspected) <= ALPHA)
                 plan[end] = next(sure, SUSPECT_TESTS)
             if max(plan.values()) < SUSPECT_TESTS:
                 plans.append(plan)
@@ -811,11 +818,11 @@ class _Reading:
             reason = f"none of its {len(cells)} cells could be measured: {self._why(cells)}"
             self._find("nic", [port], "unresolved", reason, cells=cells)
         self._slower(suspects)
-        rest = sorted(pair for pair, state in self.state.items() if state == "unknown" and not silent & set(pair))
-        if rest:
-            reason = f"{len(rest)} of {len(self.state)} cells were not measured: {self._why(rest)}"
-            members = sorted({port for pair in rest for port in pair})
-            self._find("group", members, "unresolved", reason, cells=rest, name="unmeasured")
+        unmeasured = sorted(pair for pair, state in self.state.items() if state == "unknown" and not silent & set(pair))
+        if unmeasured:
+            reason = f"{len(unmeasured)} of {len(self.state)} cells were not measured: {self._why(unmeasured)}"
+            members = sorted({port for pair in unmeasured for port in pair})
+            self._find("group", members, "unresolved", reason, cells=unmeasured, name="unmeasured")
 
     def _slower(self, suspects: set[str]) -> None:
         """Ports that met only slower ones are not shown good at their own rate: once more, with one that is as fast."""

@@ -36,33 +36,33 @@ def opinions(
         if compared is None:  # what cannot be is no yardstick
             continue
         look = hardware(record)
-        for metric, size, unit, better, value in _comparable(record, compared):
-            what = (*key[:3], metric, size, unit, better)
-            alike[(what, record.subject.kind, look)].append((key, value))
+        for metric_name, size, unit, better, value in _comparable(record, compared):
+            number_key = (*key[:3], metric_name, size, unit, better)
+            alike[(number_key, record.subject.kind, look)].append((key, value))
             if record.subject.kind in SIBLINGS:  # NICs of one node may be of several kinds
                 kind = look if record.subject.kind == "nic" else ""
-                nodes[(what, record.subject.kind, node_of(key[3]), kind)].append((key, value))
-    for (what, kind, _look), group in alike.items():
+                nodes[(number_key, record.subject.kind, node_of(key[3]), kind)].append((key, value))
+    for (number_key, kind, _look), group in alike.items():
         pairs = {hops.nodes_of(key[3]): (key, value) for key, value in group} if kind == "pair" else {}
-        if what[6] == "lower" and any(a != b for a, b in pairs):  # a latency: pairs with as many hops are its neighbours
+        if number_key[6] == "lower" and any(a != b for a, b in pairs):  # a latency: pairs with as many hops are its neighbours
             for pair, word, median, compared_with in hops.outliers({p: v for p, (_key, v) in pairs.items()}, leaf):
-                yield pairs[pair][0], _outlier(what, pairs[pair][1], (word, median), "below_neighbours", compared_with)
+                yield pairs[pair][0], _outlier(number_key, pairs[pair][1], (word, median), "below_neighbours", compared_with)
             continue
         centre = bands.centre([value for _key, value in group])
         if centre is None:
             continue
         for key, value in group:
-            verdict = bands.against_neighbours(value, centre, what[6])
+            verdict = bands.against_neighbours(value, centre, number_key[6])
             if verdict:
                 compared_with = f"the median of {len(group)} identical subjects"
-                yield key, _outlier(what, value, (verdict, centre.median), "below_neighbours", compared_with)
-    for (what, kind, _node, _look), group in nodes.items():
-        if what[6] != "higher":
+                yield key, _outlier(number_key, value, (verdict, centre.median), "below_neighbours", compared_with)
+    for (number_key, kind, _node, _look), group in nodes.items():
+        if number_key[6] != "higher":
             continue
         for key, value in group:
             opinion = bands.against_siblings(value, [v for k, v in group if k != key])
             if opinion:
-                yield key, _outlier(what, value, opinion, "below_siblings", f"the median of its node's other {SIBLINGS[kind]}")
+                yield key, _outlier(number_key, value, opinion, "below_siblings", f"the median of its node's other {SIBLINGS[kind]}")
 
 
 def numbers(deciding: t.Mapping[Key, Measurement], chosen: t.Mapping[Key, Compared]) -> t.Iterator[past.Number]:
@@ -75,13 +75,13 @@ def numbers(deciding: t.Mapping[Key, Measurement], chosen: t.Mapping[Key, Compar
         metric = primary(record)
         if metric is not None:
             better.setdefault(metric, better_of(record.metrics[metric].unit))
-        for name, way in better.items():
+        for name, better_way in better.items():
             m = record.metrics[name]
-            yield past.Number(key, record, name, m.unit, float(t.cast(float, m.value)), way)
+            yield past.Number(key, record, name, m.unit, float(t.cast(float, m.value)), better_way)
         for expectation, reading in compared:
             # The largest size is what the check has as its own number, too.
-            own = record.metrics.get(expectation.metric)
-            if reading.size is not None and (own is None or reading.value != own.value):
+            record_metric = record.metrics.get(expectation.metric)
+            if reading.size is not None and (record_metric is None or reading.value != record_metric.value):
                 yield past.Number(key, record, expectation.metric, reading.unit, reading.value, expectation.better, reading.size)
 
 
@@ -104,14 +104,14 @@ def _comparable(
         return
     metric = primary(record)
     if metric is not None:
-        own = record.metrics[metric]
-        yield metric, None, own.unit, better_of(own.unit), float(t.cast(float, own.value))
+        record_metric = record.metrics[metric]
+        yield metric, None, record_metric.unit, better_of(record_metric.unit), float(t.cast(float, record_metric.value))
 
 
-def _outlier(what: tuple[t.Any, ...], value: float, found: tuple[str, float], code: str, others: str) -> Opinion:
-    verdict, median = found
-    _stage, _check, _variant, metric, size, unit, better = what
+def _outlier(number_key: tuple[t.Any, ...], value: float, verdict_and_median: tuple[str, float], code: str, compared_with: str) -> Opinion:
+    verdict, median = verdict_and_median
+    _stage, _check, _variant, metric, size, unit, better = number_key
     at = f" at {bands.human(size)}" if size else ""
     floor = bands.floors(median, better)[0]
-    reason = f"{metric} {value:.5g} {unit}{at} is {value / median:.3f} of {others}, {median:.5g}"
-    return Opinion(verdict, reason, code, value, unit, floor, "fleet", others, "measured", metric=metric, expected=median)
+    reason = f"{metric} {value:.5g} {unit}{at} is {value / median:.3f} of {compared_with}, {median:.5g}"
+    return Opinion(verdict, reason, code, value, unit, floor, "fleet", compared_with, "measured", metric=metric, expected=median)

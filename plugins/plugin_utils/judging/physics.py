@@ -227,8 +227,8 @@ def _limit(match: Match, metric: str) -> tuple[float, str, str] | None:
         return _slot_of_nic(match)
     if metric == "bandwidth" and is_number(match.get("nic_gbps")):
         directions = 2 if match.get("bidirectional") else 1
-        ways = "both directions" if directions == 2 else "one direction"
-        return match["nic_gbps"] * directions, "Gb/s", f"line rate of {match['nic_gbps']} Gb/s, {ways}"
+        direction_text = "both directions" if directions == 2 else "one direction"
+        return match["nic_gbps"] * directions, "Gb/s", f"line rate of {match['nic_gbps']} Gb/s, {direction_text}"
     if metric in ("bandwidth", "read"):
         return _host_or_memory(match)
     if metric != "busbw":
@@ -272,8 +272,8 @@ def _host_or_memory(match: Match) -> tuple[float, str, str] | None:
     if check == "peer" and spec and spec.links:
         return link_rate(spec), "GB/s", f"{spec.links} links x {spec.link_rate:g} GB/s"
     if check == "device" and isinstance(name, str):
-        most = next((rate for pattern, rate in MEMORY if re.fullmatch(pattern, name)), None)
-        return (most, "GB/s", f"memory of {name}") if most else None
+        memory_rate = next((rate for pattern, rate in MEMORY if re.fullmatch(pattern, name)), None)
+        return (memory_rate, "GB/s", f"memory of {name}") if memory_rate else None
     return None
 
 
@@ -283,8 +283,8 @@ def _positive(value: t.Any) -> float | None:
 
 def across(context: Context) -> bool:
     """Return True if NVLink connects the nodes: then no NIC is a limit."""
-    known = context.get("mnnvl")
-    return known if isinstance(known, bool) else isinstance(context.get("gpu"), str) and nccl.mnnvl([context["gpu"]])
+    told_mnnvl = context.get("mnnvl")
+    return told_mnnvl if isinstance(told_mnnvl, bool) else isinstance(context.get("gpu"), str) and nccl.mnnvl([context["gpu"]])
 
 
 def ceiling(context: Context, metric: str) -> tuple[float, str, str] | None:
@@ -306,7 +306,7 @@ def ceiling(context: Context, metric: str) -> tuple[float, str, str] | None:
         ceilings.append(limit)
     if not ceilings:
         return None
-    value, unit, how = max(ceilings, key=lambda one: one[0])
+    value, unit, how = max(ceilings, key=lambda limit: limit[0])
     if metric == "bandwidth" and context.get("bonded"):
         value, how = 2 * value, f"{how}, twice for a bond"
     above = ABOVE.get(metric, 0.0)
@@ -318,9 +318,9 @@ def _any_algorithm(context: Context) -> tuple[float, str, str] | None:
     algorithm = str(context.get("algorithm") or "auto").lower()
     gpus, nodes = _positive(context.get("gpus")), _positive(context.get("nodes")) or 1
     name = context.get("gpu")
-    least = nccl.nvls_from(name) if isinstance(name, str) else None
+    nvls_least = nccl.nvls_from(name) if isinstance(name, str) else None
     # `nvls` says what settings and GPU count let us expect, not what NCCL did: only an algorithm that was asked for rules it out.
-    reduces = (least is not None or bool(context.get("nvls"))) and algorithm not in ("ring", "tree")
+    reduces = (nvls_least is not None or bool(context.get("nvls"))) and algorithm not in ("ring", "tree")
     node = _limit({**{k: v for k, v in context.items() if k != "nics"}, "nvls": reduces}, "busbw")
     nics, speed = _positive(context.get("nics")), _positive(context.get("nic_gbps"))
     if nodes < 2 or not nics or not speed or across(context) or not _is_wire(context):
@@ -372,8 +372,8 @@ def _citations(entries: list[t.Any]) -> t.Iterator[Finding]:
         for how, name, text in CITED.findall(entry.source):
             cited = float(text)
             if cited not in values.get(name, ()):
-                shown = ", ".join(f"{value:g}" for value in values[name]) if name in values else "no such entry"
-                yield Finding("error", entry.origin, entry.id, f"source: found {name} cited with {cited:g}, it has {shown}")
+                values_text = ", ".join(f"{value:g}" for value in values[name]) if name in values else "no such entry"
+                yield Finding("error", entry.origin, entry.id, f"source: found {name} cited with {cited:g}, it has {values_text}")
             factor = float(how.split()[0]) if how.endswith(" x") else 1.0
             if how and abs(entry.value - factor * cited) > 0.003 * entry.value:
                 text = f"source: found {how} [{name} {cited:g}], which is {factor * cited:g}, for the value {entry.value:g}"
@@ -392,8 +392,8 @@ def _against_limit(entry: t.Any) -> t.Iterator[Finding]:
     if value > bound * (1 + 1e-9):
         yield Finding("error", entry.origin, entry.id, f"{problem} at most {bound:g} {unit} ({how})")
     elif value < ABSURD * bound and not entry.note:
-        least = f"at least {ABSURD * bound:g} {unit}, {ABSURD:g} of the limit ({how})"
-        yield Finding("error", entry.origin, entry.id, f"{problem} {least}, or a note that says why it is healthy")
+        floor_text = f"at least {ABSURD * bound:g} {unit}, {ABSURD:g} of the limit ({how})"
+        yield Finding("error", entry.origin, entry.id, f"{problem} {floor_text}, or a note that says why it is healthy")
 
 
 def _against_each_other(entries: list[t.Any]) -> t.Iterator[Finding]:
@@ -415,15 +415,15 @@ def _against_each_other(entries: list[t.Any]) -> t.Iterator[Finding]:
 def _displaced(weaker: t.Any, stronger: t.Any) -> t.Iterator[Finding]:
     """An error if an entry that wins over one of a weaker layer, whatever else its match says, is far softer and no note says why. One that
     does not say for which hardware it is may be for other hardware: what it is used for decides, when a run is judged (far_softer())."""
-    named = all(key in stronger.match for key in ("gpu", "nic_gbps") if key in weaker.match)
-    if not named or not far_softer(stronger, weaker):
+    names_hardware = all(key in stronger.match for key in ("gpu", "nic_gbps") if key in weaker.match)
+    if not names_hardware or not far_softer(stronger, weaker):
         return
     ratio = convert(stronger.value, stronger.unit, weaker.unit) / weaker.value
     lower = stronger.better == "lower"
     limit = f"at most {1 / FAR_UNDER:.2f}" if lower else f"at least {FAR_UNDER:g}"
-    there = f"the {weaker.value:g} {weaker.unit} of {weaker.layer} {weaker.id}"
+    displaced_text = f"the {weaker.value:g} {weaker.unit} of {weaker.layer} {weaker.id}"
     text = (
-        f"value: found {stronger.value:g} {stronger.unit}, {ratio:.2f} of {there}, "
+        f"value: found {stronger.value:g} {stronger.unit}, {ratio:.2f} of {displaced_text}, "
         f"which it displaces; expected {limit} of it, a match that is not about the same, or a note that says why it is healthy"
     )
     yield Finding("error", stronger.origin, stronger.id, text)
@@ -435,19 +435,19 @@ def far_softer(entry: t.Any, than: t.Any) -> bool:
     return not entry.note and (ratio > 1 / FAR_UNDER if entry.better == "lower" else ratio < FAR_UNDER)
 
 
-def _same_thing(one: t.Any, other: t.Any) -> t.Iterator[Finding]:
-    if one.rank == other.rank:
-        text = f"match: found the same as in {other.id}, expected one entry for one thing"
-        yield Finding("error", one.origin, one.id, text)
-    low, high = sorted((one, other), key=lambda e: convert(e.value, e.unit, one.unit))
+def _same_thing(entry: t.Any, twin: t.Any) -> t.Iterator[Finding]:
+    if entry.rank == twin.rank:
+        text = f"match: found the same as in {twin.id}, expected one entry for one thing"
+        yield Finding("error", entry.origin, entry.id, text)
+    low, high = sorted((entry, twin), key=lambda e: convert(e.value, e.unit, entry.unit))
     share = convert(low.value, low.unit, high.unit) / high.value
-    if one.better == "higher" and share < FAR_UNDER and not low.note:
+    if entry.better == "higher" and share < FAR_UNDER and not low.note:
         problem = f"value: found {low.value:g} {low.unit}, {share:.2f} of the {high.value:g} of {high.id}"
         text = f"{problem} for the same thing; expected at least {FAR_UNDER:g}, or a note that says why it is healthy"
         yield Finding("error", low.origin, low.id, text)
 
 
-def overlap(one: Match, other: Match) -> bool:
+def overlap(match_a: Match, match_b: Match) -> bool:
     """Return True if some measurement could match both."""
 
     def members(value: t.Any) -> set[tuple[bool, t.Any]]:
@@ -455,14 +455,14 @@ def overlap(one: Match, other: Match) -> bool:
         values = value if isinstance(value, list) else [value]
         return {(isinstance(v, bool), v if isinstance(v, (int, float)) else str(v)) for v in values}
 
-    one, other = _implied(_of_usable(one, other)), _implied(_of_usable(other, one))
-    return all(members(one[k]) & members(other[k]) for k in set(one) & set(other))
+    match_a, match_b = _implied(_of_usable(match_a, match_b)), _implied(_of_usable(match_b, match_a))
+    return all(members(match_a[k]) & members(match_b[k]) for k in set(match_a) & set(match_b))
 
 
-def _of_usable(match: Match, other: Match) -> Match:
-    """A match as `other` is compared with it: if that one is about usable NICs (matching.about_usable_nics), and this one names its GPUs,
-    its `nics` are those that they can use for certain."""
-    if not matching.about_usable_nics(other) or not {"gpu", "nics", "nic_gbps"} <= set(match):
+def _of_usable(match: Match, opposite: Match) -> Match:
+    """Return a match as `opposite` is compared with it: if that one is about usable NICs (matching.about_usable_nics), and this one names
+    its GPUs, its `nics` are those that they can use for certain."""
+    if not matching.about_usable_nics(opposite) or not {"gpu", "nics", "nic_gbps"} <= set(match):
         return match
     hardware = {key: match[key] for key in slots.KEYS if key in match}
     usable_nics = [slots.usable(case) for case in _cases({"gpus": [1, 2, 4, 8], **hardware})]

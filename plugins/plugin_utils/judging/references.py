@@ -41,8 +41,8 @@ def parse(raw: t.Any, where: str = VARIABLE, subject: str = "") -> list[Referenc
         raise NewReferenceError(f"{where}: found {raw!r}, expected a list of new references")
     parsed = []
     for number, item in enumerate(raw):
-        whole = {**({"subject": subject} if subject else {}), **item} if isinstance(item, dict) else item
-        values, place = entries.read(whole, f"{where}[{number}]", KEYS, _TEXTS, "since", NewReferenceError)
+        full_item = {**({"subject": subject} if subject else {}), **item} if isinstance(item, dict) else item
+        values, place = entries.read(full_item, f"{where}[{number}]", KEYS, _TEXTS, "since", NewReferenceError)
         # One for a day to come would take today's past away before anything is different.
         if values["since"] > datetime.date.today().isoformat():
             raise NewReferenceError(f"{place}: since: found {values['since']}, expected today or a day before it")
@@ -52,5 +52,5 @@ def parse(raw: t.Any, where: str = VARIABLE, subject: str = "") -> list[Referenc
 
 def since(references: t.Iterable[Reference], subject: str, stage: str, check: str) -> Reference | None:
     """The last one that speaks of this check of this subject."""
-    mine = [reference for reference in references if reference.covers(subject, stage, check)]
-    return max(mine, key=lambda reference: (reference.since, reference.ticket), default=None)
+    covering = [reference for reference in references if reference.covers(subject, stage, check)]
+    return max(covering, key=lambda reference: (reference.since, reference.ticket), default=None)

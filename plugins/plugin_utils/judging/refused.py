@@ -14,9 +14,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan
 
 
-def targets(plan: Plan, judgement: Judgement, warn: str = "accept", whole: bool = False, regression: str = "warn") -> list[str]:
+def targets(plan: Plan, judgement: Judgement, warn: str = "accept", whole_run: bool = False, regression: str = "warn") -> list[str]:
     """Return the targets of each node with a bad verdict in a run that did not pass, in the order of the plan. A pair
-    or group without another cause counts as all of its nodes. All targets if the run is refused as a `whole`, or no node is the cause.
+    or group without another cause counts as all of its nodes. All targets if the run is refused as a `whole_run`, or no node is the cause.
     """
     if judgement.passed:
         return []
@@ -34,4 +34,4 @@ def targets(plan: Plan, judgement: Judgement, warn: str = "accept", whole: bool 
         culprit = because.get(v.key)
         blamed |= {culprit} if culprit else subjects.nodes_of(v.subject)
     refused = {target_of.get(node, node.split("/", 1)[0]) for node in blamed}
-    return [target for target in every if target in refused] if refused & set(every) and not whole else every
+    return [target for target in every if target in refused] if refused & set(every) and not whole_run else every

@@ -57,8 +57,8 @@ class SingleChecks:
 
     def worth(self, key: Key, record: Measurement) -> Opinion:
         """Return the opinion on one record without any other."""
-        heard = [self.own(key, record)[0], *self.health(record), *(one for _whom, one in self.fatal(key, record))]
-        return self.with_evidence(key, record, bands.worst(heard))
+        opinions = [self.own(key, record)[0], *self.health(record), *(fatal_opinion for _whom, fatal_opinion in self.fatal(key, record))]
+        return self.with_evidence(key, record, bands.worst(opinions))
 
     def own(self, key: Key, record: Measurement) -> tuple[Opinion, Compared]:
         """Return the opinion on a record's outcome and numbers, and the expectations they were compared with."""
@@ -71,8 +71,8 @@ class SingleChecks:
             without = opinion.reason_code == "no_expectation" and self._of_stage(record)
             if without and not expected.choose(record.stage, record.check, record.context, self.same_work):
                 # Its numbers are shown, and laid beside those of siblings and neighbours.
-                done = f"{record.check} was done and is as it should be"
-                opinion = opinion._replace(verdict="PASS", reason_code=None, reason=done)
+                done_text = f"{record.check} was done and is as it should be"
+                opinion = opinion._replace(verdict="PASS", reason_code=None, reason=done_text)
             return opinion, compared
         if outcome == "not_applicable" and code in reasons.SKIP_RULES:
             return Opinion("SKIPPED", f"rule {code}: {reason}", code), []
@@ -91,8 +91,8 @@ class SingleChecks:
         stage, check = record.stage, record.check
         if self._of_stage(record):
             return Opinion("PASS", f"{check} was done and is as it should be")
-        mine = [e for e in expected.entries if e.match["stage"] == stage] if expected else []
-        lacking = next((e for e in mine if bands.accepts(e, record) is None), None)
+        stage_entries = [e for e in expected.entries if e.match["stage"] == stage] if expected else []
+        lacking = next((e for e in stage_entries if bands.accepts(e, record) is None), None)
         if lacking:
             reason = f"it has no number, and {lacking.id} ({lacking.layer}) expects {lacking.metric} of it"
         elif self._is_condition(record):
@@ -124,9 +124,9 @@ class SingleChecks:
         for finding in findings if isinstance(findings, list) else [{"text": "the findings are not of their form"}]:
             code, text = coded(finding)
             if code not in reasons.FATAL and (record.outcome == "measured" or code in reasons.DEFECTS or code in reasons.MILD):
-                known = code if code in reasons.ALL else "health"
+                known_code = code if code in reasons.ALL else "health"
                 mild = "WARN" if code in MILD_FINDINGS or code in reasons.MILD else "FAIL"
-                yield Opinion("UNKNOWN" if code in UNSURE_FINDINGS else mild, text, known)
+                yield Opinion("UNKNOWN" if code in UNSURE_FINDINGS else mild, text, known_code)
         changes = record.evidence.get("changes")
         for change in changes if isinstance(changes, list) else ():
             code, text = meant(change)
@@ -202,9 +202,9 @@ def measured(key: Key, record: Measurement, expected: Expectations, same_work: S
         if reading is not None:
             opinions.append(bands.held(reading, expectation, record.context))
             compared.append((expectation, reading))
-            there = expected.displaced(record.stage, record.check, record.context, choice)
-            if there and physics.far_softer(expectation, there):
-                opinions.append(_too_soft(expectation, there))
+            displaced = expected.displaced(record.stage, record.check, record.context, choice)
+            if displaced and physics.far_softer(expectation, displaced):
+                opinions.append(_too_soft(expectation, displaced))
     if opinions:
         return bands.worst(opinions), None if wrong else compared
     value: PlainData = {}
@@ -220,9 +220,9 @@ def measured(key: Key, record: Measurement, expected: Expectations, same_work: S
         reason = f"{ends} and has none of the sizes of {ids}: only its correctness was judged, its bandwidth is unknown"
         return Opinion("UNKNOWN", reason, "no_expectation", **value), []
     context = record.context
-    what = [f"{context['gpus']} x {context['gpu']}" if "gpu" in context and "gpus" in context else context.get("gpu")]
-    what += [f"{k} {context[k]}" for k in ("nodes", "nics", "nic_gbps", "nvls", "algorithm", "shape") if k in context]
-    on = f" on {', '.join(map(str, filter(None, what)))}" if any(what) else ""
+    hardware = [f"{context['gpus']} x {context['gpu']}" if "gpu" in context and "gpus" in context else context.get("gpu")]
+    hardware += [f"{k} {context[k]}" for k in ("nodes", "nics", "nic_gbps", "nvls", "algorithm", "shape") if k in context]
+    on = f" on {', '.join(map(str, filter(None, hardware)))}" if any(hardware) else ""
     name = " ".join(filter(None, key[:3]))
     advice = "set it in acceptance_expectations or run playbooks/baseline.yml"
     return Opinion("UNKNOWN", f"no expectation for {name}{on}; {advice}", "no_expectation", **value), []
@@ -242,24 +242,24 @@ def _of_whole_node(record: Measurement, expected: Expectations, same_work: SameW
     aside, many = context.get("set_aside"), context.get("gpus")
     if not isinstance(aside, dict) or not aside or not is_number(many) or many < 2:
         return []
-    whole = many + len(aside)
+    all_gpus = many + len(aside)
     in_switch = context.get("nvls") and record.check == "all_reduce"
-    share = (many - 1) / many * whole / (whole - 1) if in_switch else 1.0
-    how = f"of {whole} GPUs, for the {many} that are whole{f' by 2(n-1)/n: x {share:.4f}' if in_switch else ''}"
-    chosen = expected.choose(record.stage, record.check, {**context, "gpus": whole}, same_work)
+    share = (many - 1) / many * all_gpus / (all_gpus - 1) if in_switch else 1.0
+    how = f"of {all_gpus} GPUs, for the {many} that are whole{f' by 2(n-1)/n: x {share:.4f}' if in_switch else ''}"
+    chosen = expected.choose(record.stage, record.check, {**context, "gpus": all_gpus}, same_work)
     return [
         Chosen(dataclasses.replace(e, value=float(f"{e.value * share:.5g}"), confidence="derived", source=f"{e.source}; {how}"), size)
         for e, size in chosen
     ]
 
 
-def _too_soft(own: Expectation, shipped: Expectation) -> Opinion:
+def _too_soft(entry: Expectation, shipped: Expectation) -> Opinion:
     """The opinion on a number that was held to an expectation far softer than the shipped one that it displaces."""
     reason = (
-        f"{own.origin}: {own.value:g} {own.unit} displaces {shipped.value:g} {shipped.unit} of shipped {shipped.id} here, and no note says "
-        "why so much less is healthy: name the hardware that it is for in its match, or give it a note"
+        f"{entry.origin}: {entry.value:g} {entry.unit} displaces {shipped.value:g} {shipped.unit} of shipped {shipped.id} here, and no "
+        "note says why so much less is healthy: name the hardware that it is for in its match, or give it a note"
     )
-    return Opinion("UNKNOWN", reason, "soft_expectation", metric=own.metric, expectation=own.id, layer=own.layer)
+    return Opinion("UNKNOWN", reason, "soft_expectation", metric=entry.metric, expectation=entry.id, layer=entry.layer)
 
 
 def primary(record: Measurement) -> str | None:

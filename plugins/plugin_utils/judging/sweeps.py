@@ -47,14 +47,14 @@ def opinions(deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opi
             sizes = dips(sweep)
             if sizes:
                 yield key, _warning(sizes, sweep, "than the other sizes of its sweep allow")
-            beside = [
+            slow_sizes = [
                 size
                 for size, value in sweep.items()
                 if size in centres and value < SHARE_OF_NEIGHBOURS * centres[size].median
                 and bands.against_neighbours(value, centres[size], "higher")
             ]  # fmt: skip
-            if beside:
-                yield key, _warning(beside, sweep, f"than {SHARE_OF_NEIGHBOURS:g} of the median of {len(group)} identical subjects")
+            if slow_sizes:
+                yield key, _warning(slow_sizes, sweep, f"than {SHARE_OF_NEIGHBOURS:g} of the median of {len(group)} identical subjects")
 
 
 def bandwidths(series: t.Iterable[t.Any]) -> dict[int, float]:
@@ -70,11 +70,11 @@ def bandwidths(series: t.Iterable[t.Any]) -> dict[int, float]:
 def dips(sweep: t.Mapping[int, float]) -> list[int]:
     """Return the sizes of a sweep, {bytes: busbw} in order of size, that are far below what its smaller or its larger sizes give."""
     quickest: dict[int, float] = {}  # by size, the least time of any larger one (in units of the sweep)
-    least = float("inf")
+    least_time = float("inf")
     for size in reversed(list(sweep)):
-        quickest[size] = least
+        quickest[size] = least_time
         if sweep[size] > 0:
-            least = min(least, size / sweep[size])
+            least_time = min(least_time, size / sweep[size])
     dips_at: list[int] = []
     best = 0.0
     if not any(sweep.values()):  # one rank sends nothing to anybody
@@ -98,6 +98,6 @@ def _centres(sweeps: t.Sequence[t.Mapping[int, float]]) -> dict[int, bands.Centr
 
 
 def _warning(sizes: t.Sequence[int], sweep: t.Mapping[int, float], than: str) -> Opinion:
-    shown = ", ".join(f"{sweep[size]:.4g} at {bands.human(size)}" for size in sizes[:SHOWN])
-    more = f" and {len(sizes) - SHOWN} more sizes" if len(sizes) > SHOWN else ""
-    return Opinion("WARN", f"{METRIC} dips inside the sweep: {shown}{more}, less {than}", "sweep_dip", metric=METRIC)
+    examples = ", ".join(f"{sweep[size]:.4g} at {bands.human(size)}" for size in sizes[:SHOWN])
+    hidden_text = f" and {len(sizes) - SHOWN} more sizes" if len(sizes) > SHOWN else ""
+    return Opinion("WARN", f"{METRIC} dips inside the sweep: {examples}{hidden_text}, less {than}", "sweep_dip", metric=METRIC)

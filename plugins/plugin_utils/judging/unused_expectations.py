@@ -50,22 +50,22 @@ def warnings(plan: Plan, records: t.Iterable[Measurement], inputs: JudgingInputs
     """A line for each; `inputs` are those of the judgement (planning.judging_inputs), `records` well-formed measurements."""
     of = inputs.of
     sets = [Expectations.load(dumped) for dumped in inputs.sets]
-    own: dict[tuple[str, str], Expectation] = {}
+    user_entries: dict[tuple[str, str], Expectation] = {}
     where: dict[tuple[str, str], set[int]] = {}
     for index in set(of.values()):
         for entry in sets[index].entries:
             if entry.layer != "shipped":
-                own[entry.origin, entry.id] = entry
+                user_entries[entry.origin, entry.id] = entry
                 where.setdefault((entry.origin, entry.id), set()).add(index)
-    if not own:
+    if not user_entries:
         return []
-    seen = _seen(records, of, {key for entry in own.values() for key in entry.match})
-    held = [key for key, entry in own.items() if any(not case.differs(entry) for case in seen if case.number in where[key])]
+    cases = _seen(records, of, {key for entry in user_entries.values() for key in entry.match})
+    used_keys = [key for key, entry in user_entries.items() if any(not case.differs(entry) for case in cases if case.number in where[key])]
     sentences = []
-    for key, entry in sorted(own.items()):
-        mine = [case for case in seen if case.number in where[key] and case.stage == entry.match["stage"]]
-        competing = [own[held_key] for held_key in held if held_key != key]
-        sentence = _in_vain(entry, mine, key in held, competing, plan)
+    for key, entry in sorted(user_entries.items()):
+        stage_cases = [case for case in cases if case.number in where[key] and case.stage == entry.match["stage"]]
+        competing = [user_entries[held_key] for held_key in used_keys if held_key != key]
+        sentence = _in_vain(entry, stage_cases, key in used_keys, competing, plan)
         if sentence:
             sentences.append(f"{entry.origin}: no measurement was held to it: {sentence}")
     return sentences
@@ -84,55 +84,55 @@ def _seen(records: t.Iterable[Measurement], of: dict[str, int], keys: set[str]) 
     return list(by_text.values())
 
 
-def _in_vain(entry: Expectation, mine: list[Seen], held: bool, others: list[Expectation], plan: Plan) -> str | None:
+def _in_vain(entry: Expectation, stage_cases: list[Seen], is_used: bool, competing: list[Expectation], plan: Plan) -> str | None:
     """Why an entry is taken for a mistake; None where it is not, or where nothing says so."""
-    if held:
-        return _no_size(entry, [case for case in mine if not case.differs(entry)])
+    if is_used:
+        return _no_size(entry, [case for case in stage_cases if not case.differs(entry)])
     stages = {stage["name"] for stage in plan.stages} | {*plan.skipped_stages}
     if entry.match["stage"] not in stages:
         return _misspelt(entry, "stage", stages, our_stages())
     checks = {item.check for item in plan.items if item.stage == entry.match["stage"]}
     if "check" in entry.match and not checks & set(_listed(entry, "check")):
         return _misspelt(entry, "check", checks, _known("check"))
-    mine = [case for case in mine if "check" not in case.differs(entry)]
-    if not mine:
+    stage_cases = [case for case in stage_cases if "check" not in case.differs(entry)]
+    if not stage_cases:
         return None
-    if "gpu" in entry.match and all("gpu" in case.differs(entry) for case in mine):
-        return _misspelt(entry, "gpu", {str(case.context.get("gpu")) for case in mine}, {*_known("gpu"), *physics.PRODUCTS})
-    if plan.left_out or entry.match["stage"] in plan.sample or any(_of_a_kind(entry, competing) for competing in others):
+    if "gpu" in entry.match and all("gpu" in case.differs(entry) for case in stage_cases):
+        return _misspelt(entry, "gpu", {str(case.context.get("gpu")) for case in stage_cases}, {*_known("gpu"), *physics.PRODUCTS})
+    if plan.left_out or entry.match["stage"] in plan.sample or any(_of_a_kind(entry, competing) for competing in competing):
         return None
-    nearest = min((case for case in mine if "gpu" not in case.differs(entry)), key=lambda case: len(case.differs(entry)))
+    nearest = min((case for case in stage_cases if "gpu" not in case.differs(entry)), key=lambda case: len(case.differs(entry)))
     return "; ".join(
         f"match.{key}: found {', '.join(map(str, _listed(entry, key)))}, measured was {nearest.context.get(key)}"
         for key in nearest.differs(entry)
     )
 
 
-def _no_size(entry: Expectation, mine: list[Seen]) -> str | None:
+def _no_size(entry: Expectation, cases: list[Seen]) -> str | None:
     def has(case: Seen, size: t.Any) -> bool:
         return size is None or row_of(size, case.sizes) is not None
 
-    if not mine or any(has(case, size) for case in mine for size in entry.sizes):
+    if not cases or any(has(case, size) for case in cases for size in entry.sizes):
         return None
-    sizes = {size for case in mine for size in case.sizes}
+    sizes = {size for case in cases for size in case.sizes}
     sizes_expected = " and ".join(bands.human(size) if isinstance(size, int) else str(size) for size in entry.sizes)
-    there = f"{len(sizes)} sizes from {bands.human(min(sizes))} to {bands.human(max(sizes))}" if sizes else "no message sizes"
-    return f"match.size: found {sizes_expected}, measured were {there}"
+    sizes_text = f"{len(sizes)} sizes from {bands.human(min(sizes))} to {bands.human(max(sizes))}" if sizes else "no message sizes"
+    return f"match.size: found {sizes_expected}, measured were {sizes_text}"
 
 
-def _misspelt(entry: Expectation, key: str, here: t.Iterable[str], known: t.Iterable[str]) -> str | None:
-    """Return the sentence about a value of an entry that is no known value and almost equals one of `here`, or None."""
+def _misspelt(entry: Expectation, key: str, measured_values: t.Iterable[str], known_values: t.Iterable[str]) -> str | None:
+    """Return the sentence about a value of an entry that is no known value and almost equals one of `measured_values`, or None."""
     for value in _listed(entry, key):
-        near = [name for name in here if alike(str(value), name)]
-        if near and value not in known:
+        near = [name for name in measured_values if alike(str(value), name)]
+        if near and value not in known_values:
             best = max(near, key=lambda name: difflib.SequenceMatcher(None, str(value), name).ratio())
             return f"match.{key}: found {value!r}, did you mean {best!r}?"
     return None
 
 
-def alike(one: str, other: str) -> bool:
+def alike(word_a: str, word_b: str) -> bool:
     """Return True if one is a likely misspelling of the other."""
-    short, long = sorted((re.sub(r"[^a-z0-9]", "", word.lower()) for word in (one, other)), key=len)
+    short, long = sorted((re.sub(r"[^a-z0-9]", "", word.lower()) for word in (word_a, word_b)), key=len)
     return bool(short) and (short in long or difflib.SequenceMatcher(None, short, long).ratio() >= ALIKE)
 
 
@@ -145,8 +145,8 @@ def _known(key: str) -> set[str]:
     return {value for entry in shipped().entries if key in entry.match for value in _listed(entry, key)}
 
 
-def _of_a_kind(one: Expectation, other: Expectation) -> bool:
+def _of_a_kind(entry_a: Expectation, entry_b: Expectation) -> bool:
     """Return True if two entries are variants for one GPU, stage and check, such as for 4 and for 8 GPUs."""
     keys = ("stage", "check", "gpu")
-    picked = [{key: entry.match[key] for key in keys if key in entry.match} for entry in (one, other)]
-    return one.metric == other.metric and ("gpu" in picked[0]) == ("gpu" in picked[1]) and physics.overlap(picked[0], picked[1])
+    picked = [{key: entry.match[key] for key in keys if key in entry.match} for entry in (entry_a, entry_b)]
+    return entry_a.metric == entry_b.metric and ("gpu" in picked[0]) == ("gpu" in picked[1]) and physics.overlap(picked[0], picked[1])

@@ -59,7 +59,7 @@ def judge(
     inputs: JudgingInputs | None = None,
     *,
     stages: t.Iterable[Stage] = (),
-    before: past.Past | None = None,
+    earlier_runs: past.Past | None = None,
     changed: t.Sequence[str] = (),
     warnings: t.Sequence[str] = (),
     today: datetime.date | None = None,
@@ -68,7 +68,7 @@ def judge(
     """Judge a run.
 
     `expected(node, target)` returns the expectations of a node, or of anything else that a target measured. `inputs` is the rest of what
-    the inventory says; its sets of expectations are not read. `before` compares numbers with earlier runs. `changed` says what of the
+    the inventory says; its sets of expectations are not read. `earlier_runs` compares numbers with earlier runs. `changed` says what of the
     evidence is not as it was written: nothing is accepted then. `warnings` are about the run as a whole. `today` is the day on which
     waivers must still be valid. `lending` names the planes on which something other than the inventory decides which GPUs a test gets
     (Plane.lends_devices). Raises WaiverError if a waiver cannot be used.
@@ -78,7 +78,7 @@ def judge(
     engine.lending = lending
     engine.changed = changed
     engine.warnings = list(warnings)
-    engine.before = before
+    engine.before = earlier_runs
     engine.load(measurements)
     return engine.judge()
 
@@ -176,13 +176,13 @@ class Judge:
         be an error that is a FAIL."""
         if len(attempts) == 1:
             return attempts[0]
-        done = [m for m in attempts if m.outcome == "measured"] or attempts
-        last = [m for m in attempts if m.attempt == done[-1].attempt]
+        measured = [m for m in attempts if m.outcome == "measured"] or attempts
+        last = [m for m in attempts if m.attempt == measured[-1].attempt]
         if len(last) == 1:
             return last[0]
         worths = [(self.single_checks.worth(key, m), m) for m in last]
-        counting = [(worth, m) for worth, m in worths if m.outcome == done[-1].outcome or worth.verdict == "FAIL"]
-        return max(counting, key=lambda one: one[0].badness)[1]
+        counting = [(worth, m) for worth, m in worths if m.outcome == measured[-1].outcome or worth.verdict == "FAIL"]
+        return max(counting, key=lambda worth_and_record: worth_and_record[0].badness)[1]
 
     def _load_one(self, record: t.Any) -> None:
         measurement = record if isinstance(record, Measurement) else parsed(record)
@@ -264,14 +264,14 @@ class Judge:
         for pool in pools.values():
             lone = [key for group in pool.values() if len(group) == 1 for key in group.values()]
             companions = [key for group in pool.values() if len(group) > 1 for key in group.values()]
-            beside = self._deviating([*lone, *companions[: drift.COMPARED]], {}) if lone else {}
+            lone_deviations = self._deviating([*lone, *companions[: drift.COMPARED]], {}) if lone else {}
             for group in pool.values():
                 keys = list(group.values())
                 rules = self._rules(keys[0])
                 for node, facts in self._deviating(keys, rules).items():
                     key = group[node]
                     if len(group) == 1:
-                        facts = [*facts, *drift.softened(beside.get(node, []), rules)]
+                        facts = [*facts, *drift.softened(lone_deviations.get(node, []), rules)]
                     items: list[Deviation] = [
                         {**item, "severity": item.get("severity") or drift.severity(item, rules.get("drift"))} for item in facts
                     ]
@@ -310,11 +310,11 @@ class Judge:
         """One opinion of a check, with its attempts, its waivers and its evidence; `settled` has those of its parts."""
         record, attempts = self.deciding[key], self.records[key]
         quiet = self.single_checks.quiet(record)
-        heard = opinions if quiet else [*opinions, *self.single_checks.health(record)]
-        own = [self._waived(key, each, settled) if each.verdict == "FAIL" else each for each in heard]
-        beside = () if quiet else self.single_checks.fatal(key, record)
-        fatal = [self.waiving.waive(whom, each) for whom, each in (*beside, *self._earlier(key))]
-        opinion = bands.worst([*own, *fatal] if fatal else own)
+        all_opinions = opinions if quiet else [*opinions, *self.single_checks.health(record)]
+        waived_opinions = [self._waived(key, each, settled) if each.verdict == "FAIL" else each for each in all_opinions]
+        fatal_opinions = () if quiet else self.single_checks.fatal(key, record)
+        fatal = [self.waiving.waive(whom, each) for whom, each in (*fatal_opinions, *self._earlier(key))]
+        opinion = bands.worst([*waived_opinions, *fatal] if fatal else waived_opinions)
         if opinion.verdict == "PASS" and (len(attempts) > 1 or record.attempt > 1):
             earlier_attempts = [m for m in attempts if m is not record]
             attempts_words = "; ".join(f"attempt {m.attempt}: {m.reason or m.outcome}" for m in earlier_attempts) or "not recorded"
@@ -359,8 +359,8 @@ class Judge:
                 opinion = self._final(key, bands.worst([Opinion("UNKNOWN", reason, "not_run"), *parts]))
             missing = self._missing(item.subject, record, self.parts.get(key, ()))
             if missing and record is not None and record.outcome == "measured":
-                some = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
-                reason = f"{key[3]}: it was not measured whole: nothing came from {some}"
+                missing_text = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
+                reason = f"{key[3]}: it was not measured whole: nothing came from {missing_text}"
                 opinion = bands.worst([opinion, Opinion("UNKNOWN", reason, "incomplete")])
             not_planned = identity.not_as_planned(item.subject, record) if record is not None and record.outcome == "measured" else None
             if not_planned:
@@ -389,8 +389,8 @@ class Judge:
 
     def _final(self, key: Key, opinion: Opinion) -> Opinion:
         """An opinion, unless nobody knows which machine it is about."""
-        about = [*self.asked.get(key, ()), *(record.subject for record in self.records.get(key, ()))] if self.doubts else ()
-        for node in sorted({node for subject in about for node in subjects.nodes_of(subject)} & set(self.doubts)):
+        all_subjects = [*self.asked.get(key, ()), *(record.subject for record in self.records.get(key, ()))] if self.doubts else ()
+        for node in sorted({node for subject in all_subjects for node in subjects.nodes_of(subject)} & set(self.doubts)):
             code, words = self.doubts[node]
             opinion = opinion.but("UNKNOWN", code, f"{node}: {words}")
         if not opinion.findings:
@@ -404,20 +404,20 @@ class Judge:
             simulated = simulated or self.deciding[part].simulated
         return opinion.written(self.plan.run_id, *key[:3], attempt, simulated, subject)
 
-    def _judgement(self, planned: list[Verdict], others: list[Verdict], extras: list[Verdict]) -> Judgement:
+    def _judgement(self, planned: list[Verdict], unplanned: list[Verdict], extras: list[Verdict]) -> Judgement:
         everything = sorted(
-            [*planned, *others],
+            [*planned, *unplanned],
             key=lambda v: (-bands.SEVERITY[v.verdict], v.stage, v.subject.id, v.check, v.variant),
         )
         counts = dict.fromkeys(bands.SEVERITY, 0) | collections.Counter(v.verdict for v in everything)
-        mine: collections.Counter[str] = collections.Counter(v.verdict for v in planned)
+        planned_counts: collections.Counter[str] = collections.Counter(v.verdict for v in planned)
         # Who is to blame stands first, whoever found it: a plan has no check of the node that a slow group turns out to have. What is bad
         # because of somebody else is not named beside it.
         behind = causes.found(everything, self.blames, self.deciding)
         because = {key: subjects.bearer(c["kind"], c["subject"]) for c in behind for key in c["explains"]}
         failed = {because.get(v.key) or subjects.bearer(v.subject.kind, v.subject.id) for v in everything if v.verdict == "FAIL"}
         unknown = {because.get(v.key) or subjects.bearer(v.subject.kind, v.subject.id) for v in planned if v.verdict == "UNKNOWN"} - failed
-        bad = mine["FAIL"] + mine["UNKNOWN"]
+        bad = planned_counts["FAIL"] + planned_counts["UNKNOWN"]
         bad_extras = sum(v.verdict == "FAIL" for v in extras)
         warned = counts["WARN"] + len(self.warnings)
         refuse_worse = self.inputs.regression == "refuse"
@@ -427,7 +427,7 @@ class Judge:
             (not planned, "the plan is empty: nothing was to be measured"),
             (failed, f"FAIL on {subjects.named(failed)}"),
             (unknown, f"UNKNOWN on {subjects.named(unknown)}"),
-            (bad, f"{mine['FAIL']} FAIL and {mine['UNKNOWN']} UNKNOWN of {len(planned)} planned checks"),
+            (bad, f"{planned_counts['FAIL']} FAIL and {planned_counts['UNKNOWN']} UNKNOWN of {len(planned)} planned checks"),
             (bad_extras, f"{bad_extras} FAIL of checks that were not planned"),
             (planned and not bad and not self._shown_to_work(planned), self._nothing_shown),
             (self.inputs.warn != "accept" and warned, f"{warned} WARN, and acceptance_warn is {self.inputs.warn}"),
@@ -439,18 +439,18 @@ class Judge:
         partial = self.plan.partial
         why = "; ".join(refused)
         if not refused:
-            about = {subjects.bearer(v.subject.kind, v.subject.id) for v in planned}
-            why = f"all {len(planned)} planned checks on {subjects.counted(kind for kind, _name in about)} are acceptable"
-            why += f", {mine['WARN']} with a WARN to read" if mine["WARN"] else ""
+            planned_subjects = {subjects.bearer(v.subject.kind, v.subject.id) for v in planned}
+            why = f"all {len(planned)} planned checks on {subjects.counted(kind for kind, _name in planned_subjects)} are acceptable"
+            why += f", {planned_counts['WARN']} with a WARN to read" if planned_counts["WARN"] else ""
             why += f", {len(self.warnings)} WARN of the run as a whole" if self.warnings else ""
-            why += f", {mine['KNOWN_FAIL']} under a waiver" if mine["KNOWN_FAIL"] else ""
+            why += f", {planned_counts['KNOWN_FAIL']} under a waiver" if planned_counts["KNOWN_FAIL"] else ""
         if partial:
             quick = "a quick test is no acceptance" if self.plan.not_proven else ""
             parts = "this run left parts of the fleet or of the stages out" if self._left_out() or not quick else ""
             why += f"; PARTIAL: {' and '.join(filter(None, (quick, parts)))}"
-        not_proven = [what for _refusal, what in unproven if what]
-        why += "".join(f"; {what}" for what in not_proven)
-        done = sum(self._done(v) for v in planned)
+        not_proven = [missing_proof for _refusal, missing_proof in unproven if missing_proof]
+        why += "".join(f"; {missing_proof}" for missing_proof in not_proven)
+        measured_count = sum(self._done(v) for v in planned)
         return Judgement(
             verdicts=everything,
             planned=planned,
@@ -459,10 +459,10 @@ class Judge:
             deciding=self.deciding,
             coverage={
                 "planned": len(planned),
-                "measured": done,
-                "skipped": mine["SKIPPED"],
-                "verdicts": {word: mine[word] for word in bands.SEVERITY if mine[word]},
-                "ratio": done / len(planned) if planned else 0.0,
+                "measured": measured_count,
+                "skipped": planned_counts["SKIPPED"],
+                "verdicts": {word: planned_counts[word] for word in bands.SEVERITY if planned_counts[word]},
+                "ratio": measured_count / len(planned) if planned else 0.0,
                 "unknown": [
                     f"{v.subject.id} {v.stage} {v.check}" for v in everything if v.verdict == "UNKNOWN"
                 ],
@@ -530,9 +530,9 @@ def deviations(items: list[Deviation]) -> Opinion:
         basis = {"golden": "the golden value is", "majority": f"{item['agree']} of {item['of']} nodes have"}
         text = f"{basis.get(item['basis'], 'expected')} {item['expected'][:80]}"
         sentences.append(f"{item['item']} is {item['found'][:80]}, {text}")
-    shown = "; ".join(sentences[:4]) + (f"; and {len(sentences) - 4} more" if len(sentences) > 4 else "")
+    shown_facts = "; ".join(sentences[:4]) + (f"; and {len(sentences) - 4} more" if len(sentences) > 4 else "")
     verdict = "FAIL" if any(item["severity"] == "fail" for item in items) else "WARN"
-    return Opinion(verdict, shown, "drift", findings=sentences[4:])
+    return Opinion(verdict, shown_facts, "drift", findings=sentences[4:])
 
 
 def _refused(record: t.Any, wrong: str) -> Measurement | None:

@@ -96,14 +96,14 @@ class Book:
     def raw(self) -> list[PlainData]:
         return list(self._raw.values())
 
-    def take(self, given: t.Any, where: str, subject: str, days: int) -> None:
+    def take(self, raw: t.Any, where: str, subject: str, days: int) -> None:
         """Add the waivers of a host, for `subject` if they name none. Raises WaiverError if one cannot be used, ends later than `days`
         from now, or covers more than one node and does not say `wide: true`."""
-        if not isinstance(given, list):
-            raise WaiverError(f"{where}: found {given!r}, expected a list of waivers")
-        for index, item in enumerate(given):
-            whole = {"subject": subject, **item} if isinstance(item, dict) else item
-            waiver = _one(whole, f"{where}[{index}]")
+        if not isinstance(raw, list):
+            raise WaiverError(f"{where}: found {raw!r}, expected a list of waivers")
+        for index, item in enumerate(raw):
+            full_item = {"subject": subject, **item} if isinstance(item, dict) else item
+            waiver = _one(full_item, f"{where}[{index}]")
             place = f"{where}[{index}] ({waiver.ticket})"
             last = (self.today + datetime.timedelta(days=min(days, _CENTURY))).isoformat()
             if waiver.expires > last:
@@ -117,4 +117,4 @@ class Book:
                 first = self._inherited.setdefault(json.dumps(item, sort_keys=True, default=str), subject)
                 if first != subject and not waiver.wide:
                     raise WaiverError(f"{place}: subject: found none, for {first} and {subject}, expected one node, or wide: true")
-            self._raw.setdefault(json.dumps(whole, sort_keys=True, default=str), whole)
+            self._raw.setdefault(json.dumps(full_item, sort_keys=True, default=str), full_item)

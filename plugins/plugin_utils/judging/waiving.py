@@ -71,13 +71,15 @@ class Waiving:
         `deviating` are the facts that the node drifts in."""
         if opinion.verdict != "FAIL":
             return opinion
-        mine = [w for w in self.waivers if w.covers(key[3], key[0], key[1])]
-        naming = [w for w in mine if opinion.reason_code in w.codes]
+        covering = [w for w in self.waivers if w.covers(key[3], key[0], key[1])]
+        naming = [w for w in covering if opinion.reason_code in w.codes]
         state, early, late = (state_of(opinion, deviating, later) if naming else "" for later in (0, -CLOCK_S, CLOCK_S))
         holding = [w for w in naming if _holds(w, opinion, {state, early, late})]
         waiver = self._naming(holding, (opinion.reason_code,))
         if waiver is None:
-            notes = [f"waiver {w.ticket} does not name {opinion.reason_code}, only {', '.join(w.codes)}" for w in mine if w not in naming]
+            notes = [
+                f"waiver {w.ticket} does not name {opinion.reason_code}, only {', '.join(w.codes)}" for w in covering if w not in naming
+            ]
             return opinion._replace(findings=[*opinion.findings, *(_exceeded(w, opinion, state) for w in naming), *notes])
         self.used.add(waiver)
         if waiver.expires < self.today:
@@ -139,9 +141,9 @@ class Waiving:
         for group in groups.values():
             if not self.used.intersection(group):
                 w = group[0]
-                about = " ".join(word for word in (w.stage, w.check) if word != "*") or "any check"
+                check_text = " ".join(word for word in (w.stage, w.check) if word != "*") or "any check"
                 subjects = ", ".join(each.subject for each in group[:4]) + (" ..." if len(group) > 4 else "")
-                yield f"waiver {w.ticket} covers nothing in this run: {about} on {subjects}, {', '.join(w.codes)}"
+                yield f"waiver {w.ticket} covers nothing in this run: {check_text} on {subjects}, {', '.join(w.codes)}"
 
 
 def _holds(waiver: Waiver, opinion: Opinion, states: set[str]) -> bool:
@@ -177,6 +179,6 @@ def _number(part: Measurement, opinion: Opinion) -> float | None:
         return None
 
 
-def _known(opinion: Opinion, waiver: Waiver, said: str) -> Opinion:
-    changed = opinion.but("KNOWN_FAIL", "waived", f"known failure, {waiver.ticket}, until {waiver.expires}: {said}")
+def _known(opinion: Opinion, waiver: Waiver, reason: str) -> Opinion:
+    changed = opinion.but("KNOWN_FAIL", "waived", f"known failure, {waiver.ticket}, until {waiver.expires}: {reason}")
     return changed._replace(of="FAIL", ticket=waiver.ticket, expires=waiver.expires)

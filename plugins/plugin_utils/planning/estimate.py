@@ -17,23 +17,23 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 Remaining = dict[str, dict[str, list[TodoItem]]]
 
 
-def summary(plan: Plan, todo: Remaining, what: str) -> list[str]:
-    """The plan in a few lines for people, that begin with `what` it is."""
-    lines = [f"{what}: {len(plan.items)} checks on {len(plan.targets)} hosts"]
+def summary(plan: Plan, todo: Remaining, title: str) -> list[str]:
+    """The plan in a few lines for people, that begin with `title` it is."""
+    lines = [f"{title}: {len(plan.items)} checks on {len(plan.targets)} hosts"]
     total = 0.0
-    left = sum(len(checks_left) for stages in todo.values() for checks_left in stages.values())
-    if left != len(plan.items):
-        lines[0] += f", {left} left to measure"
+    left_count = sum(len(checks_left) for stages in todo.values() for checks_left in stages.values())
+    if left_count != len(plan.items):
+        lines[0] += f", {left_count} left to measure"
     for stage in plan.stages:
-        mine = [item for item in plan.items if item.stage == stage["name"]]
-        checks_of = collections.Counter(item.subject.id for item in mine)
-        what = subjects.counted({item.subject.id: item.subject.kind for item in mine}.values())
-        about = plan.check_seconds.get(stage["name"], 0) * max(checks_of.values(), default=0)
-        total += about
-        takes = f", about {about:.0f} s" if about else ""
+        stage_items = [item for item in plan.items if item.stage == stage["name"]]
+        checks_of = collections.Counter(item.subject.id for item in stage_items)
+        title = subjects.counted({item.subject.id: item.subject.kind for item in stage_items}.values())
+        stage_s = plan.check_seconds.get(stage["name"], 0) * max(checks_of.values(), default=0)
+        total += stage_s
+        takes = f", about {stage_s:.0f} s" if stage_s else ""
         sample = plan.sample.get(stage["name"])
         chosen = f", sample with seed {sample['seed']}: {', '.join(sample['nodes'][:8])}" if sample else ""
-        lines.append(f"  {stage['name']}: {what}{takes}{chosen}{' ...' if sample and len(sample['nodes']) > 8 else ''}")
+        lines.append(f"  {stage['name']}: {title}{takes}{chosen}{' ...' if sample and len(sample['nodes']) > 8 else ''}")
     if total:
         # What reaching a node costs the controller: measured, 0.2 s of two cores per node and stage, before what the node does.
         reach = 0.1 * sum(len({i.target for i in plan.items if i.stage == s["name"]}) for s in plan.stages)
@@ -42,8 +42,8 @@ def summary(plan: Plan, todo: Remaining, what: str) -> list[str]:
         lines.append(f"PARTIAL: a quick test, which does not show {', '.join(plan.not_proven)}")
     if plan.left_out or plan.skipped_stages:
         hosts, stages = plan.left_out, ", ".join(plan.skipped_stages)
-        some = ", ".join(hosts[:10]) + (" ..." if len(hosts) > 10 else "")
-        parts = [f"{len(hosts)} host{'s' if len(hosts) > 1 else ''} ({some})"] if hosts else []
+        host_names = ", ".join(hosts[:10]) + (" ..." if len(hosts) > 10 else "")
+        parts = [f"{len(hosts)} host{'s' if len(hosts) > 1 else ''} ({host_names})"] if hosts else []
         lines.append(f"PARTIAL: left out {' and '.join([*parts, *([f'stages {stages}'] if stages else [])])}")
     return lines + [f"note: {note}" for note in plan.notes]
 

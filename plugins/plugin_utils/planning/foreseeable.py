@@ -55,14 +55,14 @@ def problem(
 
 def _of_networks(settings: t.Mapping[str, Variables]) -> str | None:
     """Return which network of a host is none. Hosts mostly share their values: each is read once."""
-    seen: set[tuple[str, str]] = set()
+    checked: set[tuple[str, str]] = set()
     lists = [f"{stage.name}_{name}" for stage in registry.shipped().values() for name in stage.networks]
     for host, values in settings.items():
-        given = [(NETWORK, values.get(NETWORK)), *((name, network) for name in lists for network in values.get(name) or ())]
-        for name, value in given:
-            if value in (None, "") or (name, str(value)) in seen:
+        networks = [(NETWORK, values.get(NETWORK)), *((name, network) for name in lists for network in values.get(name) or ())]
+        for name, value in networks:
+            if value in (None, "") or (name, str(value)) in checked:
                 continue
-            seen.add((name, str(value)))
+            checked.add((name, str(value)))
             try:
                 ipaddress.ip_network(str(value), strict=False)
             except ValueError:
@@ -92,28 +92,28 @@ def _of_no_host(settings: t.Mapping[str, Variables]) -> str | None:
     for host, values in settings.items():
         if values.get(NETWORK):
             of.setdefault(str(values[NETWORK]), {})[host] = str(values.get(ADDRESS) or "")
-    for network, given in of.items():
+    for network, address_of in of.items():
         within = ipaddress.ip_network(network, strict=False)
         try:
-            if any(ipaddress.ip_address(address) in within for address in given.values()):
+            if any(ipaddress.ip_address(address) in within for address in address_of.values()):
                 continue
         except ValueError:
             continue
-        some = ", ".join(f"{host} {address}" for host, address in list(given.items())[:4])
-        more = f" and {len(given) - 4} more" if len(given) > 4 else ""
+        examples = ", ".join(f"{host} {address}" for host, address in list(address_of.items())[:4])
+        hidden_text = f" and {len(address_of) - 4} more" if len(address_of) > 4 else ""
         return (
-            f"{NETWORK}: no host has an address in {network}; {ADDRESS} says {some}{more}; expected the network of those addresses: "
-            "correct one of the two variables"
+            f"{NETWORK}: no host has an address in {network}; {ADDRESS} says {examples}{hidden_text}; expected the network of those "
+            "addresses: correct one of the two variables"
         )
     return None
 
 
 def _of_planes(settings: t.Mapping[str, Variables], stages: t.Sequence[Stage]) -> str | None:
     """Return what a plane finds wrong with the settings of one of its hosts."""
-    done: set[int] = set()
+    checked: set[int] = set()
     for host, values in settings.items():
-        if id(values) not in done:  # hosts with the same settings share them
-            done.add(id(values))
+        if id(values) not in checked:  # hosts with the same settings share them
+            checked.add(id(values))
             wrong = planes.of(values, host).problem(host, values, stages)
             if wrong:
                 return f"{host}: {wrong}"
@@ -129,17 +129,17 @@ def _of_twins(
     for host, values in settings.items():
         if planes.of(values, host).reachability_domain(host):
             continue
-        own = variables(host)
+        host_variables = variables(host)
 
-        def first(names: t.Iterable[str], host: str = host, own: t.Mapping[str, t.Any] = own) -> str:
-            name = next((name for name in names if own.get(name) not in (None, "")), None)
-            return "" if name is None else str(template(host, name, own[name]))
+        def first(names: t.Iterable[str], host: str = host, host_variables: t.Mapping[str, t.Any] = host_variables) -> str:
+            name = next((name for name in names if host_variables.get(name) not in (None, "")), None)
+            return "" if name is None else str(template(host, name, host_variables[name]))
 
-        way = tuple(map(first, WAY))
-        if way[0] in WITHOUT_ADDRESS:
+        connection = tuple(map(first, WAY))
+        if connection[0] in WITHOUT_ADDRESS:
             continue
         address = first(HOST) or host
-        twin = reached.setdefault((address.lower().rstrip("."), *way), host)
+        twin = reached.setdefault((address.lower().rstrip("."), *connection), host)
         if twin != host:
             return (
                 f"ansible_host: {twin} and {host} are the same machine, {address}; expected one name for each machine: correct the "

@@ -71,9 +71,9 @@ def judging_inputs(planner: Planner, settings: dict[str, Variables]) -> JudgingI
         codes = {name.removesuffix(REQUIRED): value for name, value in values.items() if name.endswith(REQUIRED) and value}
         if codes:
             required[host] = codes
-        own = planes.of(values, host).own_facts(values)
-        if own:
-            own_facts[host] = list(own)
+        plane_facts = planes.of(values, host).own_facts(values)
+        if plane_facts:
+            own_facts[host] = list(plane_facts)
         stated[host] = {"gpu_count": values.get("acceptance_gpu_count"), "mig": values.get("acceptance_mig")}
     return JudgingInputs(
         sets=[s.dump() for s in sets],

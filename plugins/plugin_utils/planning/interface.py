@@ -41,8 +41,8 @@ def refusal(message: str, role: str, values: t.Mapping[str, t.Any], hidden: t.Co
     conversion = _CONVERSION.match(message)
     if not conversion:
         return message
-    which, name, outer, kind = conversion.groups()
-    kind = _KINDS.get(kind, kind) if which == "argument" else f"a list, each of it {_KINDS.get(kind, kind)}"
+    level, name, outer, kind = conversion.groups()
+    kind = _KINDS.get(kind, kind) if level == "argument" else f"a list, each of it {_KINDS.get(kind, kind)}"
     top = (outer or name).split(".")[0]
     value_words = f"found {values[top]!r}, " if top in values and top not in hidden else ""
     where = f"{outer}: {name}" if outer else name
@@ -70,9 +70,9 @@ class Interface:
             raise PlanError(f"{where}: role {entry['role']!r} of stage {self.name!r} cannot be loaded: {error}") from error
         self.defaults = dict(role.get_default_vars())
         self.options = dict((role._get_role_argspecs().get("main") or {}).get("options") or {})
-        known = registry.shipped().get(self.name)
-        if known is not None and known.role == entry["role"]:
-            self.stage = known
+        shipped_stage = registry.shipped().get(self.name)
+        if shipped_stage is not None and shipped_stage.role == entry["role"]:
+            self.stage = shipped_stage
         else:
             self.stage, file = registry.described(self.name, str(entry["role"]), role._role_path)
             if file:

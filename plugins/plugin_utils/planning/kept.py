@@ -39,8 +39,8 @@ def public(values: Variables, hidden: t.Collection[str]) -> Variables:
 
 def secrets(values: Variables, hidden: t.Collection[str]) -> list[str]:
     """The settings of which a file lacks something: whoever measures has them from the inventory."""
-    shown = public(values, hidden)
-    return sorted(name for name, value in values.items() if name not in shown or shown[name] != value)
+    public_values = public(values, hidden)
+    return sorted(name for name, value in values.items() if name not in public_values or public_values[name] != value)
 
 
 def keep(settings: t.Mapping[str, Variables], hidden: t.Collection[str]) -> HostSettings:
@@ -73,16 +73,20 @@ def settings(written: Plan, planner: t.Any, stages: list[Interface]) -> tuple[di
     by_host: dict[str, Variables] = {}
     differs: dict[str, list[str]] = {}
     for host, number in saved.of.items():
-        then, now = saved.sets[number], today.get(host, {})
-        connection = {*planes.of(then, host).connection_variables, *TODAYS}
-        todays = {name: now[name] for name in now if name not in then or name in TODAYS or (name in connection and now[name])}
-        by_host[host] = {**then, **TODAYS, **todays}
-        by_host[host].update({name: withheld.whole(then[name], now.get(name)) for name in planes.partly_hidden() if name in then})
+        saved_values, now = saved.sets[number], today.get(host, {})
+        connection = {*planes.of(saved_values, host).connection_variables, *TODAYS}
+        todays = {name: now[name] for name in now if name not in saved_values or name in TODAYS or (name in connection and now[name])}
+        by_host[host] = {**saved_values, **TODAYS, **todays}
+        by_host[host].update(
+            {name: withheld.whole(saved_values[name], now.get(name)) for name in planes.partly_hidden() if name in saved_values}
+        )
         now = public(now, ())
-        for name in sorted({*then, *now}) if now else ():
-            was, is_now = _plain(then.get(name)), _plain(now.get(name))
-            if name in then and was != is_now and name not in connection:
-                differs.setdefault(f"{name} is {is_now[:SHOWN]} in today's inventory, this run goes on with {was[:SHOWN]}", []).append(host)
+        for name in sorted({*saved_values, *now}) if now else ():
+            saved_text, text_now = _plain(saved_values.get(name)), _plain(now.get(name))
+            if name in saved_values and saved_text != text_now and name not in connection:
+                differs.setdefault(
+                    f"{name} is {text_now[:SHOWN]} in today's inventory, this run goes on with {saved_text[:SHOWN]}", []
+                ).append(host)
     for text, hosts in differs.items():
         notes.append(f"{', '.join(hosts[:5])}{' ...' if len(hosts) > 5 else ''}: {text}")
     return by_host, notes

@@ -38,9 +38,9 @@ class Layers:
                 self._groups[group.name] = {**group.vars, **self._files(group)}
             if name in self._groups[group.name]:
                 values.append(("group", self._groups[group.name][name]))
-        own = {**host.vars, **self._files(host)}
-        if name in own:
-            values.append(("host", own[name]))
+        host_values = {**host.vars, **self._files(host)}
+        if name in host_values:
+            values.append(("host", host_values[name]))
         if name in self._manager.extra_vars:
             values.append(("run", self._manager.extra_vars[name]))
         return values

@@ -63,17 +63,17 @@ class Planner:
 
     # Stages ------------------------------------------------------------------------------------------------------
 
-    def stages(self, wanted: t.Any) -> tuple[list[Interface], list[str]]:
+    def stages(self, stage_list: t.Any) -> tuple[list[Interface], list[str]]:
         """The stages to run, and the names of those that --tags or --skip-tags left out."""
-        if not isinstance(wanted, list) or not wanted:
+        if not isinstance(stage_list, list) or not stage_list:
             shipped = ", ".join(sorted(registry.shipped()))
-            on_a_line = """; on a command line -e '{"acceptance_stages": ["stack"]}'""" if isinstance(wanted, str) else ""
-            raise PlanError(f"acceptance_stages: found {wanted!r}, expected a list of stages, of {shipped}{on_a_line}")
+            on_a_line = """; on a command line -e '{"acceptance_stages": ["stack"]}'""" if isinstance(stage_list, str) else ""
+            raise PlanError(f"acceptance_stages: found {stage_list!r}, expected a list of stages, of {shipped}{on_a_line}")
         chosen: list[Interface] = []
         left_out: list[str] = []
-        whole, notes = complete(wanted)
+        complete_list, notes = complete(stage_list)
         self.notes += notes
-        for number, item in whole:
+        for number, item in complete_list:
             where = f"acceptance_stages[{number}]"
             entry = named(item, where)
             if entry["name"] in [s.name for s in chosen] or entry["name"] in left_out:
@@ -84,8 +84,8 @@ class Planner:
             else:
                 left_out.append(stage.name)
         if not chosen:
-            given = (("--tags", self.play.only_tags), ("--skip-tags", self.play.skip_tags))
-            by = " ".join(f"{option} {','.join(sorted(map(str, tags)))}" for option, tags in given if tags)
+            tag_options = (("--tags", self.play.only_tags), ("--skip-tags", self.play.skip_tags))
+            by = " ".join(f"{option} {','.join(sorted(map(str, tags)))}" for option, tags in tag_options if tags)
             raise PlanError(f"no stage is left by {by}; the stages are {', '.join(left_out)}")
         return chosen, left_out
 
@@ -96,8 +96,8 @@ class Planner:
 
     def left_out(self) -> list[str]:
         """Hosts of the play's pattern that --limit keeps out."""
-        here = set(self.hosts)
-        return sorted(name for name in self.layers.matching(self.play.hosts) if name not in here)
+        play_hosts = set(self.hosts)
+        return sorted(name for name in self.layers.matching(self.play.hosts) if name not in play_hosts)
 
     def settings(self, stages: list[Interface]) -> dict[str, Variables]:
         """Return each host's variables of `stages`, validated and templated: {host: {variable: value}}.
@@ -111,17 +111,17 @@ class Planner:
         prefixes = tuple(role.prefix for role in roles)
         by_host: dict[str, Variables] = {}
         shared: dict[str, Variables] = {}
-        seen: set[str] = set()
+        seen_names: set[str] = set()
         for host in self.hosts:
             variables = self.layers.variables(host)
-            if new := variables.keys() - seen:  # most hosts have the variables of the first
+            if new := variables.keys() - seen_names:  # most hosts have the variables of the first
                 self.notes += nearly(roles, sorted(new), host)
-                seen |= new
-            own = {k: v for k, v in variables.items() if k.startswith(prefixes) and k not in _OURS}
-            text = repr(sorted(own.items()))
+                seen_names |= new
+            stage_values = {k: v for k, v in variables.items() if k.startswith(prefixes) and k not in _OURS}
+            text = repr(sorted(stage_values.items()))
             key = host if "{{" in text or "{%" in text else text
             if key not in shared:
-                shared[key] = self._settle(host, roles, own, variables)
+                shared[key] = self._settle(host, roles, stage_values, variables)
             by_host[host] = shared[key]
             plane = planes.of(by_host[host], host)
             domain = plane.reachability_domain(host)
@@ -129,13 +129,13 @@ class Planner:
                 by_host[host] = {**by_host[host], "acceptance_realm": domain}
             if plane.nodes_behind is not None and plane.nodes_behind != bool(domain):
                 by_host[host] = {**by_host[host], "acceptance_nodes_behind": plane.nodes_behind}
-            for name in planes.unsupported_variables(plane, own):
+            for name in planes.unsupported_variables(plane, stage_values):
                 if any(layer != "run" for layer, _value in self.layers.of(host, name)):  # -e is for all hosts of a mixed fleet
                     raise PlanError(f"{host}: {name} has no effect on plane {plane.name}: set acceptance_plane, or move it to other hosts")
         return by_host
 
     def _settle(
-        self, host: str, roles: list[Interface], own: Variables, variables: Variables
+        self, host: str, roles: list[Interface], stage_values: Variables, variables: Variables
     ) -> Variables:
         scope: Variables = {}
         for role in roles:
@@ -147,7 +147,7 @@ class Planner:
         for role in roles:
             values = {}
             for name in role.options:
-                if name in own or name in role.defaults:
+                if name in stage_values or name in role.defaults:
                     values[name] = self._template(templar, host, name, scope[name])
             validated = ArgumentSpecValidator(role.options).validate({k: v for k, v in values.items() if v is not None})
             if validated.error_messages:
@@ -155,7 +155,7 @@ class Planner:
                 messages = [refusal(message, str(role.entry["role"]), values, hidden) for message in validated.error_messages]
                 raise PlanError(f"{host}: {'; '.join(messages)}")
             # rdma_ports_network begins like a variable of the stage rdma.
-            unknown = sorted(k for k in own if k.startswith(role.prefix) and not any(k in another.known for another in roles))
+            unknown = sorted(k for k in stage_values if k.startswith(role.prefix) and not any(k in another.known for another in roles))
             if unknown:
                 raise PlanError(f"{host}: {misspelt(unknown[0], role)}")
             settled.update(values)
@@ -174,9 +174,9 @@ class Planner:
 
     def _in_small(self, roles: list[Interface]) -> Variables:
         """Return the stages' variables of a quick test, whatever the inventory says; a variable given by -e wins."""
-        given = self.manager.extra_vars
+        extra_vars = self.manager.extra_vars
         small = {f"{role.name}_{name}": value for role in roles for name, value in role.stage.quick.items()} if self.quick else {}
-        return {name: value for name, value in small.items() if name not in given}
+        return {name: value for name, value in small.items() if name not in extra_vars}
 
     def _nodes(self, host: str, settings: Variables) -> list[str]:
         """The nodes behind an inventory host. One that cannot say which they are is planned as a whole, so that it is UNKNOWN and not
@@ -204,10 +204,10 @@ class Planner:
 
     # The plan ----------------------------------------------------------------------------------------------------
 
-    def build(self, run_id: str, wanted: t.Any, level: Level = "standard") -> tuple[Plan, list[Interface], dict[str, Variables]]:
-        """Return the plan of a new run, its stages, and the settings of its hosts. The stages are the `wanted` ones, those of `level` if
-        `wanted` is None."""
-        stages, skipped = self.stages(registry.of_level(level) if wanted is None else wanted)
+    def build(self, run_id: str, stage_list: t.Any, level: Level = "standard") -> tuple[Plan, list[Interface], dict[str, Variables]]:
+        """Return the plan of a new run, its stages, and the settings of its hosts. The stages are those of `stage_list`, or
+        those of `level` if it is None."""
+        stages, skipped = self.stages(registry.of_level(level) if stage_list is None else stage_list)
         settings = self.settings(stages)
         problem = foreseeable.problem(settings, [interface.stage for interface in stages], self.layers.variables, self._of_host)
         if problem:
@@ -217,7 +217,7 @@ class Planner:
         samples: dict[str, Sample] = {}
         targets: dict[str, Target] = {host: {"plane": planes.of(settings[host], host).name} for host in self.hosts}
         target_of = {node: host for host in self.hosts for node in self._nodes(host, settings[host])}
-        if wanted is None and len(target_of) < 2:
+        if stage_list is None and len(target_of) < 2:
             stages = self._within_a_node(stages, level)
         for interface in stages:
             nodes = {node: target for node, target in target_of.items() if self._takes(interface, target, settings)}
@@ -236,7 +236,7 @@ class Planner:
             created_at=utc(),
             inventory=inventory.of_today(),
             mode="quick" if self.quick else "run",
-            level=level if wanted is None else "",
+            level=level if stage_list is None else "",
             chained=True,
             collection_version=collection.version(),
             ansible_version=ansible_version,
@@ -262,19 +262,19 @@ class Planner:
             self.notes.append(f"acceptance_level {level}: {', '.join(between)} measure between nodes, and this run has one node")
         return [stage for stage in stages if not stage.stage.between]
 
-    def _takes(self, one: Interface, target: str, settings: dict[str, Variables]) -> bool:
+    def _takes(self, stage: Interface, target: str, settings: dict[str, Variables]) -> bool:
         """Return True if a target can run a stage at all; a note says once that it cannot."""
-        reason = planes.of(settings[target], target).refuses(one.stage)
+        reason = planes.of(settings[target], target).refuses(stage.stage)
         if reason:
-            self.notes.append(f"stage {one.name}: not for {target}: {reason}")
+            self.notes.append(f"stage {stage.name}: not for {target}: {reason}")
         return reason is None
 
 
 def misspelt(name: str, role: Interface) -> str:
     """Return the message about a variable that begins like those of a role and is none of them."""
-    known = sorted(role.known)
-    near = difflib.get_close_matches(name.removeprefix(role.prefix), [option.removeprefix(role.prefix) for option in known], 3)
-    expected = f"did you mean {' or '.join(role.prefix + option for option in near)}?" if near else f"expected one of {', '.join(known)}"
+    options = sorted(role.known)
+    near = difflib.get_close_matches(name.removeprefix(role.prefix), [option.removeprefix(role.prefix) for option in options], 3)
+    expected = f"did you mean {' or '.join(role.prefix + option for option in near)}?" if near else f"expected one of {', '.join(options)}"
     return f"unknown variable {name}{f' of stage {role.name}' if role.name != COMMON else ''}; {expected}"
 
 
@@ -282,20 +282,20 @@ def nearly(roles: list[Interface], names: list[str], host: str) -> list[str]:
     """A note of each variable that would be a role's but for its beginning: a role asks only for names that begin as its own do."""
     ends: dict[str, set[str]] = {}
     for role in roles:
-        for known in role.known:
-            ends.setdefault(known.removeprefix(role.prefix), set()).add(role.prefix)
+        for option in role.known:
+            ends.setdefault(option.removeprefix(role.prefix), set()).add(role.prefix)
     of_somebody = tuple(f"{name}_" for name in (*registry.shipped(), *(role.name for role in roles), "acceptance", "ansible"))
     notes = []
     for name in names:
         cuts = [] if name.startswith(of_somebody) else [at + 1 for at, letter in enumerate(name) if letter == "_"]
-        meant = [
+        candidates = [
             begin + name[at:]
             for at in cuts
             for begin in ends.get(name[at:], ())
             if difflib.SequenceMatcher(None, name[:at], begin).ratio() >= 0.8
         ]
-        if meant:
-            notes.append(f"{host}: {name} is no variable of this collection; did you mean {sorted(meant)[0]}?")
+        if candidates:
+            notes.append(f"{host}: {name} is no variable of this collection; did you mean {sorted(candidates)[0]}?")
     return notes
 
 
@@ -331,28 +331,32 @@ def tags_of(name: str) -> list[str]:
     return [name, *(stage.name for stage in registry.shipped().values() if name in (*stage.before, *stage.after))]
 
 
-def complete(wanted: list[t.Any]) -> tuple[list[tuple[int, t.Any]], list[str]]:
+def complete(stage_list: list[t.Any]) -> tuple[list[tuple[int, t.Any]], list[str]]:
     """The stages with those that they bring along, each with the number of the one that was named; and what to say of it.
 
     Whoever names them keeps them where they are, and a stage given as {name, role} comes alone.
     """
     numbered: list[tuple[int, t.Any]] = []
     notes = []
-    for number, item in enumerate(wanted):
+    for number, item in enumerate(stage_list):
         stage = registry.shipped().get(item) if isinstance(item, str) else None
         brought = (stage.before, stage.after) if stage else ((), ())
-        before, after = ([neighbour for neighbour in neighbours if neighbour not in wanted] for neighbours in brought)
-        additions = [f"{neighbour} {where} it" for neighbours, where in ((before, "before"), (after, "after")) for neighbour in neighbours]
+        stages_before, stages_after = ([neighbour for neighbour in neighbours if neighbour not in stage_list] for neighbours in brought)
+        additions = [
+            f"{neighbour} {where} it"
+            for neighbours, where in ((stages_before, "before"), (stages_after, "after"))
+            for neighbour in neighbours
+        ]
         if additions:
             notes.append(f"stage {item} brings {' and '.join(additions)}; --skip-tags leaves one out")
-        numbered += [(number, name) for name in (*before, item, *after)]
+        numbered += [(number, name) for name in (*stages_before, item, *stages_after)]
     return numbered, notes
 
 
 def selected(tags: t.Iterable[str], only: t.Iterable[str], skip: t.Iterable[str]) -> bool:
     """Return True if --tags and --skip-tags let a task with these tags run, by Ansible's rules."""
-    only, skip, mine = set(only), set(skip), {"all", "tagged", *tags}
-    return (not only or bool(only & mine)) and not skip & mine
+    only, skip, own_tags = set(only), set(skip), {"all", "tagged", *tags}
+    return (not only or bool(only & own_tags)) and not skip & own_tags
 
 
 def checks(value: t.Any, where: str) -> list[tuple[str, str]]:

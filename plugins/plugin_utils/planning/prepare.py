@@ -48,29 +48,34 @@ def prepare(
     run, written, stages, settings, notes = begin(args, planner, controller, check)
     detach, sinks_of_run = detached(stages, settings), _sinks(settings)
     measurements, wrong = run.journal.read() if run.dir.exists() else ([], [])
-    left = todo.remaining(written, measurements, [stage.stage for stage in stages])
-    here = {target: left[target] for target in left if target in set(planner.hosts)}
+    remaining = todo.remaining(written, measurements, [stage.stage for stage in stages])
+    own_remaining = {target: remaining[target] for target in remaining if target in set(planner.hosts)}
     if check:
         word = "resumed" if args["mode"] == "resume" else "begun"
-        lines = estimate.summary(written, left, f"check mode, nothing is measured and no run is {word}{_level(written)}")
+        lines = estimate.summary(written, remaining, f"check mode, nothing is measured and no run is {word}{_level(written)}")
         lines += [f"note: {note}" for note in notes + wrong + planner.questions]
-        for target, of in here.items():
+        for target, of in own_remaining.items():
             measuring = [interface.stage for interface in stages if interface.name in of]
             lines += planes.of(settings[target], target).preflight(target, settings[target], measuring)
-        diff = {"before": "", "after": estimate.listed(written, here), "before_header": "nothing", "after_header": "what would be measured"}
+        diff = {
+            "before": "",
+            "after": estimate.listed(written, own_remaining),
+            "before_header": "nothing",
+            "after_header": "what would be measured",
+        }
         empty = {"run_id": "", "results_dir": str(args["results_dir"]), "tasks": str(NOTHING), "questions": [], "detached": False}
-        return {**empty, "changed": bool(here), "diff": diff}, lines
+        return {**empty, "changed": bool(own_remaining), "diff": diff}, lines
     cut_off = run.mailbox.cut_off()
-    _assign(run, here, stages, settings, cut_off)
-    long = [stage.name for stage in stages if any(settings[host].get(f"{stage.name}_long") for host in here)]
+    _assign(run, own_remaining, stages, settings, cut_off)
+    long = [stage.name for stage in stages if any(settings[host].get(f"{stage.name}_long") for host in own_remaining)]
     looked = [stage.name for stage in stages if stage.name in cut_off and stage.stage.queries_checkpoints]
     played: list[todo.PlayedStage] = [{**stage.entry, "tags": tags_of(stage.name)} for stage in stages]
-    lines = estimate.summary(written, left, f"run {run.id}{_level(written)}") + [f"note: {note}" for note in notes + wrong]
+    lines = estimate.summary(written, remaining, f"run {run.id}{_level(written)}") + [f"note: {note}" for note in notes + wrong]
     begun = of_sinks.Begun(
-        run.id, run.dir, written, sum(len(items) for of in left.values() for items in of.values()), args["mode"] == "resume"
+        run.id, run.dir, written, sum(len(items) for of in remaining.values() for items in of.values()), args["mode"] == "resume"
     )
     lines += [f"note: {note}" for note in telling.begun(sinks.chosen(sinks_of_run), begun)]
-    phases = todo.phases(played, here, long, looked)
+    phases = todo.phases(played, own_remaining, long, looked)
     tasks = run.mailbox.write_tasks([todo.task_of(stage, run.mailbox.finished_everywhere(stage["name"])) for stage in phases])
     planned = {
         "run_id": run.id, "results_dir": str(args["results_dir"]), "tasks": tasks, "questions": planner.questions, "detached": detach,
@@ -124,26 +129,26 @@ def _reopened(args: Arguments, planner: Planner, controller: int, check: bool) -
 
 
 def _assign(
-    run: Run, left: estimate.Remaining, stages: list[Interface], settings: dict[str, Variables], begun: t.Collection[str] = ()
+    run: Run, remaining: estimate.Remaining, stages: list[Interface], settings: dict[str, Variables], begun: t.Collection[str] = ()
 ) -> None:
     """Write the work of each target to a file of its own; return the number of subjects of each stage, for progress, and the begun
     stages."""
     run.mailbox.clear()
     run.mailbox.make()
     hidden = kept.secret(stages)
-    for target, of in left.items():
+    for target, of in remaining.items():
         secrets = kept.secrets(settings[target], hidden)  # each worker has them from the inventory
         run.mailbox.assign(target, {"stages": of, "settings": kept.public(settings[target], hidden), "secret": secrets})
     run.mailbox.mark_cut_off(begun)
-    run.mailbox.set_totals({stage.name: _counted(stage, left, settings) for stage in stages})
+    run.mailbox.set_totals({stage.name: _counted(stage, remaining, settings) for stage in stages})
 
 
-def _counted(stage: Interface, left: estimate.Remaining, settings: dict[str, Variables]) -> int:
+def _counted(stage: Interface, remaining: estimate.Remaining, settings: dict[str, Variables]) -> int:
     """Return how many subjects the progress of a stage counts."""
     return len(
         {
             item["subject"]["id"]
-            for target, of in left.items()
+            for target, of in remaining.items()
             for item in of.get(stage.name, ())
             if is_counted(stage.stage, item["subject"], target, stands_for_nodes(settings[target]))
         }
@@ -155,9 +160,11 @@ def _of_whole_run(settings: dict[str, Variables], names: t.Iterable[str]) -> Non
     The values, which may be secret, are not shown."""
     for name in names:
         hosts = list(settings)
-        other = next((host for host in hosts if settings[host].get(name) != settings[hosts[0]].get(name)), None)
-        if other:
-            raise PlanError(f"{name}: {hosts[0]} and {other} have different values, expected one for the whole run; --limit chooses hosts")
+        differing = next((host for host in hosts if settings[host].get(name) != settings[hosts[0]].get(name)), None)
+        if differing:
+            raise PlanError(
+                f"{name}: {hosts[0]} and {differing} have different values, expected one for the whole run; --limit chooses hosts"
+            )
 
 
 def _sinks(settings: dict[str, Variables]) -> list[sinks.SinkRequest]:

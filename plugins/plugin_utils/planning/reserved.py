@@ -14,7 +14,7 @@ import typing as t
 OURS = ("acceptance_judgement", "acceptance_run", "acceptance_stage")
 
 
-def problem(given: t.Container[str]) -> str:
+def problem(extra_vars: t.Container[str]) -> str:
     """Return the error in variables that were given by -e; empty if there is none."""
-    names = [name for name in OURS if name in given]
+    names = [name for name in OURS if name in extra_vars]
     return f"{names[0]}: found a value of yours, expected none: the run itself makes it; take it out of -e" if names else ""

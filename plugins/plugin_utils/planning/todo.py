@@ -28,17 +28,17 @@ def remaining(plan: Plan, measurements: list[Measurement], stages: t.Sequence[St
     are not all there is too, and what a stage cannot repeat alone. Attempts are counted here and nowhere else.
     """
     planned = {item.key for item in plan.items}
-    left = planned - _finished(planned, measurements) | _unsettled(planned, measurements, stages)
+    keys_left = planned - _finished(planned, measurements) | _unsettled(planned, measurements, stages)
     for stage in stages:
-        mine = [item for item in plan.items if item.stage == stage.name]
-        left |= stage.complete(mine, frozenset(left))
+        stage_items = [item for item in plan.items if item.stage == stage.name]
+        keys_left |= stage.complete(stage_items, frozenset(keys_left))
     attempts: dict[Key, int] = {}
     for m in measurements:
         attempts[m.key] = max(attempts.get(m.key, 0), m.attempt)
     todo: Remaining = {}
     for item in plan.items:
         key = item.key
-        if key in left:
+        if key in keys_left:
             todo.setdefault(item.target, {}).setdefault(item.stage, []).append(item.todo(attempts.get(key, 0) + 1))
     return todo
 
@@ -47,9 +47,9 @@ def _unsettled(planned: t.AbstractSet[Key], measurements: list[Measurement], sta
     """Return the measured items that their stage wants to measure again."""
     keys: set[Key] = set()
     for stage in stages:
-        mine = [m for m in measurements if m.stage == stage.name]
-        done = {m.key: m for m in mine if m.outcome in ("measured", "not_applicable")}
-        keys |= stage.remeasure({key: m for key, m in done.items() if key in planned}, mine)
+        stage_measurements = [m for m in measurements if m.stage == stage.name]
+        finished = {m.key: m for m in stage_measurements if m.outcome in ("measured", "not_applicable")}
+        keys |= stage.remeasure({key: m for key, m in finished.items() if key in planned}, stage_measurements)
     return keys
 
 
@@ -105,8 +105,8 @@ def phases(
     return run
 
 
-def _phase(stage: PlayedStage, phase: t.Literal["look", "start", "collect", "all"], hosts: int, **more: float) -> Phase:
-    return t.cast(Phase, {**stage, "phase": phase, "hosts": hosts, **more})
+def _phase(stage: PlayedStage, phase: t.Literal["look", "start", "collect", "all"], hosts: int, **fields: float) -> Phase:
+    return t.cast(Phase, {**stage, "phase": phase, "hosts": hosts, **fields})
 
 
 def grace(hosts: int, forks: int) -> float:

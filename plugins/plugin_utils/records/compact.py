@@ -17,5 +17,5 @@ TypedDictT = t.TypeVar("TypedDictT", bound=t.Mapping[str, t.Any])
 
 def form(kind: type[TypedDictT]) -> t.Callable[..., TypedDictT]:
     """Return a function that makes a dictionary of a TypedDict. It takes the values in the order of the keys, or by their names."""
-    made = dataclasses.make_dataclass(kind.__name__, list(kind.__annotations__), eq=False, repr=False)
-    return lambda *values, **named: t.cast(TypedDictT, vars(made(*values, **named)))
+    record_class = dataclasses.make_dataclass(kind.__name__, list(kind.__annotations__), eq=False, repr=False)
+    return lambda *values, **by_name: t.cast(TypedDictT, vars(record_class(*values, **by_name)))

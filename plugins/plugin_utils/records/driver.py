@@ -51,7 +51,13 @@ def state(driver: str) -> t.Literal["alive", "gone", "elsewhere"]:
     now = here()
     if place == now and pid.isdigit() and started.isdigit():
         return "alive" if process.is_alive(int(pid), int(started)) else "gone"
-    was, now_ = place.split("/", 2), now.split("/", 2)
-    if len(was) == 3 and was[0] and was[0] == now_[0] and was[1] != now_[1] and was[2] == now_[2] == OF_THE_MACHINE:
+    driver_parts, own_parts = place.split("/", 2), now.split("/", 2)
+    if (
+        len(driver_parts) == 3
+        and driver_parts[0]
+        and driver_parts[0] == own_parts[0]
+        and driver_parts[1] != own_parts[1]
+        and driver_parts[2] == own_parts[2] == OF_THE_MACHINE
+    ):
         return "gone"  # of this machine before a reboot; containers of one image may have one machine-id on many machines
     return "elsewhere"

@@ -68,12 +68,12 @@ def gather(run: Run, plan: Plan) -> Evidence:
     for place, record in enumerate(records):
         name, sha256 = _raw(record)
         if name and digests[name] != sha256:
-            what = f"{name} is {'missing' if digests[name] == MISSING else 'not what the journal says by its SHA-256'}"
-            lost.append(what)
-            records[place] = _without_raw(record, what)
+            problem = f"{name} is {'missing' if digests[name] == MISSING else 'not what the journal says by its SHA-256'}"
+            lost.append(problem)
+            records[place] = _without_raw(record, problem)
     if lost:
-        more = len(set(lost)) - 1
-        changed.append(sorted(lost)[0] + (f", and {more} more such files" if more else ""))
+        hidden_count = len(set(lost)) - 1
+        changed.append(sorted(lost)[0] + (f", and {hidden_count} more such files" if hidden_count else ""))
     files: list[FileDigest] = [
         {"path": "plan.json", "bytes": None, "sha256": chain.plan_sha256},
         {"path": run.journal.path.name, "bytes": chain.bytes, "sha256": chain.sha256},
@@ -85,8 +85,8 @@ def gather(run: Run, plan: Plan) -> Evidence:
 def _digests(folder: pathlib.Path, names: list[str]) -> dict[str, str]:
     half = len(names) // 2
 
-    def of(some: list[str]) -> list[str]:
-        return [digest(folder, name) for name in some]
+    def of(names: list[str]) -> list[str]:
+        return [digest(folder, name) for name in names]
 
     with ForkedWorker(lambda: [of(names[half:])], len(names)) as worker:
         return dict(zip(names, [*of(names[:half]), *next(worker.parts())], strict=True))
@@ -131,11 +131,11 @@ def _distrusted(record: Line, broken: str) -> Line:
     )  # fmt: skip
 
 
-def _without_raw(record: Line, what: str) -> Line:
+def _without_raw(record: Line, problem: str) -> Line:
     """An error stays what it is: a lost file makes nothing better."""
     if not isinstance(record, Measurement) or not _done(record):
         return record
-    return record.replaced(outcome="error", reason_code="raw_changed", reason=what[:2000], metrics={}, series=[])
+    return record.replaced(outcome="error", reason_code="raw_changed", reason=problem[:2000], metrics={}, series=[])
 
 
 def digest(folder: pathlib.Path, name: str, size: int | None = None) -> str:
@@ -145,10 +145,10 @@ def digest(folder: pathlib.Path, name: str, size: int | None = None) -> str:
     try:
         handle = os.open(f"{folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            hasher, left = hashlib.sha256(), sys.maxsize if size is None else size
-            while part := os.read(handle, min(left, AT_ONCE)):
+            hasher, bytes_left = hashlib.sha256(), sys.maxsize if size is None else size
+            while part := os.read(handle, min(bytes_left, AT_ONCE)):
                 hasher.update(part)
-                left -= len(part)
+                bytes_left -= len(part)
             return hasher.hexdigest()
         finally:
             os.close(handle)
@@ -231,12 +231,12 @@ def _facts_in_journal(run: Run) -> dict[str, PlainData]:
 
 def _first_difference(content: t.Any, expected: PlainData) -> str:
     """Return the first fact in which a file of `nodes/` differs from the journal, in words."""
-    here, there = (side.get("facts") if isinstance(side, dict) else None for side in (content, expected))
-    if not isinstance(here, dict) or not isinstance(there, dict):
+    in_file, in_journal = (side.get("facts") if isinstance(side, dict) else None for side in (content, expected))
+    if not isinstance(in_file, dict) or not isinstance(in_journal, dict):
         return ""
-    for name in sorted({*here, *there}):
-        if here.get(name) != there.get(name):
-            return f": {name} is {str(here.get(name))[:80]}, in the journal {str(there.get(name))[:80]}"
+    for name in sorted({*in_file, *in_journal}):
+        if in_file.get(name) != in_journal.get(name):
+            return f": {name} is {str(in_file.get(name))[:80]}, in the journal {str(in_journal.get(name))[:80]}"
     return ""
 
 
@@ -251,9 +251,9 @@ def _report(run: Run, folder: pathlib.Path, now: t.Mapping[str, str]) -> tuple[s
         for name, expected in listed.items():
             if digest(folder, name) != expected:
                 return f"{name} is not what was written, by {LISTED}", listed_fingerprint
-        beside = sorted({path.name for path in folder.glob("report.*")} - {LISTED, *listed})
-        if beside:
-            return f"{beside[0]} is not listed in {LISTED}", listed_fingerprint
+        unlisted = sorted({path.name for path in folder.glob("report.*")} - {LISTED, *listed})
+        if unlisted:
+            return f"{unlisted[0]} is not listed in {LISTED}", listed_fingerprint
         for file in files:
             path, size = file["path"], file.get("bytes")
             sha256 = digest(folder, path) if path == "verdicts.jsonl" else digest(run.dir, path, size) if size else now.get(path, MISSING)

@@ -16,8 +16,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 
 def of_today() -> str:
     """The inventories of this process by their last names, as `cluster` or `cluster,lab`."""
-    given = context.CLIARGS.get("inventory") or ()
-    return ",".join(os.path.basename(os.path.normpath(str(path).strip(","))) for path in given) or "default"
+    sources = context.CLIARGS.get("inventory") or ()
+    return ",".join(os.path.basename(os.path.normpath(str(path).strip(","))) for path in sources) or "default"
 
 
 def of_plan(plan: Plan) -> str:

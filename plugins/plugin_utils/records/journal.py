@@ -49,9 +49,9 @@ def _link(line: bytes) -> tuple[bytes | None, bytes]:
     return (link[1], line[: link.start()] + b"}") if link else (None, line)
 
 
-def _linked(before: bytes, record: bytes) -> bytes:
-    """The digest of a record after a line with the digest `before`, both as they stand in the file."""
-    return hashlib.sha256(before + record).hexdigest().encode()
+def _linked(digest_before: bytes, record: bytes) -> bytes:
+    """The digest of a record after a line with the digest `digest_before`, both as they stand in the file."""
+    return hashlib.sha256(digest_before + record).hexdigest().encode()
 
 
 @dataclasses.dataclass
@@ -68,9 +68,9 @@ class Chain:
     bytes: int = 0
 
 
-def _whole(found: list[Line], notes: list[str], chain: Chain) -> bool:
+def _whole(records: list[Line], notes: list[str], chain: Chain) -> bool:
     """Return True if each line that was read is a measurement, and follows from the one before."""
-    return not notes and chain.whole == len(found) and all(isinstance(record, Measurement) for record in found)
+    return not notes and chain.whole == len(records) and all(isinstance(record, Measurement) for record in records)
 
 
 class Journal:
@@ -131,8 +131,8 @@ class Journal:
 
     def examine(self) -> tuple[list[Line], list[str], Chain]:
         """Return all records, a note for each line that is not a whole record, and what the chain says."""
-        middle, before = self._middle()
-        halves = self._in_halves(middle, before) if before else None
+        middle, digest_before = self._middle()
+        halves = self._in_halves(middle, digest_before) if digest_before else None
         return halves or self._read(self._begin())[:3]
 
     def _read(
@@ -154,8 +154,8 @@ class Journal:
                     if line.endswith(b"\n"):  # a cut one may be taken off yet
                         digest.update(line)
                         chain.bytes += len(line)
-                    link, rest = _link(line)
-                    record = reader.record(rest)
+                    link, content = _link(line)
+                    record = reader.record(content)
                     if record is None:
                         if line.strip():
                             size = len(line.rstrip(b"\n"))
@@ -164,7 +164,7 @@ class Journal:
                     records.append(record)
                     if chain.broken or not chain.chained:
                         continue
-                    if link and link == _linked(last, rest):
+                    if link and link == _linked(last, content):
                         last, chain.whole = link, chain.whole + 1
                     elif not link and not chain.whole:
                         chain.chained = False
@@ -192,12 +192,12 @@ class Journal:
         except OSError:
             return 0, None
 
-    def _in_halves(self, middle: int, before: bytes) -> tuple[list[Line], list[str], Chain] | None:
+    def _in_halves(self, middle: int, digest_before: bytes) -> tuple[list[Line], list[str], Chain] | None:
         """All of it; None where anything is not as it was written, for which whoever reads line by line has the words."""
         size = self.path.stat().st_size
 
         def latter() -> t.Iterator[list[t.Any]]:
-            records, wrong, its_chain, _digest, _last = self._read(before, middle, size)
+            records, wrong, its_chain, _digest, _last = self._read(digest_before, middle, size)
             if not _whole(records, wrong, its_chain):
                 yield []
                 return
@@ -207,7 +207,7 @@ class Journal:
 
         with forked_worker.ForkedWorker(latter) as worker:
             lines_read, notes, chain, digest, last = self._read(self._begin(), 0, middle)
-            if last != before or not _whole(lines_read, notes, chain):
+            if last != digest_before or not _whole(lines_read, notes, chain):
                 return None
             parts = worker.parts()
             if not next(parts):
@@ -273,13 +273,13 @@ class Journal:
             size = os.fstat(handle).st_size
             tail_at = max(0, size - _TAIL_BYTES)
             tail = os.pread(handle, size - tail_at, tail_at)
-            whole = tail.rfind(b"\n") + 1
-            if whole == len(tail):
+            complete_bytes = tail.rfind(b"\n") + 1
+            if complete_bytes == len(tail):
                 return []
-            note = f"{self.path.name}: a half-written last line of {len(tail) - whole} bytes was cut off"
+            note = f"{self.path.name}: a half-written last line of {len(tail) - complete_bytes} bytes was cut off"
             with open(self._cuts_path, "a", encoding="utf-8") as notes:
                 notes.write(note + "\n")
-            os.ftruncate(handle, tail_at + whole)
+            os.ftruncate(handle, tail_at + complete_bytes)
             os.fsync(handle)
             return [note]
 

@@ -49,8 +49,8 @@ class LineReader:
 
     def __init__(self) -> None:
         self._decode = msgspec.json.Decoder(Measurement).decode
-        known: dict[t.Any, t.Any] = {}
-        self._intern = known.setdefault  # returns the first of equal texts
+        texts: dict[t.Any, t.Any] = {}
+        self._intern = texts.setdefault  # returns the first of equal texts
         self._commands: dict[tuple[str, ...], list[str]] = {}
         self._identities: dict[str, PlainData] = {}
         self._subjects: dict[str, Subject] = {}
@@ -110,8 +110,8 @@ class LineReader:
             subject.members = [self._intern(member, member) for member in subject.members]
         if "|" in subject.id:
             return subject
-        known = self._subjects.setdefault(subject.id, subject)
-        return known if known == subject else subject
+        first_subject = self._subjects.setdefault(subject.id, subject)
+        return first_subject if first_subject == subject else subject
 
     def _trim_context(self, context: Context) -> None:
         self._intern_values(context)
@@ -137,10 +137,10 @@ class LineReader:
         if not isinstance(identities, dict) or len(identities) != 1:
             return
         ((node, identity),) = identities.items()
-        known = self._identities.setdefault(node, identities)
-        if known == identities and isinstance(identity, dict):
-            context["identities"] = known
-            uuids = known[node].get("gpu_uuids")
+        first_identity = self._identities.setdefault(node, identities)
+        if first_identity == identities and isinstance(identity, dict):
+            context["identities"] = first_identity
+            uuids = first_identity[node].get("gpu_uuids")
             if uuids is not None and context.get("gpu_uuids") == uuids:
                 context["gpu_uuids"] = uuids
 

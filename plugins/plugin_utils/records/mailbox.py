@@ -179,8 +179,8 @@ class Mailbox:
     def cut_off(self) -> set[str]:
         """Return the stages between nodes that any controller of this run began, and that may have left something on the nodes."""
         earlier = self.path(CUT_OFF)
-        known = json.loads(earlier.read_text(encoding="utf-8")) if earlier.exists() else []
-        return {*known, *(path.stem for path in self.folder.glob(COMPUTED.name.format(stage="*")))}
+        saved_stages = json.loads(earlier.read_text(encoding="utf-8")) if earlier.exists() else []
+        return {*saved_stages, *(path.stem for path in self.folder.glob(COMPUTED.name.format(stage="*")))}
 
     def set_totals(self, totals: t.Mapping[str, int]) -> None:
         """Write how many subjects the progress of each stage counts."""

@@ -101,18 +101,18 @@ class Completer:
         self._checks = {check for check, _variant, _subject in planned}
         self._groups = [item["subject"] for item in planned.values() if item["subject"]["kind"] == "group"]
 
-    def complete(self, seen: t.Any, sender: str = "") -> PlainData:
+    def complete(self, observed: t.Any, sender: str = "") -> PlainData:
         """One observation -> one measurement. `sender` is the node that made it, where that is not the target itself."""
-        if not isinstance(seen, dict):
-            seen = {}
+        if not isinstance(observed, dict):
+            observed = {}
         sender = sender or self.target
-        fields = {name: seen.get(name, default) for name, default in observation.FIELDS.items()}
+        fields = {name: observed.get(name, default) for name, default in observation.FIELDS.items()}
         subject = self._subject(sender, fields.pop("part"), fields.pop("members"), fields.pop("subject"))
         fields["context"] = self._identified(fields["context"], sender, subject)
         check = (str(fields["check"]), str(fields["variant"]), str(subject["id"]))
         item = self.planned.get(check) or self.planned.get((*check[:2], sender))
         attempt = item.get("attempt", 1) if item else 1
-        raw, digest = self._store(sender, fields, attempt, seen.get("raw_z"))
+        raw, digest = self._store(sender, fields, attempt, observed.get("raw_z"))
         fields.pop("raw")
         measurement = {
             "schema": "measurement/v1",
@@ -129,14 +129,14 @@ class Completer:
         measurement["simulated"] = bool(fields["simulated"] or self.simulated)
         wrong = problem(measurement)
         finding = check[0] not in self._checks and wrong is None and self._in_a_group(subject)
-        if wrong is None and isinstance(seen.get("subject"), dict) and check not in self.planned and not finding:
+        if wrong is None and isinstance(observed.get("subject"), dict) and check not in self.planned and not finding:
             wrong = f"{subject['kind']} {subject['id']} was not planned for it"
         if wrong is None:
             return measurement
         check, variant = fields["check"], fields["variant"]
-        known = isinstance(check, str) and _CHECK.match(check) and isinstance(variant, str) and len(variant) <= 512
+        is_named = isinstance(check, str) and _CHECK.match(check) and isinstance(variant, str) and len(variant) <= 512
         return self.failure(
-            (check, variant, sender) if known else ("unknown", "", sender),
+            (check, variant, sender) if is_named else ("unknown", "", sender),
             "bad_measurement",
             f"what {sender} sent is refused: {wrong}",
         )
@@ -147,17 +147,17 @@ class Completer:
         if not isinstance(context, dict):
             return context
         context = dict(context)
-        own, sent = context.pop("identity", None), context.pop("identities", None)
+        own_identity, sent = context.pop("identity", None), context.pop("identities", None)
         members = {m for group in self._groups for m in group["members"]} if subject["kind"] == "group" else set()
         identities = {node: who for node, who in sent.items() if node in members} if isinstance(sent, dict) else {}
-        if own and sender not in [group["id"] for group in self._groups]:
-            identities[sender] = own
+        if own_identity and sender not in [group["id"] for group in self._groups]:
+            identities[sender] = own_identity
         return {**context, "identities": identities} if identities else context
 
     def _in_a_group(self, subject: PlainData) -> bool:
         """Whether it is about members of a group that was asked of this target, and of nobody else."""
-        about = set(subject["members"]) if subject["kind"] in ("pair", "group", "switch") else {node_of(subject["id"])}
-        return bool(about) and any(about <= set(group["members"]) for group in self._groups)
+        nodes = set(subject["members"]) if subject["kind"] in ("pair", "group", "switch") else {node_of(subject["id"])}
+        return bool(nodes) and any(nodes <= set(group["members"]) for group in self._groups)
 
     def failure(
         self, check: Check, reason_code: str, reason: str, outcome: str = "error", **fields: t.Any
@@ -167,14 +167,14 @@ class Completer:
             reason_code = "bad_measurement"
         subject = self.planned[check]["subject"] if check in self.planned else None
         node = subject is None or subject["kind"] == "node"
-        seen = observation.failed(
+        failed = observation.failed(
             check[0], reason_code, reason[:2000], outcome=outcome, variant=check[1], subject=None if node else subject, **fields
         )
-        return self.complete(seen, check[2] if node else "")
+        return self.complete(failed, check[2] if node else "")
 
-    def _subject(self, sender: str, part: t.Any, members: t.Any, other: t.Any) -> PlainData:
-        if isinstance(other, dict):
-            return {"kind": other.get("kind"), "id": other.get("id"), "members": other.get("members") or []}
+    def _subject(self, sender: str, part: t.Any, members: t.Any, whole_subject: t.Any) -> PlainData:
+        if isinstance(whole_subject, dict):
+            return {"kind": whole_subject.get("kind"), "id": whole_subject.get("id"), "members": whole_subject.get("members") or []}
         kind = part.split("/")[0] if isinstance(part, str) and part else "node"
         return {
             "kind": kind,

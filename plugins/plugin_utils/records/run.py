@@ -108,12 +108,16 @@ class Run:
     def open(cls, results_dir: str, run_id: str) -> Run:
         run = cls._named(results_dir, run_id)
         if not (run.dir / "plan.json").is_file():
-            known = sorted(p.parent.name for p in pathlib.Path(results_dir).glob("*/plan.json"))
-            near = difflib.get_close_matches(run_id, known, 1, 0.85)
+            run_ids = sorted(p.parent.name for p in pathlib.Path(results_dir).glob("*/plan.json"))
+            near = difflib.get_close_matches(run_id, run_ids, 1, 0.85)
             hint = f"did you mean {near[0]}? The latest there: " if near else "the latest there: "
             raise RunError(
                 f"run {run_id} does not exist in {os.path.abspath(results_dir)}; "
-                + (f"{hint}{', '.join(known[-5:])}" if known else "there is no run; set acceptance_results_dir to the folder of the run")
+                + (
+                    f"{hint}{', '.join(run_ids[-5:])}"
+                    if run_ids
+                    else "there is no run; set acceptance_results_dir to the folder of the run"
+                )
             )
         return run
 
@@ -128,29 +132,29 @@ class Run:
     def claim(self, pid: int, take_over: bool = False) -> None:
         """Make `pid` this run's one controller. A second one is refused while it lives, and where nobody can tell, unless it is to be
         taken over: then one that is just ending is waited for, too."""
-        mine = driver.of(pid)
-        if driver.state(mine) != "alive":
+        own_driver = driver.of(pid)
+        if driver.state(own_driver) != "alive":
             raise RunError(f"run {self.id}: process {pid}, which was to drive it, has ended")
         end = time.monotonic() + (ENDING_S if take_over else 0)
-        while self.driven() == "alive" and self._driver() != mine and time.monotonic() < end:
+        while self.driven() == "alive" and self._driver() != own_driver and time.monotonic() < end:
             time.sleep(0.2)
-        held = self._driver()
-        if held and held != mine:
-            how = driver.state(held)
+        current_driver = self._driver()
+        if current_driver and current_driver != own_driver:
+            how = driver.state(current_driver)
             if how == "alive":
-                raise RunError(f"run {self.id} is still being driven by process {held.split('/')[-2]}; wait for it or end it")
+                raise RunError(f"run {self.id} is still being driven by process {current_driver.split('/')[-2]}; wait for it or end it")
             if how == "elsewhere" and not take_over:
                 raise RunError(
                     f"run {self.id} is driven by a controller on another machine or in another container, whose state cannot be read from "
                     "here; if it is certainly gone, resume with -e acceptance_take_over=true"
                 )
         self.mailbox.make()
-        write_atomically(self.dir / "controller.json", json.dumps({"driver": mine}))
+        write_atomically(self.dir / "controller.json", json.dumps({"driver": own_driver}))
 
     def driven(self) -> str:
         """Whether somebody drives it, as driver.state() says it; empty where nobody ever did, or the last one was through."""
-        held = self._driver()
-        return driver.state(held) if held else ""
+        current_driver = self._driver()
+        return driver.state(current_driver) if current_driver else ""
 
     def is_mine(self, pid: int) -> bool:
         """Whether `pid` still is the controller: a worker that outlived its own must not write into a resumed run."""

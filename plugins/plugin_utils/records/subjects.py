@@ -50,13 +50,13 @@ def counted(kinds: t.Iterable[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:]))) or "no subject"
 
 
-def named(subjects: t.Iterable[tuple[str, str]], most: int = 5) -> str:
+def named(subjects: t.Iterable[tuple[str, str]], limit: int = 5) -> str:
     """Kinds and ids -> `2 nodes (a, b) and 1 group (grp)`."""
     names: dict[str, list[str]] = collections.defaultdict(list)
     for kind, name in sorted(set(subjects)):
         names[kind].append(name)
     words = [
-        f"{counted([kind] * len(names[kind]))} ({', '.join(names[kind][:most])}{' ...' if len(names[kind]) > most else ''})"
+        f"{counted([kind] * len(names[kind]))} ({', '.join(names[kind][:limit])}{' ...' if len(names[kind]) > limit else ''})"
         for kind in PLURAL
         if kind in names
     ]

@@ -29,21 +29,21 @@ def _names(environment: t.Any) -> t.Any:
     return [{key: inner if key in ("name", "valueFrom") else _WITHHELD for key, inner in variable.items()} for variable in environment]
 
 
-def whole(kept: t.Any, given: t.Any) -> t.Any:
-    """What a file holds, with what is lacking as the same place of `given` has it."""
-    if kept == _WITHHELD:
-        return kept if given is None else given
-    if isinstance(kept, dict):
-        others = given if isinstance(given, dict) else {}
-        return {key: whole(inner, others.get(key)) for key, inner in kept.items()}
-    if isinstance(kept, list):
-        there = given if isinstance(given, list) else []
-        named = {one["name"]: one for one in there if isinstance(one, dict) and isinstance(one.get("name"), str)}
+def whole(saved: t.Any, current: t.Any) -> t.Any:
+    """What a file holds, with what is lacking as the same place of `current` has it."""
+    if saved == _WITHHELD:
+        return saved if current is None else current
+    if isinstance(saved, dict):
+        current_dict = current if isinstance(current, dict) else {}
+        return {key: whole(inner, current_dict.get(key)) for key, inner in saved.items()}
+    if isinstance(saved, list):
+        current_list = current if isinstance(current, list) else []
+        current_by_name = {item["name"]: item for item in current_list if isinstance(item, dict) and isinstance(item.get("name"), str)}
         return [
-            whole(inner, named.get(inner["name"]) if isinstance(inner, dict) and isinstance(inner.get("name"), str) else None)
-            for inner in kept
+            whole(inner, current_by_name.get(inner["name"]) if isinstance(inner, dict) and isinstance(inner.get("name"), str) else None)
+            for inner in saved
         ]
-    return kept
+    return saved
 
 
 def lacking(value: t.Any, name: str = "") -> str | None:

@@ -44,8 +44,8 @@ def of_check(check: CheckRows) -> Figure | None:
         rows = [r for r in rows if r["kind"] == "gpu"]
     if not rows or len({r["unit"] for r in rows}) > 1:
         return None
-    shown = {r["node"] for r in rows}
-    without = [r for r in check["rows"] if r["value"] is None and r["node"] not in shown and r["kind"] != "gpu"]
+    nodes_with_value = {r["node"] for r in rows}
+    without = [r for r in check["rows"] if r["value"] is None and r["node"] not in nodes_with_value and r["kind"] != "gpu"]
     rows = sorted(rows + without, key=lambda r: r["subject"])
     return strip(rows) if len(rows) <= DOTS else histogram(rows)
 
@@ -58,8 +58,8 @@ def floor_word(unit: str) -> str:
 def strip(rows: list[Row]) -> Figure:
     """A dot for each subject, nodes side by side in the order of their names; without a value it stands at the bottom."""
     nodes = list(dict.fromkeys(r["node"] for r in rows))
-    named = len(nodes) <= NAMED_NODES
-    place: dict[str, t.Any] = {n: label(n) if named else i + 1 for i, n in enumerate(nodes)}
+    names_fit = len(nodes) <= NAMED_NODES
+    place: dict[str, t.Any] = {n: label(n) if names_fit else i + 1 for i, n in enumerate(nodes)}
     unit = _unit(rows)
     word = floor_word(unit)
     # What the fleet's own median set holds for single subjects; what an expectation set holds for the node.
@@ -93,7 +93,7 @@ def strip(rows: list[Row]) -> Figure:
         line = {**FLOOR_LINE, "shape": "hvh"}
         data.append({**of, "line": line, "x": [place[n] for n in nodes if n in floor_of], "y": floors})
     x_axis: Figure = {"title": {"text": "nodes in order of their names"}, "zeroline": False, "showgrid": False}
-    if named:
+    if names_fit:
         names = [place[n] for n in nodes]
         x_axis = {"type": "category", "categoryorder": "array", "categoryarray": names, "range": [-0.6, len(names) - 0.4]}
     y_axis = {"title": {"text": label(unit)}, "range": span, "zeroline": False, "automargin": True}
@@ -118,23 +118,23 @@ def histogram(rows: list[Row]) -> Figure:
 
 def bins(values: list[float]) -> Histogram:
     """Return the values counted in equal steps."""
-    least, most = min(values), max(values)
-    width = (most - least) / BINS or 1.0
+    lowest, highest = min(values), max(values)
+    width = (highest - lowest) / BINS or 1.0
     counts = [0] * BINS
     for value in values:
-        counts[min(int((value - least) / width), BINS - 1)] += 1
-    return {"least": least, "width": width, "counts": counts}
+        counts[min(int((value - lowest) / width), BINS - 1)] += 1
+    return {"least": lowest, "width": width, "counts": counts}
 
 
-def bars(histogram: Histogram, floors: list[float], unit: str, what: str, top: float = 1.0) -> Figure:
-    """Return the bars of a histogram, with the floors drawn in, up to a share `top` of the height. `what` is counted."""
-    least, width, counts = histogram["least"], histogram["width"], histogram["counts"]
-    ends = [least, least + width * len(counts), *floors]
+def bars(histogram: Histogram, floors: list[float], unit: str, count_title: str, top: float = 1.0) -> Figure:
+    """Return the bars of a histogram, with the floors drawn in, up to a share `top` of the height. `count_title` is counted."""
+    lowest, width, counts = histogram["least"], histogram["width"], histogram["counts"]
+    ends = [lowest, lowest + width * len(counts), *floors]
     word = floor_word(unit)
     data = [
         {
             "type": "bar", "name": f"all {sum(counts)}", "meta": "all", "y": counts, "width": width * 0.92,
-            "x": [least + (i + 0.5) * width for i in range(len(counts))],
+            "x": [lowest + (i + 0.5) * width for i in range(len(counts))],
             "hovertemplate": "%{y} at about %{x:.4g}<extra></extra>",
         }
     ]  # fmt: skip
@@ -145,7 +145,7 @@ def bars(histogram: Histogram, floors: list[float], unit: str, what: str, top: f
     ]
     layout = {
         "xaxis": {"title": {"text": label(unit)}, "zeroline": False, "range": _range(ends)},
-        "yaxis": {"title": {"text": what}, "domain": [0, top], "automargin": True},
+        "yaxis": {"title": {"text": count_title}, "domain": [0, top], "automargin": True},
         "shapes": shapes,
         "annotations": annotations,
     }
@@ -190,6 +190,6 @@ def _hover(row: Row, word: str) -> str:
 
 def _range(values: list[float]) -> list[float]:
     """An axis that shows all values, and never makes a small spread look large."""
-    least, most = min(values), max(values)
-    room = max((most - least) * 0.12, abs(most) * 0.04) or 1.0
-    return [least - room if least - room > 0 or least < 0 else 0, most + room]
+    lowest, highest = min(values), max(values)
+    room = max((highest - lowest) * 0.12, abs(highest) * 0.04) or 1.0
+    return [lowest - room if lowest - room > 0 or lowest < 0 else 0, highest + room]

@@ -38,11 +38,11 @@ def figure(chart: SectionChart) -> Figure:
 
 
 def _trace(curve: Curve, chart: SectionChart) -> Figure:
-    named = {"name": label(curve["name"]), "x": [label(x) if isinstance(x, str) else x for x in curve["x"]], "y": curve["y"]}
-    hover = {"hovertemplate": f"{named['name']}<br>%{{x}}: %{{y}} {label(chart['y'])}<extra></extra>"}
+    axes = {"name": label(curve["name"]), "x": [label(x) if isinstance(x, str) else x for x in curve["x"]], "y": curve["y"]}
+    hover = {"hovertemplate": f"{axes['name']}<br>%{{x}}: %{{y}} {label(chart['y'])}<extra></extra>"}
     if curve.get("bars"):
-        return {"type": "bar", **named, **hover}
+        return {"type": "bar", **axes, **hover}
     if curve.get("expected"):
-        return {"type": "scatter", "mode": "lines", "meta": "floor", "line": dict(FLOOR_LINE), **named, **hover}
+        return {"type": "scatter", "mode": "lines", "meta": "floor", "line": dict(FLOOR_LINE), **axes, **hover}
     marker = {"size": 6, "symbol": "circle-open" if chart["simulated"] else "circle"}
-    return {"type": "scatter", "mode": "markers" if curve.get("dots") else "lines+markers", "marker": marker, **named, **hover}
+    return {"type": "scatter", "mode": "markers" if curve.get("dots") else "lines+markers", "marker": marker, **axes, **hover}

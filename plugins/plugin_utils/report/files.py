@@ -64,11 +64,11 @@ def write(of: Judged, run: pathlib.Path) -> tuple[list[pathlib.Path], list[str]]
     """All forms, each whole or not at all: their paths, and what went wrong. RunError where there is no report.json: a run without it
     is not judged."""
     forms = [ChosenSink(form, {}) for form in (*SINKS, OfStages())]
-    mine, largest = ([form for form in forms if (form.sink.name == LARGEST) == is_it] for is_it in (False, True))
+    own_forms, largest_forms = ([form for form in forms if (form.sink.name == LARGEST) == is_it] for is_it in (False, True))
     rows = sum(len(check["rows"]) for stage in of.report["stages"] for check in stage["checks"])
-    with ForkedWorker(lambda: [telling.judged(largest, of, run, None)], rows) as rest:
-        notes = telling.judged(mine, of, run, None)
-        notes += next(rest.parts())
+    with ForkedWorker(lambda: [telling.judged(largest_forms, of, run, None)], rows) as worker:
+        notes = telling.judged(own_forms, of, run, None)
+        notes += next(worker.parts())
     paths = [of.folder / form.file for form in SINKS if (of.folder / form.file).exists()]
     if not any(path.name == "report.json" for path in paths):
         raise RunError(f"{of.folder}: the report could not be written: {'; '.join(notes)}")

@@ -66,10 +66,10 @@ def as_json(model: Report) -> str:
 
 def json_parts(model: Report) -> t.Iterator[str]:
     """The same in parts: that of thousands of nodes is a hundred megabytes."""
-    before = "{\n"
+    separator = "{\n"
     for key, value in model.items():
-        yield f"{before} {json.dumps(key)}: "
-        before = ",\n"
+        yield f"{separator} {json.dumps(key)}: "
+        separator = ",\n"
         if isinstance(value, list) and value:
             for number, item in enumerate(value):
                 yield ",\n  " if number else "[\n  "
@@ -169,8 +169,8 @@ def markdown(model: Report) -> str:
                     lines += [f"    - output: {cell(f['raw'])}"]
             if cause["explains"]:
                 names = list(dict.fromkeys(check_of["subject"] for check_of in cause["explains"]))
-                more = f" and {len(names) - EXPLAINED} more, see report.json" if len(names) > EXPLAINED else ""
-                lines += [f"  - because of it: {cell(', '.join(names[:EXPLAINED]))}{more}"]
+                hidden_text = f" and {len(names) - EXPLAINED} more, see report.json" if len(names) > EXPLAINED else ""
+                lines += [f"  - because of it: {cell(', '.join(names[:EXPLAINED]))}{hidden_text}"]
     _table(lines, "Nodes", "node", "verdict", *(cell(s["name"]) for s in model["stages"]))
     for node in model["nodes"]:
         if node["kind"] != "pair":
@@ -207,8 +207,8 @@ def markdown(model: Report) -> str:
     if model["waivers"]:
         _table(lines, "Waivers", "subject", "check", "ticket", "expires", "reason")
         for w in model["waivers"]:
-            what = cell(f"{w['stage']} {w['check']}")
-            lines.append(_row(cell(w["subject"]), what, cell(w["ticket"]), cell(w["expires"]), cell(w["reason"])))
+            check_words = cell(f"{w['stage']} {w['check']}")
+            lines.append(_row(cell(w["subject"]), check_words, cell(w["ticket"]), cell(w["expires"]), cell(w["reason"])))
     if model["past"]:
         lines += ["", "## Against their own past", "", *(f"- {cell(line)}" for line in model["past"]["said"])]
     if model["since"]:

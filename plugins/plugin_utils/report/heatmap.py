@@ -146,8 +146,8 @@ def _in_blocks(rail: RailRows, place: dict[str, int], tests: dict[tuple[str, str
         counts = f"{bad[i, j]} miss the floor, {unmeasured[i, j]} not measured, of {len(inside)}"
         grid = _grid(rows, columns, place, inside, better, spans[i], spans[j])
         blocks.append({"name": f"{names[i]} with {names[j]}: {counts}", "grid": grid})
-    whole: Grid = {"rows": names, "columns": names, "values": values_of, "floors": floors_of, "bad": marks, "unknown": unknown}
-    return {**rail, "grid": whole, "size": size, "blocks": blocks, "more_blocks": max(0, len(opened) - OPEN)}
+    whole_grid: Grid = {"rows": names, "columns": names, "values": values_of, "floors": floors_of, "bad": marks, "unknown": unknown}
+    return {**rail, "grid": whole_grid, "size": size, "blocks": blocks, "more_blocks": max(0, len(opened) - OPEN)}
 
 
 def _no_cells() -> Grid:
@@ -199,11 +199,11 @@ def _worst(rails: dict[str, dict[tuple[str, str], Cell]], better: Better) -> lis
 def figure(grid: Grid, floors: list[float], unit: str, better: Better) -> charts.Figure:
     """A heat map of a grid, in which bad cells are crossed and unmeasured ones are diamonds. Where the cells of its rail have several
     floors, its colours are shares of each cell's own."""
-    values, floor, shown, title = grid["values"], (floors or [1.0])[0], "%{z:.4g}", charts.label(unit)
+    values, floor, value_format, title = grid["values"], (floors or [1.0])[0], "%{z:.4g}", charts.label(unit)
     if len(floors) > 1:
         pairs = [list(zip(*rows, strict=True)) for rows in zip(grid["values"], grid["floors"], strict=True)]
         values = [[v / f if f and v is not None else None for v, f in row] for row in pairs]
-        floor, shown, title = 1.0, "%{customdata:.4g}", "of the floor"
+        floor, value_format, title = 1.0, "%{customdata:.4g}", "of the floor"
     rows, columns = ([charts.label(name) for name in grid[side]] for side in ("rows", "columns"))
     low, high = (0.5 * floor, 1.2 * floor) if better == "higher" else (0.6 * floor, 2 * floor)
     middle = (floor - low) / (high - low)
@@ -218,7 +218,7 @@ def figure(grid: Grid, floors: list[float], unit: str, better: Better) -> charts
             "type": "heatmap", "x": columns, "y": rows, "z": values, "zmin": low, "zmax": high, "colorscale": scale,
             "customdata": grid["values"],
             "xgap": 1 if len(rows) <= 64 else 0, "ygap": 1 if len(rows) <= 64 else 0, "hoverongaps": False,
-            "hovertemplate": f"%{{y}}<br>%{{x}}<br>{shown} {charts.label(unit)}<extra></extra>",
+            "hovertemplate": f"%{{y}}<br>%{{x}}<br>{value_format} {charts.label(unit)}<extra></extra>",
             "colorbar": {"thickness": 10, "title": {"text": title, "side": "right"}},
         }
     ]  # fmt: skip

@@ -46,23 +46,23 @@ MEASURED = ("PASS", "WARN", "FAIL", "KNOWN_FAIL")
 
 def build(plan: Plan, judgement: Judgement) -> LookedFor:
     """Return the classes of faults with the checks that looked for them."""
-    seen: dict[str, tuple[set[str], dict[str, None]]] = {name: (set(), {}) for name in CLASSES}
+    looked_for: dict[str, tuple[set[str], dict[str, None]]] = {name: (set(), {}) for name in CLASSES}
     by_check: dict[tuple[str, str], tuple[str, ...]] = {}
-    known = {entry["name"]: registry.of(entry) for entry in plan.stages if "role" in entry}
+    stage_by_name = {entry["name"]: registry.of(entry) for entry in plan.stages if "role" in entry}
     nodes = {node["name"] for node in judgement.nodes if node["kind"] == "node"}
     for verdict in judgement.verdicts:
         if verdict.verdict not in MEASURED or verdict.subject.kind in ("gpu", "nic"):
             continue
         name = verdict.stage, verdict.check
         if name not in by_check:
-            by_check[name] = _shown(known.get(verdict.stage), verdict.check)
+            by_check[name] = _shown(stage_by_name.get(verdict.stage), verdict.check)
         for fault in by_check[name]:
-            looked_at, shown = seen[fault]
+            looked_at, shown_checks = looked_for[fault]
             looked_at.update(nodes.intersection(_nodes(verdict, judgement)))
-            shown[f"{verdict.stage} {verdict.check}"] = None
+            shown_checks[f"{verdict.stage} {verdict.check}"] = None
     rows: list[FaultRow] = [
-        {"fault": CLASSES[name][0], "field": CLASSES[name][1], "checks": list(shown), "nodes": len(looked_at), "of": len(nodes)}
-        for name, (looked_at, shown) in seen.items()
+        {"fault": CLASSES[name][0], "field": CLASSES[name][1], "checks": list(shown_checks), "nodes": len(looked_at), "of": len(nodes)}
+        for name, (looked_at, shown_checks) in looked_for.items()
     ]
     return {
         "rows": rows,

@@ -149,14 +149,14 @@ def build(plan: Plan, judgement: Judgement) -> Report:
 def _rows_of(plan: Plan, judgement: Judgement, method: str) -> dict[Stage, list[tuple[Verdict, Measurement]]]:
     """The verdicts of each stage that has such a method of its own, of what was measured, in the order of the plan, each with the
     measurement that decided. Rows of thousands of nodes are not gathered for nothing."""
-    known = {entry["name"]: registry.of(entry) for entry in plan.stages if "role" in entry}
-    telling = {name: stage for name, stage in known.items() if getattr(type(stage), method) is not getattr(Stage, method)}
+    stage_by_name = {entry["name"]: registry.of(entry) for entry in plan.stages if "role" in entry}
+    telling = {name: stage for name, stage in stage_by_name.items() if getattr(type(stage), method) is not getattr(Stage, method)}
     if not telling:
         return {}
     stages_shown: dict[str, list[Stage]] = {}
     for name, stage in telling.items():
-        for shown in (name, *(stage.beside if method == "sections" else ())):
-            stages_shown.setdefault(shown, []).append(stage)
+        for shown_name in (name, *(stage.beside if method == "sections" else ())):
+            stages_shown.setdefault(shown_name, []).append(stage)
     verdicts = {verdict.key: verdict for verdict in judgement.verdicts if verdict.stage in stages_shown}
     of: dict[Stage, list[tuple[Verdict, Measurement]]] = {}
     for key in (item.key for item in plan.items if item.stage in stages_shown):
@@ -183,11 +183,13 @@ def _past(report: past.PastReport) -> PastRows:
         kinds.setdefault(change.kind if change.subject else "", []).append(change.sentence)
     lines = []
     for sentences in kinds.values():
-        more = len(sentences) - PAST_SENTENCES
-        lines += sentences[:PAST_SENTENCES] + ([f"and {more} more like {'this' if more == 1 else 'these'}"] if more > 0 else [])
+        hidden_count = len(sentences) - PAST_SENTENCES
+        lines += sentences[:PAST_SENTENCES] + (
+            [f"and {hidden_count} more like {'this' if hidden_count == 1 else 'these'}"] if hidden_count > 0 else []
+        )
     worse = sum(change.regression for change in changes)
-    held = f"{report.compared} numbers held against their own past, {worse or 'none'} of them worse"
-    lines.append(held + (f"; {report.short} have fewer than 8 runs before, too few to tell a change" if report.short else ""))
+    comparison_text = f"{report.compared} numbers held against their own past, {worse or 'none'} of them worse"
+    lines.append(comparison_text + (f"; {report.short} have fewer than 8 runs before, too few to tell a change" if report.short else ""))
     return {
         "compared": report.compared, "short": report.short, "regressions": worse, "said": lines,
         "changes": [t.cast(ChangeRow, change._asdict()) for change in changes],
@@ -212,8 +214,8 @@ def _nodes(judgement: Judgement, stages: list[str]) -> list[NodeRow]:
 
 def _without_checks(plan: Plan, nodes: list[NodeRow]) -> list[str]:
     """Targets of the run for which it planned no check at all, as those that a sample left out."""
-    shown = {n["name"] for n in nodes} | {n["name"].split("/", 1)[0] for n in nodes}
-    return sorted(set(plan.targets) - shown)
+    shown_nodes = {n["name"] for n in nodes} | {n["name"].split("/", 1)[0] for n in nodes}
+    return sorted(set(plan.targets) - shown_nodes)
 
 
 def _bearer(cause: Cause) -> tuple[str, str]:
@@ -222,8 +224,8 @@ def _bearer(cause: Cause) -> tuple[str, str]:
 
 def _causes(judgement: Judgement) -> list[CauseRow]:
     """Return the causes of the verdicts that are no PASS: one sentence, the findings of its own checks, and what is bad because of it."""
-    named = {key for cause in judgement.causes for key in (*cause["own"], *cause["explains"])}
-    verdicts = {key: v for v in (judgement.verdicts if named else ()) if (key := v.key) in named}
+    explained_keys = {key for cause in judgement.causes for key in (*cause["own"], *cause["explains"])}
+    verdicts = {key: v for v in (judgement.verdicts if explained_keys else ()) if (key := v.key) in explained_keys}
     return [
         {
             "subject": cause["subject"],
@@ -264,10 +266,10 @@ def _findings(verdicts: list[Verdict], judged: t.Mapping[Key, Measurement]) -> l
 
 def _merged(first: Finding, second: Finding) -> Finding:
     """Return the one of two findings with the same reason that has the tool's output, with the check of the other one in `also`."""
-    shown, dropped = (first, second) if first["raw"] or not second["raw"] else (second, first)
+    shown_finding, dropped = (first, second) if first["raw"] or not second["raw"] else (second, first)
     check = _check_words(dropped)
-    also = second["also"] if check in (_check_words(shown), *second["also"]) else [*second["also"], check]
-    return {**shown, "also": also}
+    also = second["also"] if check in (_check_words(shown_finding), *second["also"]) else [*second["also"], check]
+    return {**shown_finding, "also": also}
 
 
 def _check_words(finding: Finding) -> str:
@@ -311,13 +313,13 @@ def _row(v: Verdict, m: Measurement | None) -> Row:
     evidence = m.evidence if m else _NO_EVIDENCE
     changes, unreadable = evidence.get("changes"), evidence.get("unreadable")
     judged = v.metric
-    other = ungated = _NO_DATA
+    ungated_rest = ungated = _NO_DATA
     if len(metrics) > (judged in metrics):
-        other = {name: metric.as_data() for name, metric in metrics.items() if name != judged}
+        ungated_rest = {name: metric.as_data() for name, metric in metrics.items() if name != judged}
         if not metrics.keys().isdisjoint(UNGATED):
-            ungated = {n: other.pop(n) for n in UNGATED if n in other}
+            ungated = {n: ungated_rest.pop(n) for n in UNGATED if n in ungated_rest}
     return _make_row(
-        subject, node, subject[len(node) + 1 :], kind, *_OF_VERDICT(v), other, ungated,
+        subject, node, subject[len(node) + 1 :], kind, *_OF_VERDICT(v), ungated_rest, ungated,
         m.duration_s if m else None,
         _texts(changes) if changes else _NO_TEXTS,
         _texts(unreadable) if unreadable else _NO_TEXTS,
@@ -351,9 +353,13 @@ def _warnings(judgement: Judgement) -> list[WarningRow]:
     of_run: list[WarningRow] = [{"text": text, "subject": "", "simulated": False} for text in judgement.warnings]
     by_text: dict[str, WarningRow] = {}
     for cause in judgement.causes:
-        mine = [warned[key] for key in (*cause["own"], *cause["explains"]) if key in warned]
-        whole = cause["whole"] and cause["verdict"] == "WARN"
-        texts = {cause["said"]: mine} if whole and mine else {f"{v.stage} {v.check}: {v.reason}": [v] for v in mine}
+        warned_checks = [warned[key] for key in (*cause["own"], *cause["explains"]) if key in warned]
+        only_warns = cause["whole"] and cause["verdict"] == "WARN"
+        texts = (
+            {cause["said"]: warned_checks}
+            if only_warns and warned_checks
+            else {f"{v.stage} {v.check}: {v.reason}": [v] for v in warned_checks}
+        )
         for text, behind in texts.items():
             simulated = any(v.simulated for v in behind)
             by_text.setdefault(text, {"text": text, "subject": behind[0].subject.id, "simulated": simulated})
@@ -419,6 +425,6 @@ def _ran(judged: t.Mapping[Key, Measurement]) -> tuple[list[CommandRow], list[Ve
 
 
 def _own_versions(plan: Plan) -> t.Iterator[VersionRow]:
-    own = {"gpufleet.acceptance": "collection_version", "ansible-core": "ansible_version", "Python": "python_version"}
-    for name, field in own.items():
+    own_fields = {"gpufleet.acceptance": "collection_version", "ansible-core": "ansible_version", "Python": "python_version"}
+    for name, field in own_fields.items():
         yield {"name": name, "version": plan[field], "nodes": None}

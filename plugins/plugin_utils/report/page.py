@@ -42,14 +42,14 @@ LIMITS = {"all": 64, "nodes": 128, "abnormal": 100, "rows": 40, "list": 300, "co
 def environment(*folders: pathlib.Path) -> jinja2.Environment:
     """For every page of ours: what came from a node is escaped by the template, or stands in JSON without any `<`. `folders`: of templates
     beside those of the report."""
-    made = jinja2.Environment(
+    templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader([*folders, TEMPLATES]), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined, finalize=_seen,
     )  # fmt: skip
-    made.filters.update(number=number, seconds=seconds, left_out=left_out, counted=counted)
-    made.filters.update(figure=figure, floor_word=charts.floor_word, parted=parted)
-    made.globals.update(heatmap=heatmap.figure, curves=curves.figure, distribution=heatmap.distribution, plural=PLURAL)
-    return made
+    templates.filters.update(number=number, seconds=seconds, left_out=left_out, counted=counted)
+    templates.filters.update(figure=figure, floor_word=charts.floor_word, parted=parted)
+    templates.globals.update(heatmap=heatmap.figure, curves=curves.figure, distribution=heatmap.distribution, plural=PLURAL)
+    return templates
 
 
 def render(model: Report) -> str:

@@ -38,18 +38,18 @@ def coloured(model: Report, width: int | None = None) -> list[Line]:
     """
     width = max(60, min(width or shutil.get_terminal_size((120, 40)).columns, 200))
     nodes = [n for n in model["nodes"] if n["kind"] != "pair"]
-    shown = nodes if len(nodes) <= ALL_NODES else [n for n in nodes if n["findings"]][:ABNORMAL_NODES]
+    shown_nodes = nodes if len(nodes) <= ALL_NODES else [n for n in nodes if n["findings"]][:ABNORMAL_NODES]
     lines: list[Line] = [("", None)]
     if model["partial"]:
         lines += wrapped(f"PARTIAL: {_line(left_out(model))}", width, "yellow")
     if model["simulated"]:
         lines.append(("SIMULATED: results marked with * come from simulated tools, not from hardware", "yellow"))
     lines += _causes(model["causes"], width)
-    lines += _rows(model, shown, width)
-    listed = {n["name"] for n in shown}
-    rest = [n for n in model["nodes"] if n["name"] not in listed]
+    lines += _rows(model, shown_nodes, width)
+    listed = {n["name"] for n in shown_nodes}
+    hidden_nodes = [n for n in model["nodes"] if n["name"] not in listed]
     for word, colour in COLOURS.items():
-        kinds = [n["kind"] for n in rest if n["verdict"] == word]
+        kinds = [n["kind"] for n in hidden_nodes if n["verdict"] == word]
         if kinds:
             lines.append((f"and {counted(kinds)} with {word}", colour))
     for note in model["notes"]:
@@ -71,7 +71,7 @@ def coloured(model: Report, width: int | None = None) -> list[Line]:
             "verdicts": len(since["verdicts"]), "numbers beyond their scatter": len(since["values"]), "places": len(since["places"]),
             "facts": len(since["facts"]),
         }  # fmt: skip
-        changed = ", ".join(f"{what} {count}" for what, count in counts.items() if count)
+        changed = ", ".join(f"{kind} {count}" for kind, count in counts.items() if count)
         lines += wrapped(f"since the last accepted run, {since['before']}, changed: {changed or 'nothing'}", width, None)
     lines += [("", None), (coverage(model), None)]
     if model["looked_for"]["missing"]:
@@ -86,24 +86,24 @@ def _causes(causes: list[CauseRow], width: int) -> t.Iterator[Line]:
         yield from wrapped(f"{cause['verdict']:7} {_line(cause['said'])}{mark}", width, COLOURS[cause["verdict"]], 8)
         names = list(dict.fromkeys(_line(check_of["subject"]) for check_of in cause["explains"]))
         if names:
-            more = f" and {len(names) - EXPLAINED} more" if len(names) > EXPLAINED else ""
-            yield from wrapped(f"        {', '.join(names[:EXPLAINED])}{more}", width, None, 8)
+            hidden_text = f" and {len(names) - EXPLAINED} more" if len(names) > EXPLAINED else ""
+            yield from wrapped(f"        {', '.join(names[:EXPLAINED])}{hidden_text}", width, None, 8)
     if len(causes) > CAUSES:
         yield f"and {len(causes) - CAUSES} more, see the report", None
     if causes:
         yield "", None
 
 
-def _rows(model: Report, shown: list[NodeRow], width: int) -> t.Iterator[Line]:
+def _rows(model: Report, shown_nodes: list[NodeRow], width: int) -> t.Iterator[Line]:
     """Node by stage."""
     stages = [s["name"] for s in model["stages"]]
-    names = [_line(n["name"]) + ("*" if n["simulated"] else "") for n in shown]
+    names = [_line(n["name"]) + ("*" if n["simulated"] else "") for n in shown_nodes]
     cells = [max(10, len(stage)) for stage in stages]
     # What stages and the verdict leave, but never less than a name needs to be told from its neighbours.
     name_width = max(20, min(max([4, *map(columns, names)]), width - 12 - sum(cells) - 2 * len(cells)))
     head = "  ".join(f"{stage:{w}}" for stage, w in zip(stages, cells, strict=True))
     yield f"{pad('node', name_width)}  {'verdict':10}  {head}".rstrip(), None
-    for node, name in zip(shown, names, strict=True):
+    for node, name in zip(shown_nodes, names, strict=True):
         row = "  ".join(f"{node['stages'][stage]:{w}}" for stage, w in zip(stages, cells, strict=True))
         yield f"{pad(name, name_width)}  {node['verdict']:10}  {row}".rstrip(), COLOURS[node["verdict"]]
 

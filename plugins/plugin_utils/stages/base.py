@@ -107,8 +107,8 @@ class StageWork:
 
 def nothing_asked() -> PlainData:
     """The answer of a node of whose timetable nothing is left to walk."""
-    said = "nothing had to be measured again here"
-    return {"state": "done", "end": "done", "observations": [observation.measured(TIMETABLE, context={"note": said})]}
+    note = "nothing had to be measured again here"
+    return {"state": "done", "end": "done", "observations": [observation.measured(TIMETABLE, context={"note": note})]}
 
 
 def settings_of(plan: Plan, target: str) -> Variables:
@@ -218,8 +218,8 @@ class Stage:
         """Return the question to a person at a terminal before anything is measured, or None."""
         return None
 
-    def complete(self, items: list[PlanItem], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
-        """Which of its `items` of the plan must be measured again because of what is `left` of the whole plan, besides that."""
+    def complete(self, items: list[PlanItem], remaining: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
+        """Which of its `items` of the plan must be measured again because of what is `remaining` of the whole plan, besides that."""
         return frozenset()
 
     def remeasure(self, last: t.Mapping[Key, Measurement], records: t.Sequence[Measurement]) -> t.AbstractSet[Key]:

@@ -54,26 +54,26 @@ class Ddp(grouping.Grouped):
         return numbers or (f"{empty}: found an empty list, expected what is checked" if empty else super().problem(settings))
 
     def checks(self, variables: Variables) -> list[tuple[str, str]]:
-        rest = variables["ddp_sizes"], variables["ddp_type"], variables["ddp_backend"]
-        parts = [(share["gpus"], *rest, share.get("rail")) for share in self.shares(variables)]
+        other_settings = variables["ddp_sizes"], variables["ddp_type"], variables["ddp_backend"]
+        parts = [(share["gpus"], *other_settings, share.get("rail")) for share in self.shares(variables)]
         return [check for part in parts for check in ddp.checks_of(variables["ddp_ops"], *part)]
 
-    def for_head(self, members: list[str], known: t.Mapping[str, Variables]) -> PlainData:
+    def for_head(self, members: list[str], settings: t.Mapping[str, Variables]) -> PlainData:
         """The leaf switches of the members, for the search."""
-        return {"topology": {node: known[node]["ddp_leaf"] for node in members if known[node].get("ddp_leaf")}}
+        return {"topology": {node: settings[node]["ddp_leaf"] for node in members if settings[node].get("ddp_leaf")}}
 
     def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
         """Return the bandwidth next to that of nccl_fabric over the same nodes and GPUs; if only ddp is slow, the fabric is fine."""
         measured = [m for _verdict, m in rows if m.outcome == "measured" and m.subject.kind == "group" and m.series]
-        theirs = {_alike(m): m for m in measured if m.stage in self.beside}
+        fabric_measurements = {_alike(m): m for m in measured if m.stage in self.beside}
         table = []
         for m in measured:
-            fabric_measurement = theirs.get(_alike(m)) if m.stage == self.name else None
+            fabric_measurement = fabric_measurements.get(_alike(m)) if m.stage == self.name else None
             if not fabric_measurement:
                 continue
-            ours, fabric = _busbw(m), _busbw(fabric_measurement)
-            for size in sorted(set(ours) & set(fabric))[-COMPARED:]:
-                numbers = [f"{ours[size]:.1f}", f"{fabric[size]:.1f}", f"{ours[size] / fabric[size]:.2f}"]
+            ddp_busbw, fabric = _busbw(m), _busbw(fabric_measurement)
+            for size in sorted(set(ddp_busbw) & set(fabric))[-COMPARED:]:
+                numbers = [f"{ddp_busbw[size]:.1f}", f"{fabric[size]:.1f}", f"{ddp_busbw[size] / fabric[size]:.2f}"]
                 table.append([m.subject.id, f"{m.check} {m.variant}", str(size), *numbers])
         columns = ["group", "check", "message size (B)", "ddp, busbw (GB/s)", "nccl_fabric, busbw (GB/s)", "share"]
         lines = ["Shown, not gated on: each of them is held against its own expectation."]
@@ -88,8 +88,8 @@ class Ddp(grouping.Grouped):
 def _alike(m: Measurement) -> tuple[t.Any, ...]:
     """By what a group's bandwidth is that of another stage's: operation, type, GPUs, rail and nodes."""
     keys = dict(word.split("=", 1) for word in m.variant.split())
-    about = ddp.OPS.get(m.check, m.check), ddp.TYPES.get(keys.get("type", ""), keys.get("type"))
-    return (*about, keys.get("gpus"), keys.get("rail"), frozenset(m.subject.members))
+    operation = ddp.OPS.get(m.check, m.check), ddp.TYPES.get(keys.get("type", ""), keys.get("type"))
+    return (*operation, keys.get("gpus"), keys.get("rail"), frozenset(m.subject.members))
 
 
 def _busbw(m: Measurement) -> dict[int, float]:

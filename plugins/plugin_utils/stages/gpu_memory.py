@@ -51,13 +51,13 @@ class GpuMemory(Stage):
         nodes = [m for _verdict, m in rows if m.stage == self.name and m.outcome == "measured" and m.series]
         peers = sorted((m for m in nodes if m.check == "peer"), key=lambda m: min(_rates(m, "bandwidth"), default=0.0))
         sections = [_matrix(m) for m in peers[:SHOWN_NODES]]
-        ways = [
+        copies = [
             (row[name], m.subject.id, f"GPU {row.get('gpu')} {word} NUMA node {row.get('node')}")
             for m in nodes if m.check == "numa" for row in m.series for name, word in (("h2d", "from"), ("d2h", "to"))
             if is_number(row.get(name))
         ]  # fmt: skip
-        if ways:
-            table = [[node, way, f"{rate:.1f}"] for rate, node, way in sorted(ways)[:SHOWN_WAYS]]
+        if copies:
+            table = [[node, copy_text, f"{rate:.1f}"] for rate, node, copy_text in sorted(copies)[:SHOWN_WAYS]]
             lines = [f"Copies from and to the memory of a NUMA node that is not the GPU's own; the {SHOWN_WAYS} slowest of the run."]
             sections.append({"title": "Copies from far memory", "said": lines, "columns": ["node", "way", "GB/s"], "rows": table})
         return sections

@@ -77,15 +77,15 @@ class GpuSharing(base.Stage):
         charts: list[SectionChart] = []
         for verdict, record in rows:
             case = record.context.get("case") or {}
-            held = [f"{expression['said']}: {_WORDS[expression['holds']]}" for expression in case.get("expressions", [])]
-            texts = ["; ".join(case.get("operation", [])), "; ".join(case.get("sampling", [])), "; ".join(held)]
-            about = {"of": f"{case.get('id')} on {record.target}", "verdict": verdict.verdict, "simulated": bool(record.simulated)}
-            charts += [t.cast(SectionChart, {**about, **chart}) for chart in case.get("charts", [])]
+            expression_texts = [f"{expression['said']}: {_WORDS[expression['holds']]}" for expression in case.get("expressions", [])]
+            texts = ["; ".join(case.get("operation", [])), "; ".join(case.get("sampling", [])), "; ".join(expression_texts)]
+            chart_header = {"of": f"{case.get('id')} on {record.target}", "verdict": verdict.verdict, "simulated": bool(record.simulated)}
+            charts += [t.cast(SectionChart, {**chart_header, **chart}) for chart in case.get("charts", [])]
             of_cases.append([str(case.get("id")), record.target, verdict.verdict, *texts, str(case.get("cause", verdict.reason))])
         scales = sorted({float(record.context.get("scale", 1)) for _verdict, record in rows} - {1.0})
         lines = [f"Soaks, loads and waits were shortened to {scale:g} of their time: nothing is proven of P2." for scale in scales]
-        before = {record.target: record.context.get("preflight") or [] for _verdict, record in rows}
-        installed = [[cluster, *map(str, line)] for cluster, table in before.items() for line in table]
+        preflight_tables = {record.target: record.context.get("preflight") or [] for _verdict, record in rows}
+        installed = [[cluster, *map(str, line)] for cluster, table in preflight_tables.items() for line in table]
         columns = ["case", "cluster", "verdict", "operation", "sampling", "judged by", "conclusion"]
         return [
             {

@@ -73,21 +73,21 @@ class Grouped(base.Stage):
         """(check, variant) of everything that is measured over a group."""
         raise NotImplementedError
 
-    def for_head(self, members: list[str], known: t.Mapping[str, Variables]) -> PlainData:
-        """Options of the module for the head alone. `known`: the settings of each member's target."""
+    def for_head(self, members: list[str], settings: t.Mapping[str, Variables]) -> PlainData:
+        """Options of the module for the head alone. `settings`: the settings of each member's target."""
         return {}
 
     def shares(self, variables: Variables) -> list[Share]:
         """Return the parts of each node that measure together, as words of a variant: so many GPUs with all NICs, and one GPU with each
         of the devices of `NAME_rails` alone, where the stage has that variable."""
-        whole: list[Share] = [{"gpus": gpus} for gpus in variables[f"{self.name}_gpus"]]
-        return whole + [{"gpus": 1, "rail": rail} for rail in variables.get(f"{self.name}_rails") or ()]
+        shares: list[Share] = [{"gpus": gpus} for gpus in variables[f"{self.name}_gpus"]]
+        return shares + [{"gpus": 1, "rail": rail} for rail in variables.get(f"{self.name}_rails") or ()]
 
     def problem(self, settings: Variables) -> str | None:
         """Members take part in something, else nobody is measured and all pass."""
-        named = settings.get(f"{self.name}_rails") or []
-        for rail in named:
-            if not rails.NAME.fullmatch(rail) or named.count(rail) > 1:
+        rail_names = settings.get(f"{self.name}_rails") or []
+        for rail in rail_names:
+            if not rails.NAME.fullmatch(rail) or rail_names.count(rail) > 1:
                 return f"{self.name}_rails: found {rail!r}, expected RDMA devices, each once, like mlx5_0, or mlx5_0:2 for a port"
         if not self.checks(settings):
             return f"{self.name}: nothing is measured over its groups: a list that its checks are made of is empty"
@@ -149,37 +149,37 @@ class Grouped(base.Stage):
             raise RunError(f"{where}: one node was asked for ({stage}_node_count, {stage}_world_size), expected at least two in a group")
         return int(count)
 
-    def complete(self, items: list[PlanItem], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
+    def complete(self, items: list[PlanItem], remaining: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
         """Head and members of a group are measured together or not at all: where one is left to do, all are."""
-        again: set[Key] = set()
+        repeated: set[Key] = set()
         for subject in {item.subject.id: item.subject for item in items if item.subject.kind == "group"}.values():
-            whole = {item.key for item in items if item.subject.id in (subject.id, *subject.members)}
-            if whole & left:
-                again |= whole
-        return again
+            group_keys = {item.key for item in items if item.subject.id in (subject.id, *subject.members)}
+            if group_keys & remaining:
+                repeated |= group_keys
+        return repeated
 
     # What each is told -----------------------------------------------------------------------------------------------
 
     def work(self, run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWork]:
         """Return the work of the targets of every group that is left to do."""
         settings = {target: todo["settings"] for target, todo in todos.items()}
-        mine = [item for item in plan.items if item.stage == self.name]
-        target_of = {item.subject.id: item.target for item in mine if item.check == MEMBER}
-        seen = addresses(run.journal.read()[0])
+        own_items = [item for item in plan.items if item.stage == self.name]
+        target_of = {item.subject.id: item.target for item in own_items if item.check == MEMBER}
+        known_addresses = addresses(run.journal.read()[0])
         work: dict[str, base.StageWork] = {}
-        for item in mine:
+        for item in own_items:
             head = item.target
             if item.subject.kind == "group" and head in settings and head not in work and not base.stands_for_nodes(settings[head]):
                 members = {node: target_of[node] for node in item.subject.members}
-                checks = [(planned.check, planned.variant) for planned in mine if planned.subject.id == item.subject.id]
-                work.update(self._of_group(item.subject.id, head, members, settings, seen, run, checks))
+                checks = [(planned.check, planned.variant) for planned in own_items if planned.subject.id == item.subject.id]
+                work.update(self._of_group(item.subject.id, head, members, settings, known_addresses, run, checks))
                 floors = self.floors(plan, head)
                 work[head].options.update({"floors": floors} if floors else {})
         return work
 
     def _of_group(
-        self, name: str, head: str, target_of: dict[str, str], settings: dict[str, Variables], seen: dict[str, list[str]], run: Run,
-        checks: list[tuple[str, str]],
+        self, name: str, head: str, target_of: dict[str, str], settings: dict[str, Variables], known_addresses: dict[str, list[str]],
+        run: Run, checks: list[tuple[str, str]],
     ) -> dict[str, base.StageWork]:  # fmt: skip
         """Return the work of head and members of one group, by target. `checks` are those that are measured over the group.
 
@@ -193,7 +193,7 @@ class Grouped(base.Stage):
         seats = []
         unknown: dict[str, str] = {}
         for node, target in target_of.items():
-            where, problem = address(settings.get(target, {}), seen.get(node, []))
+            where, problem = address(settings.get(target, {}), known_addresses.get(node, []))
             if problem:
                 unknown[node] = problem
             lost = run.mailbox.lost(target)
@@ -207,9 +207,9 @@ class Grouped(base.Stage):
         # A member outlasts its head, however much later that one begins.
         member = {"token": token, "key": key, "timeout": timeout + joining}
         work = {target: base.StageWork(dict(member)) for target in target_of.values()}
-        more = self.for_head(list(target_of), {node: settings.get(target, {}) for node, target in target_of.items()})
+        head_options = self.for_head(list(target_of), {node: settings.get(target, {}) for node, target in target_of.items()})
         own_key = {"private": private} if private else None
-        work[head] = base.StageWork({"group": name, "token": token, "key": own_key, "members": seats, **more})
+        work[head] = base.StageWork({"group": name, "token": token, "key": own_key, "members": seats, **head_options})
         work.update({target_of[node]: _answered([_member_without_address(node, why)]) for node, why in unknown.items()})
         return work
 
@@ -248,16 +248,18 @@ def _not_begun(
     name: str, head: str, target_of: dict[str, str], unknown: dict[str, str], checks: list[tuple[str, str]]
 ) -> dict[str, base.StageWork]:
     """Return the answers for the targets of a group that cannot begin because the addresses of some nodes are `unknown`, {node: why}."""
-    shown = "; ".join(f"{node}: {why}" for node, why in list(unknown.items())[:NAMED])
-    more = f"; and {len(unknown) - NAMED} more nodes" if len(unknown) > NAMED else ""
-    reason = f"group {name} was not begun: {shown}{more}"
-    about: dict[str, list[PlainData]] = {target: [] for target in target_of.values()}
+    examples = "; ".join(f"{node}: {why}" for node, why in list(unknown.items())[:NAMED])
+    hidden_text = f"; and {len(unknown) - NAMED} more nodes" if len(unknown) > NAMED else ""
+    reason = f"group {name} was not begun: {examples}{hidden_text}"
+    observations_of: dict[str, list[PlainData]] = {target: [] for target in target_of.values()}
     subject = {"kind": "group", "id": name, "members": list(target_of)}
-    about[head] += [observation.failed(check, "no_address", reason, variant=variant, subject=subject) for check, variant in checks]
+    observations_of[head] += [
+        observation.failed(check, "no_address", reason, variant=variant, subject=subject) for check, variant in checks
+    ]
     for node, target in target_of.items():
         why = unknown.get(node)
-        about[target].append(_member_without_address(node, why) if why else observation.failed(MEMBER, "partner", reason))
-    return {target: _answered(observations) for target, observations in about.items()}
+        observations_of[target].append(_member_without_address(node, why) if why else observation.failed(MEMBER, "partner", reason))
+    return {target: _answered(observations) for target, observations in observations_of.items()}
 
 
 def _member_without_address(node: str, why: str) -> PlainData:
@@ -269,21 +271,23 @@ def _answered(observations: list[PlainData]) -> base.StageWork:
     return base.StageWork(answer={"state": "done", "end": "done", "observations": observations})
 
 
-def address(settings: Variables, seen: list[str]) -> tuple[str, str | None]:
+def address(settings: Variables, own_addresses: list[str]) -> tuple[str, str | None]:
     """Return the address at which the other nodes of a group reach a node, and an error: the inventory's, else its own address in
     `acceptance_fabric_network`, else that of its default route. Never ansible_host, which is the controller's way to it."""
-    given = settings.get("acceptance_fabric_address")
-    if given:
-        return str(given), None
+    fabric_address = settings.get("acceptance_fabric_address")
+    if fabric_address:
+        return str(fabric_address), None
     network = settings.get("acceptance_fabric_network")
-    if not seen:
+    if not own_addresses:
         return "", "its address between nodes is not known: the stage stack found none; set acceptance_fabric_address of the node"
     if not network:
-        return seen[0], None
-    within = [own_address for own_address in seen if ipaddress.ip_address(own_address) in ipaddress.ip_network(network, strict=False)]
+        return own_addresses[0], None
+    within = [
+        own_address for own_address in own_addresses if ipaddress.ip_address(own_address) in ipaddress.ip_network(network, strict=False)
+    ]
     if within:
         return within[0], None
-    return "", f"it has no address in acceptance_fabric_network {network}, only {', '.join(seen)}; {CORRECT}"
+    return "", f"it has no address in acceptance_fabric_network {network}, only {', '.join(own_addresses)}; {CORRECT}"
 
 
 def addresses(records: t.Iterable[Measurement]) -> dict[str, list[str]]:

@@ -51,9 +51,9 @@ class HostHealth(Stage):
     ) -> t.Iterator[tuple[Key, Opinion]]:
         """Yield an opinion for each machine of which a NUMA node copies memory more slowly than the others of as many cores."""
         for key, m in deciding.items():
-            mine = m.stage == self.name and m.check == bandwidth.CHECK and m.outcome == "measured"
-            if mine and m.context.get("place") == tree.BARE_METAL:
-                yield from ((key, one) for one in _slow_nodes(m.series))
+            own_check = m.stage == self.name and m.check == bandwidth.CHECK and m.outcome == "measured"
+            if own_check and m.context.get("place") == tree.BARE_METAL:
+                yield from ((key, opinion) for opinion in _slow_nodes(m.series))
 
 
 def _slow_nodes(series: t.Sequence[SeriesRow]) -> t.Iterator[Opinion]:
@@ -62,8 +62,8 @@ def _slow_nodes(series: t.Sequence[SeriesRow]) -> t.Iterator[Opinion]:
     metric = "bandwidth"
     rows = [row for row in series if is_number(row.get(metric))]
     for row in rows:
-        others = [other[metric] for other in rows if other is not row and other.get("cores") == row.get("cores")]
-        median = statistics.median(others) if others else 0.0
+        other_values = [sibling[metric] for sibling in rows if sibling is not row and sibling.get("cores") == row.get("cores")]
+        median = statistics.median(other_values) if other_values else 0.0
         if median > 0 and row[metric] < NODE_WARN * median:
             verdict, floor = ("FAIL", NODE_FAIL) if row[metric] < NODE_FAIL * median else ("WARN", NODE_WARN)
             reason = (

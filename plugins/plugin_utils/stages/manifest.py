@@ -40,33 +40,33 @@ class Manifest(base.Stage):
         self.manifest = manifest
 
 
-def load(given: t.Any, where: str) -> Object:
+def load(path_or_manifest: t.Any, where: str) -> Object:
     """The manifest itself, of a path or of what was loaded before. RunError names what it may not be."""
-    if isinstance(given, str):
-        path = pathlib.Path(given).expanduser()
+    if isinstance(path_or_manifest, str):
+        path = pathlib.Path(path_or_manifest).expanduser()
         try:
-            given = yaml.safe_load(path.read_text(encoding="utf-8"))
+            path_or_manifest = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (OSError, yaml.YAMLError) as error:
             words = " ".join(str(error).split())
             raise RunError(f"{where}: manifest {path.absolute()}: {words}; expected a file with one Job or DaemonSet") from error
         where = f"{where}: manifest {path.absolute()}"
-    check(given, where)
-    return t.cast(Object, given)
+    check(path_or_manifest, where)
+    return t.cast(Object, path_or_manifest)
 
 
-def check(given: t.Any, where: str) -> None:
+def check(manifest: t.Any, where: str) -> None:
     """RunError names what we cannot put on nodes, or what is ours to say."""
-    kind = given.get("kind") if isinstance(given, dict) else None
-    if kind not in _API or given.get("apiVersion") != _API[kind]:
-        kind_given = f"{given.get('apiVersion')} {kind}" if isinstance(given, dict) else type(given).__name__
+    kind = manifest.get("kind") if isinstance(manifest, dict) else None
+    if kind not in _API or manifest.get("apiVersion") != _API[kind]:
+        kind_given = f"{manifest.get('apiVersion')} {kind}" if isinstance(manifest, dict) else type(manifest).__name__
         raise RunError(f"{where}: found {kind_given}, expected a Job of batch/v1 or a DaemonSet of apps/v1")
-    metadata = given.get("metadata") or {}
+    metadata = manifest.get("metadata") or {}
     if metadata.get("namespace"):
         raise RunError(f"{where}: metadata.namespace: found {metadata['namespace']!r}, expected none: see acceptance_kube_namespace")
     framing = (metadata.get("annotations") or {}).get(RESULT, FRAMED)
     if framing != FRAMED:
         raise RunError(f"{where}: annotation {RESULT}: found {framing!r}, expected {FRAMED}, or none where the exit status is the result")
-    pod = ((given.get("spec") or {}).get("template") or {}).get("spec") or {}
+    pod = ((manifest.get("spec") or {}).get("template") or {}).get("spec") or {}
     containers = pod.get("containers")
     good = [isinstance(container, dict) and container.get("image") for container in containers] if isinstance(containers, list) else []
     if not isinstance(containers, list) or not good or not all(good):
@@ -76,9 +76,9 @@ def check(given: t.Any, where: str) -> None:
     if placed:
         raise RunError(f"{where}: spec.template.spec.{placed[0]} is not for the manifest to say: see acceptance_nodes")
     for container in containers:
-        taken = [item["name"] for item in container.get("env") or [] if item.get("name") in ENVIRONMENT]
-        if taken:
-            raise RunError(f"{where}: env {taken[0]} is not for the manifest to say")
+        reserved_names = [item["name"] for item in container.get("env") or [] if item.get("name") in ENVIRONMENT]
+        if reserved_names:
+            raise RunError(f"{where}: env {reserved_names[0]} is not for the manifest to say")
 
 
 def options(stage: str) -> tuple[Variables, PlainData]:

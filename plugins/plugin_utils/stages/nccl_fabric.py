@@ -26,21 +26,21 @@ LOCALISE = "localise"
 
 def convicted(stage: str, deciding: t.Mapping[Key, Measurement]) -> t.Iterator[Blame]:
     """Whom the search behind a slow group convicts, with the group; where it left something open, nobody explains the group."""
-    mine = {key: record for key, record in deciding.items() if key.stage == stage}
+    own_records = {key: record for key, record in deciding.items() if key.stage == stage}
     searched: dict[tuple[str, str], list[Key]] = {}
     groups: dict[tuple[str, str], list[Key]] = {}
-    for key, record in mine.items():
+    for key, record in own_records.items():
         if key.check == LOCALISE:
             searched.setdefault((record.target, key.variant), []).append(key)
         elif record.subject.kind == "group":
             words = " ".join(sorted([*key.variant.split(), f"op={key.check}"]))
             groups.setdefault((record.target, words), []).append(key)
     for search, conviction in searched.items():
-        sure = [key for key in conviction if mine[key].outcome == "measured"]
+        sure = [key for key in conviction if own_records[key].outcome == "measured"]
         explained = frozenset(groups.get(search, ())) if len(sure) == len(conviction) else frozenset()
         for key in sure:
-            kind = mine[key].subject.kind
-            findings = mine[key].context.get("findings")
+            kind = own_records[key].subject.kind
+            findings = own_records[key].context.get("findings")
             texts = [str(finding.get("text")) for finding in findings if isinstance(finding, dict)] if isinstance(findings, list) else []
             sentence = "; ".join(texts).removeprefix(f"{kind} {key.subject}: ") or "convicted"
             yield Blame(key.subject, kind, f"bad between nodes: {sentence}", own=(key,), explains=explained)
@@ -71,10 +71,17 @@ class NcclFabric(grouping.Grouped):
         """Return the error for settings that PyTorch, in place of nccl-tests, cannot measure."""
         if settings.get(f"{self.name}_tool") != "torch":
             return None
-        for variable, words, known in (("ops", ddp.OPS, workload.FACTORS), ("types", ddp.TYPES, workload.WIDTHS)):
+        for variable, words, measurable in (("ops", ddp.OPS, workload.FACTORS), ("types", ddp.TYPES, workload.WIDTHS)):
             for value in settings[f"{self.name}_{variable}"]:
-                if words.get(value, value) not in known:
-                    able = ", ".join(sorted({next((ours for ours, theirs in words.items() if theirs == name), name) for name in known}))
+                if words.get(value, value) not in measurable:
+                    able = ", ".join(
+                        sorted(
+                            {
+                                next((nccl_name for nccl_name, torch_name in words.items() if torch_name == name), name)
+                                for name in measurable
+                            }
+                        )
+                    )
                     return f"{self.name}_{variable}: found {value!r}, expected what PyTorch measures: {able}"
         return None
 
@@ -88,10 +95,10 @@ class NcclFabric(grouping.Grouped):
         words = [f"{op}_perf", *sweep.sizes(self.name, settings), "-g", "1", *sweep.counts(self.name, settings)]
         return [*sweep.mpirun(gpus, nodes), *words, *(["-d", type_] if type_ != "float" else [])]
 
-    def for_head(self, members: list[str], known: t.Mapping[str, Variables]) -> PlainData:
+    def for_head(self, members: list[str], settings: t.Mapping[str, Variables]) -> PlainData:
         """The leaf switches of the members, for the search."""
         leaf = f"{self.name}_leaf"
-        return {"topology": {node: known[node][leaf] for node in members if known[node].get(leaf)}}
+        return {"topology": {node: settings[node][leaf] for node in members if settings[node].get(leaf)}}
 
     def opinions(
         self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]

@@ -72,39 +72,43 @@ class NicLoopback(base.Stage):
     def opinions(
         self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]
     ) -> t.Iterator[tuple[Key, Opinion] | Blame]:
-        mine = {key: record for key, record in deciding.items() if key.stage == self.name}
-        yield from _fewer(mine)
-        yield from _down(mine)
-        groups = _groups(mine)
-        yield from _like(groups, lambda one: (one.keys[0][:3], one.node, len(one.keys), one.hardware), bands.SIBLINGS, "of its node")
+        own_records = {key: record for key, record in deciding.items() if key.stage == self.name}
+        yield from _fewer(own_records)
+        yield from _down(own_records)
+        groups = _groups(own_records)
         yield from _like(
-            groups, lambda one: (one.keys[0][:3], one.ports, one.hardware), bands.NEIGHBOURS, "the same one of identical machines"
+            groups, lambda group: (group.keys[0][:3], group.node, len(group.keys), group.hardware), bands.SIBLINGS, "of its node"
         )
-        for one in groups:
-            if len(one.keys) == 1 and one.alone and one.together < KEPT * one.alone:
-                reason = f"{one.ports}: {one.together:.5g} Gb/s with all ports at once, {one.alone:.5g} alone, on a PCIe way of its own"
-                yield one.keys[0], Opinion("WARN", reason, "below_siblings", one.together, "Gb/s", metric="bandwidth")
+        yield from _like(
+            groups, lambda group: (group.keys[0][:3], group.ports, group.hardware), bands.NEIGHBOURS, "the same one of identical machines"
+        )
+        for group in groups:
+            if len(group.keys) == 1 and group.alone and group.together < KEPT * group.alone:
+                reason = (
+                    f"{group.ports}: {group.together:.5g} Gb/s with all ports at once, {group.alone:.5g} alone, on a PCIe way of its own"
+                )
+                yield group.keys[0], Opinion("WARN", reason, "below_siblings", group.together, "Gb/s", metric="bandwidth")
 
     def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
         """Return the ports that lose most of their bandwidth when all work at once."""
-        found = _groups({m.key: m for _verdict, m in rows if m.stage == self.name})
-        lost = sorted((one for one in found if one.alone), key=lambda one: one.together / (one.alone or 1.0))
+        groups = _groups({m.key: m for _verdict, m in rows if m.stage == self.name})
+        lost = sorted((group for group in groups if group.alone), key=lambda group: group.together / (group.alone or 1.0))
         if not lost:
             return []
         table = [
-            [one.node, one.ports, one.keys[0].check.replace("_all", ""), f"{one.alone:.0f}", f"{one.together:.0f}", one.uplink]
-            for one in lost[:SHOWN]
+            [group.node, group.ports, group.keys[0].check.replace("_all", ""), f"{group.alone:.0f}", f"{group.together:.0f}", group.uplink]
+            for group in lost[:SHOWN]
         ]
-        said = [f"Ports that share a PCIe root port, by what they keep when all ports work at once; the {SHOWN} that keep least."]
+        sentences = [f"Ports that share a PCIe root port, by what they keep when all ports work at once; the {SHOWN} that keep least."]
         columns = ["node", "ports", "test", "alone (Gb/s)", "at once (Gb/s)", "behind"]
-        return [{"title": "NIC loopback of all ports at once", "said": said, "columns": columns, "rows": table}]
+        return [{"title": "NIC loopback of all ports at once", "said": sentences, "columns": columns, "rows": table}]
 
 
-def _fewer(mine: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
+def _fewer(own_records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
     """Yield an UNKNOWN for each node with fewer ports than at least half of the machines of its product, if the inventory does not say
     how many it should have: a NIC that has fallen off the bus leaves nothing behind."""
     counts: dict[str, dict[Key, int]] = collections.defaultdict(dict)
-    for key, record in mine.items():
+    for key, record in own_records.items():
         if key.check != probe.PORTS or record.context.get("wanted") is not None:
             continue
         ports = record.context.get("ports")
@@ -112,20 +116,21 @@ def _fewer(mine: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]
             counts[str(record.context.get("machine"))][key] = len(ports)
         elif record.reason_code == "no_rdma_expected":
             counts[str(record.context.get("machine"))][key] = 0
-    for machine, found in counts.items():
-        for key, here in found.items():
-            more = [count for count in found.values() if count > here]
-            if more and 2 * len(more) >= len(found):
-                who = f"{len(more)} of {len(found)} machines{f' of product {machine}' if machine else ''}"
-                reason = f"{here} RDMA ports, {who} have {min(more)} or more: a NIC is missing; nic_loopback_ports says how many are right"
+    for machine, ports_by_key in counts.items():
+        for key, port_count in ports_by_key.items():
+            larger = [count for count in ports_by_key.values() if count > port_count]
+            if larger and 2 * len(larger) >= len(ports_by_key):
+                who = f"{len(larger)} of {len(ports_by_key)} machines{f' of product {machine}' if machine else ''}"
+                counted = f"{port_count} RDMA ports, {who} have {min(larger)} or more"
+                reason = f"{counted}: a NIC is missing; nic_loopback_ports says how many are right"
                 yield key, Opinion("UNKNOWN", reason, "no_rdma")
 
 
-def _down(mine: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
+def _down(own_records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
     """Yield an opinion on each port that is down although the inventory does not say which ports are in use: FAIL if at least half of the
     other machines of its product have it up, else WARN."""
     states: dict[tuple[str, str], dict[Key, str]] = collections.defaultdict(dict)
-    for key, record in mine.items():
+    for key, record in own_records.items():
         ports = record.context.get("ports")
         if key.check == probe.PORTS and record.outcome == "measured" and isinstance(ports, list):
             for port in ports:
@@ -135,33 +140,33 @@ def _down(mine: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
     for (machine, name), by_key in states.items():
         up = sum(state == "ACTIVE" for state in by_key.values())
         for key, state in by_key.items():
-            if state == "ACTIVE" or probe.stated(mine[key].context):
+            if state == "ACTIVE" or probe.stated(own_records[key].context):
                 continue
-            others = len(by_key) - 1
+            other_machines = len(by_key) - 1
             product = f" of product {machine}" if machine else ""
-            if up and 2 * up >= others:
-                reason = f"{name} is {state}, {up} of {others} other machines{product} have it up: see its cable; {advice}"
+            if up and 2 * up >= other_machines:
+                reason = f"{name} is {state}, {up} of {other_machines} other machines{product} have it up: see its cable; {advice}"
                 yield key, Opinion("FAIL", reason, "port_down")
             else:
                 yield key, Opinion("WARN", f"{name} is {state}, so it was not measured; {advice}", "port_unused")
 
 
-def _groups(mine: t.Mapping[Key, Measurement]) -> list[Group]:
+def _groups(own_records: t.Mapping[Key, Measurement]) -> list[Group]:
     """Return the ports of each node in each test of all ports at once, by the root port that they are behind."""
-    found: dict[tuple[t.Any, ...], list[tuple[Key, Measurement]]] = collections.defaultdict(list)
-    for key, record in mine.items():
+    by_uplink: dict[tuple[t.Any, ...], list[tuple[Key, Measurement]]] = collections.defaultdict(list)
+    for key, record in own_records.items():
         if key.check in probe.TOGETHER and record.subject.kind == "nic" and not _software(record):
-            found[key.check, key.variant, node_of(key.subject), str(record.context.get("uplink"))].append((key, record))
+            by_uplink[key.check, key.variant, node_of(key.subject), str(record.context.get("uplink"))].append((key, record))
     groups = []
-    for (check, _variant, node, uplink), ports in sorted(found.items()):
-        ports.sort(key=lambda one: one[0].subject)
+    for (check, _variant, node, uplink), ports in sorted(by_uplink.items()):
+        ports.sort(key=lambda key_and_record: key_and_record[0].subject)
         rates = [_rate(record) for _key, record in ports]
         if any(rate is None for rate in rates):
             continue
-        alone = [_rate(mine.get(key._replace(check=check.replace("_all", "")))) for key, _record in ports]
-        whole = None if any(rate is None for rate in alone) else sum(t.cast("list[float]", alone))
+        single_rates = [_rate(own_records.get(key._replace(check=check.replace("_all", "")))) for key, _record in ports]
+        single_sum = None if any(rate is None for rate in single_rates) else sum(t.cast("list[float]", single_rates))
         look = repr([[record.context.get(name) for name in ("nic", "nic_gbps", "pcie_gen", "pcie_width")] for _key, record in ports])
-        groups.append(Group(node, uplink, tuple(key for key, _r in ports), sum(t.cast("list[float]", rates)), whole, look))
+        groups.append(Group(node, uplink, tuple(key for key, _r in ports), sum(t.cast("list[float]", rates)), single_sum, look))
     return groups
 
 
@@ -175,25 +180,25 @@ def _rate(record: Measurement | None) -> float | None:
 
 
 def _like(
-    groups: list[Group], likeness: t.Callable[[Group], t.Hashable], least: int, where: str
+    groups: list[Group], likeness: t.Callable[[Group], t.Hashable], minimum: int, where: str
 ) -> t.Iterator[tuple[Key, Opinion]]:
-    """Yield a WARN or FAIL for the ports of each group whose sum is far below the median of at least `least` groups like it."""
+    """Yield a WARN or FAIL for the ports of each group whose sum is far below the median of at least `minimum` groups like it."""
     alike: dict[t.Hashable, list[Group]] = collections.defaultdict(list)
-    for one in groups:
-        alike[likeness(one)].append(one)
+    for group in groups:
+        alike[likeness(group)].append(group)
     for members in alike.values():
-        for one in members:
-            others = [other.together for other in members if other is not one]
-            median = statistics.median(others) if len(others) >= least else 0.0
-            if median <= 0 or one.together >= WARN_BELOW * median:
+        for group in members:
+            other_rates = [neighbour.together for neighbour in members if neighbour is not group]
+            median = statistics.median(other_rates) if len(other_rates) >= minimum else 0.0
+            if median <= 0 or group.together >= WARN_BELOW * median:
                 continue
-            verdict = "FAIL" if one.together < FAIL_BELOW * median else "WARN"
+            verdict = "FAIL" if group.together < FAIL_BELOW * median else "WARN"
             reason = (
-                f"{one.ports}: {one.together:.5g} Gb/s together behind {one.uplink} with all ports at once, "
-                f"{len(others)} like groups ({where}) have {median:.5g}: look at the PCIe link of the switch or slot"
+                f"{group.ports}: {group.together:.5g} Gb/s together behind {group.uplink} with all ports at once, "
+                f"{len(other_rates)} like groups ({where}) have {median:.5g}: look at the PCIe link of the switch or slot"
             )
-            for key in one.keys:
-                yield key, Opinion(verdict, reason, "below_siblings", one.together, "Gb/s", metric="bandwidth", expected=median)
+            for key in group.keys:
+                yield key, Opinion(verdict, reason, "below_siblings", group.together, "Gb/s", metric="bandwidth", expected=median)
 
 
 STAGE = NicLoopback()

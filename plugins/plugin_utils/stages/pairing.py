@@ -71,12 +71,12 @@ def _pack(pairs: list[tuple[str, str]]) -> list[Round]:
     """Each pair into the first round in which both are free."""
     rounds: list[Round] = []
     busy: list[set[str]] = []
-    seen = set()
+    packed = set()
     for a, b in pairs:
-        if frozenset((a, b)) in seen:
+        if frozenset((a, b)) in packed:
             raise ValueError(f"nodes: the pair {a}, {b} is listed twice")
-        seen.add(frozenset((a, b)))
-        number = next((i for i, taken in enumerate(busy) if a not in taken and b not in taken), len(rounds))
+        packed.add(frozenset((a, b)))
+        number = next((i for i, nodes in enumerate(busy) if a not in nodes and b not in nodes), len(rounds))
         if number == len(rounds):
             rounds.append([])
             busy.append(set())

@@ -68,8 +68,8 @@ def items(nodes: base.Nodes, settings: base.Settings) -> tuple[list[PlanItem], l
     items_planned: list[PlanItem] = []
     notes: list[str] = []
     for machines, variables, rounds in _plans(nodes, settings, notes):
-        here = _taking_part(rounds, machines)
-        items_planned += [PlanItem("rdma", TIMETABLE, "", Subject("node", node, []), nodes[node]) for node in here]
+        taking_part = _taking_part(rounds, machines)
+        items_planned += [PlanItem("rdma", TIMETABLE, "", Subject("node", node, []), nodes[node]) for node in taking_part]
         tests = kinds(variables)
         for pairs in rounds:
             for server, client in pairs:
@@ -103,16 +103,16 @@ def _plans(nodes: base.Nodes, settings: base.Settings, notes: list[str]) -> t.It
             variables = {**variables, "rdma_pairs": [pair for pair in within if set(pair) <= set(machines)]}
             if not variables["rdma_pairs"]:
                 continue
-        alone = len(machines) == 1 and variables["rdma_scope"] != "loopback"
-        if alone and (len(several) > 1 or base.stands_for_nodes(variables)):
+        without_peer = len(machines) == 1 and variables["rdma_scope"] != "loopback"
+        if without_peer and (len(several) > 1 or base.stands_for_nodes(variables)):
             notes.append(f"rdma: no pair is measured with {machines[0]}, which is alone")
             continue
         yield machines, variables, rounds_of(machines, variables)
 
 
 def _taking_part(rounds: list[t.Any], machines: list[str]) -> list[str]:
-    here = {node for pairs in rounds for pair in pairs for node in pair}
-    return [node for node in machines if node in here]
+    paired_nodes = {node for pairs in rounds for pair in pairs for node in pair}
+    return [node for node in machines if node in paired_nodes]
 
 
 def _roles(kind: TestKind, server: str, client: str) -> tuple[str, str]:
@@ -132,11 +132,11 @@ def rounds_of(machines: list[str], variables: Variables) -> list[t.Any]:
         raise RunError(f"rdma_scope {scope}: found {len(machines)} machine, expected at least two, or the scope loopback")
     try:
         if scope == "pairs":
-            given = variables["rdma_pairs"]
-            strangers = sorted({str(n) for pair in given for n in pair} - set(machines))
-            if strangers or not given:
-                raise ValueError(f"found {strangers or given}, expected pairs of hosts of this run")
-            return list(pair_rounds(given, "pairs"))
+            pairs_given = variables["rdma_pairs"]
+            strangers = sorted({str(n) for pair in pairs_given for n in pair} - set(machines))
+            if strangers or not pairs_given:
+                raise ValueError(f"found {strangers or pairs_given}, expected pairs of hosts of this run")
+            return list(pair_rounds(pairs_given, "pairs"))
         count = min(variables["rdma_partners"], len(machines) - 1) if scope == "sample" else None
         return list(pair_rounds(machines, scope, k=count, seed=variables["rdma_seed"]))
     except ValueError as error:
@@ -161,11 +161,11 @@ def kinds(variables: Variables) -> list[TestKind]:
         options += ["-D", str(variables["rdma_duration"])] if variables["rdma_duration"] else ["-n", str(count)]
         options += ["-q", str(qps), "--noPeak", "--report_gbits"] if bandwidth else []
         options += ["-b"] if both else []
-        whole = variant(size=size, qps=qps if bandwidth else None, bidirectional="true" if both else None)
+        full_variant = variant(size=size, qps=qps if bandwidth else None, bidirectional="true" if both else None)
         test_kinds += [
             {
                 "check": test,
-                "variant": directions.with_direction(whole, direction) if direction else whole,
+                "variant": directions.with_direction(full_variant, direction) if direction else full_variant,
                 "direction": direction,
                 "tool": f"ib_{test}",
                 "options": options + variables["rdma_extra_args"],
@@ -199,19 +199,19 @@ def of_ports(serving: Port, asking: Port) -> Context:
 def estimate(rounds: list[t.Any], tests: list[TestKind], variables: Variables) -> list[str]:
     """Return an estimate of the rounds' time, from the bytes that they move, in words."""
     pairs = sum(len(pairs) for pairs in rounds)
-    rest = [pairs for pairs in rounds if pairs]
+    occupied_rounds = [pairs for pairs in rounds if pairs]
     words = {kind["check"]: f"{kind['check']} in both directions" if kind["direction"] else kind["check"] for kind in tests}
-    lines = [f"rdma: {len(rest)} rounds, {pairs} pairs, {len(tests)} tests of each on every rail: {', '.join(words.values())}"]
+    lines = [f"rdma: {len(occupied_rounds)} rounds, {pairs} pairs, {len(tests)} tests of each on every rail: {', '.join(words.values())}"]
     for kind in {kind["check"]: kind for kind in tests}.values():
         moved = _bytes(kind)
         if moved:
             times = ", ".join(f"{_seconds(kind, variables, speed):.3g} s at {speed} Gb/s" for speed in SPEEDS)
             each = " in each direction" if kind["direction"] else ""
             lines.append(f"rdma: {kind['check']} moves {moved / 1e9:.4g} GB on a rail{each}: {times}")
-    least = ", ".join(f"{_human(expected_seconds(len(rest), tests, variables, speed))} at {speed} Gb/s" for speed in SPEEDS)
+    best_times = ", ".join(f"{_human(expected_seconds(len(occupied_rounds), tests, variables, speed))} at {speed} Gb/s" for speed in SPEEDS)
     slot = variables["rdma_test_timeout"] + variables["rdma_patience"]
-    most = _human(len(rest) * len(tests) * slot)
-    lines.append(f"rdma: all rounds about {least}, for each rail where rails go one by one; {most} at most")
+    longest = _human(len(occupied_rounds) * len(tests) * slot)
+    lines.append(f"rdma: all rounds about {best_times}, for each rail where rails go one by one; {longest} at most")
     return lines
 
 
@@ -245,14 +245,14 @@ def _human(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def complete(items: list[PlanItem], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
+def complete(items: list[PlanItem], remaining: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
     """A pair that is measured again needs both its nodes: whoever only serves gets its timetable too."""
-    needed = {node for key in pairs_left(left) for node in ends_of(key.subject)}
+    needed = {node for key in pairs_left(remaining) for node in ends_of(key.subject)}
     return {item.key for item in items if item.check == TIMETABLE and item.subject.id in needed}
 
 
-def pairs_left(left: t.AbstractSet[Key]) -> list[Key]:
-    return [key for key in left if key.stage == "rdma" and key.check != TIMETABLE]
+def pairs_left(remaining: t.AbstractSet[Key]) -> list[Key]:
+    return [key for key in remaining if key.stage == "rdma" and key.check != TIMETABLE]
 
 
 # The timetable -------------------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def pairs_left(left: t.AbstractSet[Key]) -> list[Key]:
 def work(run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWork]:
     """Return the timetable of each target for what is left of the plan."""
     settings = {target: todo["settings"] for target, todo in todos.items()}
-    left = {
+    remaining = {
         (item["check"], item["variant"], item["subject"]["id"])
         for todo in todos.values()
         for item in todo["stages"].get("rdma", ())
@@ -275,18 +275,20 @@ def work(run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWo
     ports = ports_of(records)
     timetables: dict[str, base.StageWork] = {}
     finished = Finished(todos)
-    mine = [m for m in records if m.stage == "rdma" and m.outcome == "measured"]
-    unchanged = _kept(mine, left, nodes, finished)
-    left -= unchanged
+    own_measurements = [m for m in records if m.stage == "rdma" and m.outcome == "measured"]
+    unchanged = _kept(own_measurements, remaining, nodes, finished)
+    remaining -= unchanged
     for members in reachability_domains(nodes, settings):
         tests = kinds(settings[nodes[members[0]]])
         book = Timetable({node: nodes[node] for node in members}, settings, ports, tests, finished)
         for packed in _rounds_again(list(dict.fromkeys(item.subject.id for item in pairs)), book.nodes):
             for number, kind in enumerate(tests):
                 candidates = [(a, b, (kind["check"], kind["variant"], s)) for a, b, s in packed]
-                book.add([(number, *_as_planned(kind, a, b, book.nodes, asker[key]), key[2]) for a, b, key in candidates if key in left])
+                book.add(
+                    [(number, *_as_planned(kind, a, b, book.nodes, asker[key]), key[2]) for a, b, key in candidates if key in remaining]
+                )
         timetables.update(book.write())
-    walked = {m.subject.id for m in mine if m.check == TIMETABLE}
+    walked = {m.subject.id for m in own_measurements if m.check == TIMETABLE}
     return {
         target: _without(timetable, target, sorted(key for key in unchanged if asker[key] == target), walked)
         for target, timetable in timetables.items()
@@ -294,14 +296,14 @@ def work(run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWo
 
 
 def _kept(
-    measured: list[Measurement], left: t.AbstractSet[tuple[str, str, str]], nodes: t.Collection[str], finished: Finished
+    measured: list[Measurement], remaining: t.AbstractSet[tuple[str, str, str]], nodes: t.Collection[str], finished: Finished
 ) -> set[tuple[str, str, str]]:
     """Return the pairs that are left to do and need no new measurement: their servers' checkpoints say what they saw of the earlier one, or
     their servers are not here to measure again."""
     last = {(m.check, m.variant, m.subject.id): m for m in measured if m.subject.kind == "pair"}
     return {
         key
-        for key in left & last.keys()
+        for key in remaining & last.keys()
         if all(
             rdma_matrix.test_of(last[key], rail) in finished.served or node_of(rail["a"]) not in nodes
             for rail in rdma_matrix.rails_of(last[key])
@@ -366,11 +368,11 @@ class Finished:
         self.served = {test for test, roles in sides.items() if "server" in roles}
 
 
-def _is_key(said: t.Any) -> bool:
+def _is_key(raw_key: t.Any) -> bool:
     """Return True if this is the key of a checkpoint (probes/perftest.py): round, walk, check, variant, pair, rail, both ports, role."""
-    if not isinstance(said, list) or len(said) != 9 or not isinstance(said[0], int):
+    if not isinstance(raw_key, list) or len(raw_key) != 9 or not isinstance(raw_key[0], int):
         return False
-    return all(isinstance(word, str) for word in said[1:]) and 0 <= said[0] < 1 << 20
+    return all(isinstance(word, str) for word in raw_key[1:]) and 0 <= raw_key[0] < 1 << 20
 
 
 class Timetable:
@@ -415,7 +417,7 @@ class Timetable:
                 continue
             for place, step in enumerate(self._steps(server, client)):
                 if server == client and self.tests[kind]["direction"] == directions.BACK:
-                    step = [(theirs, mine) for mine, theirs in step]
+                    step = [(server_rail, client_rail) for client_rail, server_rail in step]
                 while len(rounds) <= place:
                     rounds.append([])
                 rounds[place].append((kind, server, client, subject, step))
@@ -424,18 +426,18 @@ class Timetable:
 
     def add_round(self, tests: list[tuple[int, str, str, str, Step]]) -> None:
         """One round of (kind, server, client, subject, rails); a test without a subject speaks for no pair."""
-        here: dict[str, list[SideTest]] = {}
+        tests_of_node: dict[str, list[SideTest]] = {}
         for kind, server, client, subject, step in tests:
             for place, rails in enumerate(step):
-                about = (self.tests[kind]["check"], self.tests[kind]["variant"], subject)
-                if (*about, *self._named(server, client, rails)) in self.finished.tests:
-                    self.taken[client][about] += 1
+                test_key = (self.tests[kind]["check"], self.tests[kind]["variant"], subject)
+                if (*test_key, *self._named(server, client, rails)) in self.finished.tests:
+                    self.taken[client][test_key] += 1
                     continue
                 for node, test in self._sides(kind, server, client, subject, rails, place):
-                    here.setdefault(node, []).append(test)
-        for node, sides in here.items():
+                    tests_of_node.setdefault(node, []).append(test)
+        for node, sides in tests_of_node.items():
             self.rounds[node].append({"round": self.number, "tests": sides})
-        self.number += bool(here)
+        self.number += bool(tests_of_node)
 
     def _named(self, server: str, client: str, rails: tuple[int, int]) -> tuple[str, str, str]:
         """The rail of a test, and its two ports."""
@@ -459,14 +461,17 @@ class Timetable:
 
     def _steps(self, server: str, client: str) -> list[Step]:
         """Rails (of the server, of the client) of a pair, in steps of what runs together."""
-        mine, theirs = (range(len(self.ports[n])) for n in (server, client))
+        server_rails, client_rails = (range(len(self.ports[n])) for n in (server, client))
         if server == client:
-            steps = [[pair] for pair in itertools.combinations(mine, 2)] or [[(rail, rail)] for rail in mine]
+            steps = [[pair] for pair in itertools.combinations(server_rails, 2)] or [[(rail, rail)] for rail in server_rails]
         elif self.variables["rdma_crossed"]:
-            most = max(len(mine), len(theirs))
-            steps = [[(i, (i + shift) % most) for i in mine if (i + shift) % most in theirs] for shift in range(most)]
+            most_rails = max(len(server_rails), len(client_rails))
+            steps = [
+                [(i, (i + shift) % most_rails) for i in server_rails if (i + shift) % most_rails in client_rails]
+                for shift in range(most_rails)
+            ]
         else:
-            steps = [[(i, i) for i in mine if i in theirs]]
+            steps = [[(i, i) for i in server_rails if i in client_rails]]
         steps = [[r for r in step if self._usable(server, r[0]) and self._usable(client, r[1])] for step in steps]
         if not self.variables["rdma_rails_together"]:
             steps = [[rails] for step in steps for rails in step]
@@ -495,7 +500,7 @@ class Timetable:
             (server, serving, "server", client, gids),
             (client, asking, "client", server, (gids[1], gids[0])),
         )
-        for node, port, role, partner, (own, theirs) in both:
+        for node, port, role, partner, (own_gid, peer_gid) in both:
             yield (
                 node,
                 {
@@ -504,9 +509,9 @@ class Timetable:
                     "partner": partner,
                     "device": port["device"],
                     "port": port["port"],
-                    "gid_index": own.get("index"),
-                    "gid": own.get("address"),
-                    "peer_gid": theirs.get("address"),
+                    "gid_index": own_gid.get("index"),
+                    "gid": own_gid.get("address"),
+                    "peer_gid": peer_gid.get("address"),
                 },
             )
 
@@ -522,17 +527,17 @@ class Timetable:
         """Return the GIDs of both sides, in one network where there are such; nothing on InfiniBand."""
         if not serving["gid"] or not asking["gid"]:
             return serving["gid"] or {}, asking["gid"] or {}
-        ours, theirs = ([port["gid"], *port.get("gid_others", ())] for port in (serving, asking))
-        return t.cast("tuple[Gid, Gid]", gid.of_one_network(ours, theirs, serving.get("prefix")))
+        server_gids, client_gids = ([port["gid"], *port.get("gid_others", ())] for port in (serving, asking))
+        return t.cast("tuple[Gid, Gid]", gid.of_one_network(server_gids, client_gids, serving.get("prefix")))
 
-    def address(self, node: str, own: str) -> str:
+    def address(self, node: str, rail_address: str) -> str:
         """Return the address at which a node's servers listen: the given one, else that of the rail itself. A node of a cluster by its
         name: the address of its pod is known, and told, when it runs."""
         variables = self.settings[self.nodes[node]]
         if base.stands_for_nodes(variables):
             return node
-        given = variables.get("acceptance_fabric_address")
-        return str(given or own)
+        fabric_address = variables.get("acceptance_fabric_address")
+        return str(fabric_address or rail_address)
 
     def write(self) -> dict[str, base.StageWork]:
         """Return the timetable of each target, and for a cluster that of each of its nodes."""
@@ -547,13 +552,15 @@ class Timetable:
             "timeout": window + (self.number + 1) * slot + self.variables["rdma_test_timeout"] + 60,
         }
         names = ("check", "variant", "subject")
-        taken = {
+        taken_tests = {
             node: [{**dict(zip(names, key, strict=True)), "tests": tests} for key, tests in of.items()] for node, of in self.taken.items()
         }
-        own = {node: {"rounds": self.rounds[node], "absent": self.absent[node], "finished": taken[node]} for node in self.rounds}
+        node_options = {
+            node: {"rounds": self.rounds[node], "absent": self.absent[node], "finished": taken_tests[node]} for node in self.rounds
+        }
         if base.stands_for_nodes(self.variables):  # its window begins when all pods stand, see kubernetes/pods/rendezvous.py
-            return {self.nodes[next(iter(own))]: base.StageWork(common, starts_in=float(window), per_node=own)}
-        return {self.nodes[node]: base.StageWork({**common, **options}, starts_in=float(window)) for node, options in own.items()}
+            return {self.nodes[next(iter(node_options))]: base.StageWork(common, starts_in=float(window), per_node=node_options)}
+        return {self.nodes[node]: base.StageWork({**common, **options}, starts_in=float(window)) for node, options in node_options.items()}
 
 
 def _tcp_ports(text: t.Any) -> tuple[int, int] | None:
@@ -608,8 +615,8 @@ class Rdma(base.Stage):
     def question(self, nodes: base.Nodes, settings: base.Settings) -> str | None:
         return question(nodes, settings)
 
-    def complete(self, items: list[PlanItem], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
-        return complete(items, left)
+    def complete(self, items: list[PlanItem], remaining: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
+        return complete(items, remaining)
 
     def remeasure(self, last: t.Mapping[Key, Measurement], records: t.Sequence[Measurement]) -> t.AbstractSet[Key]:
         return rdma_matrix.unseen(last, records)

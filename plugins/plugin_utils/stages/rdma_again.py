@@ -56,7 +56,7 @@ def work(run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWo
             book.add_round(tests)
         shared = {name: variables[f"rdma_{name}"] for name in ("governor", "binary_dir")}
         for target, timetable in book.write().items():
-            if timetable.options.get("rounds") or any(own["rounds"] for own in timetable.per_node.values()):
+            if timetable.options.get("rounds") or any(node_options["rounds"] for node_options in timetable.per_node.values()):
                 works[target] = dataclasses.replace(timetable, options={**shared, **timetable.options})
             else:
                 works[target] = base.StageWork(answer=base.nothing_asked())
@@ -84,14 +84,14 @@ def _rounds(needed: list[tuple[int, str, str]], place: dict[str, tuple[str, int]
     for kind, a, b in needed:
         if a not in place or b not in place:
             continue
-        (server, mine), (client, theirs) = place[a], place[b]
-        taken = {node_of(a), node_of(b)}
-        number = next((i for i, nodes in enumerate(busy) if not nodes & taken), len(rounds))
+        (server, server_rail), (client, client_rail) = place[a], place[b]
+        round_nodes = {node_of(a), node_of(b)}
+        number = next((i for i, nodes in enumerate(busy) if not nodes & round_nodes), len(rounds))
         if number == len(rounds):
             rounds.append([])
             busy.append(set())
-        rounds[number].append((kind, server, client, "", [(mine, theirs)]))
-        busy[number] |= taken
+        rounds[number].append((kind, server, client, "", [(server_rail, client_rail)]))
+        busy[number] |= round_nodes
     return rounds
 
 
@@ -106,9 +106,9 @@ class RdmaAgain(base.Stage):
     def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[PlanItem], list[str]]:
         return items(nodes, settings)
 
-    def complete(self, items: list[PlanItem], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
+    def complete(self, items: list[PlanItem], remaining: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
         """Return all items of the stage if pairs of the matrix are measured again, else nothing."""
-        return {item.key for item in items} if rdma.pairs_left(left) else frozenset()
+        return {item.key for item in items} if rdma.pairs_left(remaining) else frozenset()
 
     def work(self, run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWork]:
         return work(run, plan, todos)

@@ -42,19 +42,22 @@ def convicted(table: MatrixView, findings: t.Iterable[SearchFinding]) -> t.Itera
     for cell in bad:
         tests[_key(table, cell)].append(cell)
     explained = {id(cell) for cells in behind.values() for cell in cells}
-    whole = {key for key, cells in tests.items() if all(id(cell) in explained for cell in cells)}
+    wholly_explained = {key for key, cells in tests.items() if all(id(cell) in explained for cell in cells)}
     for finding in sure:
         keys = {_key(table, cell) for cell in behind[finding.id]}
         sentence = _said(table, finding, behind[finding.id])
         if finding.kind == "pair":
             pair = pair_of(*map(node_of, finding.members))
             yield Blame(
-                pair, "pair", f"the path {' - '.join(map(subjects.spoken, finding.members))} is {sentence}", own=tuple(sorted(keys & whole))
+                pair,
+                "pair",
+                f"the path {' - '.join(map(subjects.spoken, finding.members))} is {sentence}",
+                own=tuple(sorted(keys & wholly_explained)),
             )
         else:
             node = node_of(finding.members[0])
-            own = (Key("rdma", TIMETABLE, "", node),)
-            yield Blame(finding.members[0], finding.kind, sentence, own=own, explains=frozenset(keys & whole))
+            own_keys = (Key("rdma", TIMETABLE, "", node),)
+            yield Blame(finding.members[0], finding.kind, sentence, own=own_keys, explains=frozenset(keys & wholly_explained))
 
 
 def _key(table: MatrixView, cell: Cell) -> Key:
@@ -66,9 +69,9 @@ def _key(table: MatrixView, cell: Cell) -> Key:
 
 def _ways(finding: SearchFinding) -> tuple[bool, bool]:
     """Return whether tests convict a port or node as sender, and whether as receiver."""
-    whole = set(finding.members)
+    members = set(finding.members)
     ends = [[str(test[end]) for test in finding.evidence] for end in ("a", "b")]
-    sends, receives = (any(port in whole or node_of(port) in whole for port in of) for of in ends)
+    sends, receives = (any(port in members or node_of(port) in members for port in of) for of in ends)
     return sends, receives
 
 
@@ -84,21 +87,21 @@ def _said(table: MatrixView, finding: SearchFinding, cells: list[Cell]) -> str:
     broke = [cell for cell in cells if cell.outcome == "failed"]
     values = [cell.value for cell in cells if cell.outcome != "failed" and cell.value is not None]
     slow = "slow" if table.better == "higher" else "late"
-    what = "its link breaks" if not values else f"{slow}, and its link breaks" if broke else slow
+    symptom = "its link breaks" if not values else f"{slow}, and its link breaks" if broke else slow
     directed = any(cell.directed for cell in cells)
     sends, receives = _ways(finding)
     if directed and finding.kind == "pair":
         from_ends = {cell.a for cell in cells}
-        what += f" in one direction, where {subjects.spoken(min(from_ends))} sends" if len(from_ends) == 1 else ""
+        symptom += f" in one direction, where {subjects.spoken(min(from_ends))} sends" if len(from_ends) == 1 else ""
     elif directed and sends != receives:
-        what += f" in one direction, where it {'sends' if sends else 'receives'}"
+        symptom += f" in one direction, where it {'sends' if sends else 'receives'}"
     floors = [cell.floor for cell in cells if cell.floor is not None]
     if values and floors:
         floor, limit = statistics.median(floors), "least" if table.better == "higher" else "most"
-        what += f" ({table.check} {statistics.median(values):.4g} {table.unit} by the median, {limit} {floor:.4g})"
+        symptom += f" ({table.check} {statistics.median(values):.4g} {table.unit} by the median, {limit} {floor:.4g})"
     if finding.not_looked_at:
-        what += f", {len(finding.not_looked_at)} paths behind it are to be measured once it is repaired"
-    return what
+        symptom += f", {len(finding.not_looked_at)} paths behind it are to be measured once it is repaired"
+    return symptom
 
 
 def counted(
@@ -126,8 +129,8 @@ def counted(
             for row in sides(record, "server"):
                 take(key.subject, Key("rdma", row["check"], row["variant"], row["subject"]), row["changes"])
     for port, of in rose.items():
-        own = Key("rdma", TIMETABLE, "", node_of(port))
-        tests = [key for key in of if key != own]
+        own_key = Key("rdma", TIMETABLE, "", node_of(port))
+        tests = [key for key in of if key != own_key]
         names = dict.fromkeys(text.partition(": ")[2].partition(" rose ")[0] or text for texts in of.values() for text in texts)
         sentence = f"error counters rose in {len(tests) or 1} test{'s' if len(tests) > 1 else ''}: {', '.join(names)}"
-        yield Blame(port, "nic", sentence, own=(own,), explains=frozenset(tests), counters=True)
+        yield Blame(port, "nic", sentence, own=(own_key,), explains=frozenset(tests), counters=True)

@@ -37,15 +37,15 @@ ENOUGH = 6
 def tables(records: t.Sequence[Measurement], expected: Expected) -> list[Table]:
     """The matrix of each kind of test over all its attempts, with what `rdma_again` added."""
     pairs: dict[tuple[str, str, str], list[Measurement]] = collections.defaultdict(list)
-    again: dict[tuple[str, str, str], list[tuple[Measurement, SideRow]]] = collections.defaultdict(list)
+    repeated: dict[tuple[str, str, str], list[tuple[Measurement, SideRow]]] = collections.defaultdict(list)
     for record in records:
         if record.stage == "rdma" and record.subject.kind == "pair":
             pairs[_domain(record), record.check, directions.without_direction(record.variant)].append(record)
         elif record.stage == "rdma_again":
             for row in sides(record, "client"):
-                again[_domain(record), row["check"], directions.without_direction(row["variant"])].append((record, row))
+                repeated[_domain(record), row["check"], directions.without_direction(row["variant"])].append((record, row))
     ports = _ports_of(records)
-    tables_made = [_table(*key, measurements, again[key], ports, expected) for key, measurements in sorted(pairs.items())]
+    tables_made = [_table(*key, measurements, repeated[key], ports, expected) for key, measurements in sorted(pairs.items())]
     for table in tables_made:
         table.rounds = _rounds(records, table)
     return tables_made
@@ -88,12 +88,12 @@ def sides(record: Measurement, role: str) -> list[SideRow]:
     ]
 
 
-def _is_rail(found: t.Any) -> bool:
+def _is_rail(row: t.Any) -> bool:
     return (
-        isinstance(found, dict)
-        and all(isinstance(found.get(name), str) for name in ("rail", "a", "b", "outcome"))
-        and found["a"] != found["b"]
-        and isinstance(found.get("test") or {}, dict)
+        isinstance(row, dict)
+        and all(isinstance(row.get(name), str) for name in ("rail", "a", "b", "outcome"))
+        and row["a"] != row["b"]
+        and isinstance(row.get("test") or {}, dict)
     )
 
 
@@ -102,7 +102,7 @@ def _table(
     check: str,
     variant: str,
     pairs: list[Measurement],
-    again: list[tuple[Measurement, SideRow]],
+    repeated: list[tuple[Measurement, SideRow]],
     ports: dict[str, Port],
     expected: Expected,
 ) -> Table:
@@ -117,11 +117,11 @@ def _table(
                 one_way = record.variant != variant
                 judged_cells.append(_judged(_of_rail(record, rail, ports), rail, ports, expected, metric, unit, one_way))
     # What selects an expectation besides the two ports is the same in all pairs of a table.
-    whole = min(pairs, key=lambda r: (not r.context, r.subject.id, r.attempt))
-    context = {**whole.context, "nic_gbps": None}
-    for record, row in again:
-        own = _context(of_ports.get(frozenset((row["a"], row["b"])), context), row, ports)
-        of = record.replaced(stage="rdma", check=check, context=own, series=row["rows"], metrics={})
+    first_record = min(pairs, key=lambda r: (not r.context, r.subject.id, r.attempt))
+    context = {**first_record.context, "nic_gbps": None}
+    for record, row in repeated:
+        row_context = _context(of_ports.get(frozenset((row["a"], row["b"])), context), row, ports)
+        of = record.replaced(stage="rdma", check=check, context=row_context, series=row["rows"], metrics={})
         cell, alike = _judged(of, row, ports, expected, metric, unit, row["variant"] != variant)
         judged_cells.append((dataclasses.replace(cell, again=True), alike))
     # In an order of their own: what is said of them does not depend on the journal's.
@@ -164,14 +164,14 @@ def _judged(
     return cell, alike
 
 
-def _with_usual(found: list[tuple[Cell, str]], better: str) -> t.Iterator[Cell]:
+def _with_usual(judged_cells: list[tuple[Cell, str]], better: str) -> t.Iterator[Cell]:
     """The cells; those without an expectation are held to the median of enough that are alike."""
     values: dict[str, list[float]] = collections.defaultdict(list)
-    for cell, alike in found:
+    for cell, alike in judged_cells:
         if cell.floor is None and cell.value:
             values[alike].append(cell.value)
     usual = {alike: bands.floors(statistics.median(of), better)[1] for alike, of in values.items() if len(of) >= ENOUGH}
-    for cell, alike in found:
+    for cell, alike in judged_cells:
         yield cell if cell.floor is not None else dataclasses.replace(cell, floor=usual.get(alike))
 
 
@@ -216,15 +216,15 @@ def _rounds(records: t.Iterable[Measurement], table: Table) -> list[Round]:
 
 
 def opinions(
-    deciding: t.Mapping[Key, Measurement], records: t.Sequence[Measurement], expected: Expected, made: t.Iterable[Table]
+    deciding: t.Mapping[Key, Measurement], records: t.Sequence[Measurement], expected: Expected, tables_made: t.Iterable[Table]
 ) -> t.Iterator[tuple[Key, Opinion] | Blame]:
     """Yield the opinions that the verdict engine adds to those on single measurements. `deciding` is the attempt that counts of each key,
-    `records` are all, those of one key in the order of their attempts, `made` the tables of them."""
+    `records` are all, those of one key in the order of their attempts, `tables_made` the tables of them."""
     ports = _ports_of(records)
     yield from _both_sides(deciding, records)
     yield from _unlike_rails(deciding, ports, expected)
     yield from _unmeasured_ports(deciding, records, ports)
-    for table in made:
+    for table in tables_made:
         diagnosis = table.diagnose()
         findings = diagnosis.findings if diagnosis else ()
         for finding in findings:
@@ -286,13 +286,13 @@ def _is_pair(record: Measurement) -> bool:
     return (record.stage, record.subject.kind, record.outcome) == ("rdma", "pair", "measured")
 
 
-def test_of(about: Measurement | SideRow, rail: RailRow) -> tuple[str, ...]:
-    """Return by what both sides know one test: the walk, then check, variant, pair, rail and ports. `about` is the measurement of a pair,
-    or a row of a timetable."""
-    if isinstance(about, Measurement):
-        check, variant, pair = about.check, about.variant, about.subject.id
+def test_of(record_or_row: Measurement | SideRow, rail: RailRow) -> tuple[str, ...]:
+    """Return the key by which both sides know a test: the walk, check, variant, pair, rail and ports. `record_or_row` is the measurement
+    of a pair, or a row of a timetable."""
+    if isinstance(record_or_row, Measurement):
+        check, variant, pair = record_or_row.check, record_or_row.variant, record_or_row.subject.id
     else:
-        check, variant, pair = about["check"], about["variant"], about["subject"]
+        check, variant, pair = record_or_row["check"], record_or_row["variant"], record_or_row["subject"]
     return str(rail.get("walk") or ""), check, variant, pair, rail["rail"], rail["a"], rail["b"]
 
 
@@ -303,17 +303,17 @@ def _compare(record: Measurement, rail: RailRow, row: SideRow | None) -> t.Itera
         why = row.get("reason") if row else "its timetable is missing"
         yield Opinion("UNKNOWN", f"{where}: the client has a number, its server {server} has none: {why}", "incomplete")
         return
-    mine, theirs = rail.get("test"), row.get("test")
-    if not (isinstance(mine, dict) and mine and isinstance(theirs, dict) and theirs):
+    client_test, server_test = rail.get("test"), row.get("test")
+    if not (isinstance(client_test, dict) and client_test and isinstance(server_test, dict) and server_test):
         yield Opinion("UNKNOWN", f"{where}: client or server {server} does not say which test it ran", "sides_differ")
         return
     differ = [
-        f"{name} {mine.get(name)} and {theirs.get(name)}"
+        f"{name} {client_test.get(name)} and {server_test.get(name)}"
         for name in ("op", "kind", "qps", "mtu", "connection")
-        if mine.get(name) != theirs.get(name)
+        if client_test.get(name) != server_test.get(name)
     ]
     crossed = (("local_gid", "remote_gid"), ("remote_gid", "local_gid"))
-    differ += [f"GIDs {mine.get(a)} and {theirs.get(b)}" for a, b in crossed if mine.get(a) != theirs.get(b)]
+    differ += [f"GIDs {client_test.get(a)} and {server_test.get(b)}" for a, b in crossed if client_test.get(a) != server_test.get(b)]
     rows = [r for r in record.series if r.get("rail") == rail["rail"] and r.get("a") == rail["a"]]
     counts = [[(r.get("size"), r.get("iterations")) for r in side] for side in (rows[-1:], row["rows"][-1:])]
     if counts[0] != counts[1]:
@@ -335,17 +335,17 @@ def _unlike_rails(deciding: t.Mapping[Key, Measurement], ports: dict[str, Port],
             continue
         rails = rails_of(record)
         for rail in rails:
-            own = _of_rail(record, rail, ports)
+            rail_record = _of_rail(record, rail, ports)
             where, opinions_of_rail = f"rail {rail['rail']}", []
             if len(rails) > 1 and all(_rates(rail, ports)):
-                wrong = bands.impossible(own.replaced(context={**own.context, "rails": [rail]}))
+                wrong = bands.impossible(rail_record.replaced(context={**rail_record.context, "rails": [rail]}))
                 if wrong:
                     yield key, wrong._replace(reason=f"{where}: {wrong.reason}")
-            if own.context.get("nic_gbps") == record.context.get("nic_gbps"):
+            if rail_record.context.get("nic_gbps") == record.context.get("nic_gbps"):
                 continue
-            for entry, size in expected(key[3], record.target).choose(own.stage, own.check, own.context):
+            for entry, size in expected(key[3], record.target).choose(rail_record.stage, rail_record.check, rail_record.context):
                 try:
-                    value = bands.reading(own, entry.metric, size)
+                    value = bands.reading(rail_record, entry.metric, size)
                 except bands.Unusable as error:
                     opinions_of_rail.append(Opinion("UNKNOWN", f"{where}: {error}", "bad_measurement"))
                     continue
@@ -353,7 +353,7 @@ def _unlike_rails(deciding: t.Mapping[Key, Measurement], ports: dict[str, Port],
                     opinion = bands.compare(value, entry)
                     opinions_of_rail.append(opinion._replace(reason=f"{where}: {opinion.reason}"))
             if not opinions_of_rail:
-                text = f"{where}: no expectation for a rail of {own.context.get('nic_gbps')} Gb/s"
+                text = f"{where}: no expectation for a rail of {rail_record.context.get('nic_gbps')} Gb/s"
                 opinions_of_rail.append(Opinion("UNKNOWN", text, "no_expectation"))
             yield from ((key, opinion) for opinion in opinions_of_rail if opinion.verdict != "PASS")
 
@@ -364,12 +364,12 @@ def _unmeasured_ports(
     """Ports that could have been measured and met nobody, as no partner has such a rail, of nodes that were measured at all."""
     pairs = (r for r in records if r.stage == "rdma" and r.subject.kind == "pair")
     met = {end for record in pairs for rail in rails_of(record) for end in (rail["a"], rail["b"])}
-    alone: dict[str, list[str]] = collections.defaultdict(list)
+    unmet_ports: dict[str, list[str]] = collections.defaultdict(list)
     for name, port in ports.items():
         if port.get("state") == "ACTIVE" and (port.get("gid") or port.get("link_layer") == "InfiniBand") and name not in met:
-            alone[node_of(name)].append(name)
-    for node in {node_of(name) for name in met} & set(alone):
+            unmet_ports[node_of(name)].append(name)
+    for node in {node_of(name) for name in met} & set(unmet_ports):
         key = Key("rdma", TIMETABLE, "", node)
         if key in deciding:
-            text = f"{len(alone[node])} of its rails had no partner and were not measured: {', '.join(sorted(alone[node])[:4])}"
+            text = f"{len(unmet_ports[node])} of its rails had no partner and were not measured: {', '.join(sorted(unmet_ports[node])[:4])}"
             yield key, Opinion("UNKNOWN", text, "incomplete")

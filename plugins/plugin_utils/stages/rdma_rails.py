@@ -44,7 +44,7 @@ def opinions(deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opi
                 owners[f"GID {address}"].append((key, f"{port['device']} port {port.get('port')}"))
     for identity, of in owners.items():
         if len(of) > 1:
-            places = ", ".join(f"{key[3]} {what}" for key, what in of[:4])
+            places = ", ".join(f"{key[3]} {identity}" for key, identity in of[:4])
             for key in {key for key, _what in of}:
                 yield key, Opinion("FAIL", f"{identity} is there twice: {places}", "duplicate_identity")
     yield from _unlike(nodes, "rail_order", "FAIL", _network)
@@ -98,21 +98,21 @@ def _slow(nodes: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]
         for key, this_port in running.items():
             rate, port = this_port.rate, this_port.port
             best, who = max((another.rate, k[3]) for k, another in running.items() if another.board == this_port.board)
-            most = port.get("most_gbps") if is_number(port.get("most_gbps")) else None
+            most_gbps = port.get("most_gbps") if is_number(port.get("most_gbps")) else None
             sentence = f"rail {rail} ({port['device']} port {port.get('port')}) runs at {rate:g} Gb/s"
             if _wanted(nodes[key], "gbps"):
                 continue
             if _enough(agree, len(running)) and rate < usual:
                 yield key, Opinion("FAIL", f"{sentence}, {agree} of {len(running)} nodes at {usual:g}", "link_slow")
-            elif rate < best and most != rate:
+            elif rate < best and most_gbps != rate:
                 text = f"{sentence}, the same board at {best:g} on {who}; set rdma_ports_gbps to the right one"
                 yield key, Opinion("UNKNOWN", text, "link_slow")
-            elif most is not None and rate < most:
-                yield key, Opinion("WARN", f"{sentence}, and can do {most:g}; set rdma_ports_gbps to the right one", "link_slow")
+            elif most_gbps is not None and rate < most_gbps:
+                yield key, Opinion("WARN", f"{sentence}, and can do {most_gbps:g}; set rdma_ports_gbps to the right one", "link_slow")
             elif rate < _part_gbps(this_port.part):
                 text = f"{sentence}, and {this_port.part} can do {_part_gbps(this_port.part)}; set rdma_ports_gbps to the right one"
                 yield key, Opinion("WARN", text, "link_slow")
-            elif rate < this_port.chip_gbps and most is None and not _part_gbps(this_port.part):
+            elif rate < this_port.chip_gbps and most_gbps is None and not _part_gbps(this_port.part):
                 text = f"{sentence}, InfiniBand ports of its chip {this_port.device.get('type')} can do {this_port.chip_gbps}, "
                 text += "and its part number does not say less; rdma_ports_gbps says which is right"
                 yield key, Opinion("WARN", text, "link_slow")
@@ -123,8 +123,8 @@ def _chip_gbps(device: Device, port: Port, devices: t.Mapping[str, Device]) -> i
     for an adapter with several ports, which are sold at half of the rate."""
     slot = str(device.get("pci") or "").rpartition(".")[0]
     shared = [each for each in devices.values() if slot and str(each.get("pci") or "").rpartition(".")[0] == slot]
-    alone = len(shared) <= 1 and port.get("port") in (None, 1)
-    return CHIP_GBPS.get(str(device.get("type")), 0) if alone and port.get("link_layer") == "InfiniBand" else 0
+    single_port = len(shared) <= 1 and port.get("port") in (None, 1)
+    return CHIP_GBPS.get(str(device.get("type")), 0) if single_port and port.get("link_layer") == "InfiniBand" else 0
 
 
 def _part_gbps(part: str) -> int:
@@ -139,15 +139,15 @@ def _counts(nodes: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion
     if len(set(counts.values())) < 2:
         return
     usual, agree = collections.Counter(counts.values()).most_common(1)[0]
-    examples = ", ".join(f"{key[3]} has {here}" for key, here in list(counts.items())[:4])
-    for key, here in counts.items():
+    examples = ", ".join(f"{key[3]} has {rails}" for key, rails in list(counts.items())[:4])
+    for key, rails in counts.items():
         if _wanted(nodes[key], "rails"):
             continue
         if not _enough(agree, len(counts)):
-            text = f"{here} rails, and no number of rails has a majority ({examples}); set rdma_ports_rails"
+            text = f"{rails} rails, and no number of rails has a majority ({examples}); set rdma_ports_rails"
             yield key, Opinion("UNKNOWN", text, "rail_order")
-        elif here != usual:
-            yield key, Opinion("FAIL", f"{here} rails, {agree} of {len(counts)} nodes have {usual}", "rail_order")
+        elif rails != usual:
+            yield key, Opinion("FAIL", f"{rails} rails, {agree} of {len(counts)} nodes have {usual}", "rail_order")
 
 
 def _wanted(record: Measurement, name: str) -> t.Any:

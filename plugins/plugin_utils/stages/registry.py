@@ -65,9 +65,9 @@ def leaf_variables() -> list[str]:
 def of(entry: t.Mapping[str, t.Any]) -> Stage:
     """The description of a stage of a plan: {"name", "role"} and, where it has them, "manifest" and "description" (a path)."""
     name, role = entry["name"], entry["role"]
-    known = shipped().get(name)
-    if known is not None and known.role == role:
-        return known
+    shipped_stage = shipped().get(name)
+    if shipped_stage is not None and shipped_stage.role == role:
+        return shipped_stage
     if entry.get("manifest"):
         return manifest.of(name, entry["manifest"])
     if entry.get("description"):
@@ -125,8 +125,8 @@ def _check_reason_codes(path: pathlib.Path) -> None:
     for call in ast.walk(tree):
         if not isinstance(call, ast.Call) or "failed" not in (getattr(call.func, "attr", ""), getattr(call.func, "id", "")):
             continue
-        given = [*call.args[1:2], *(keyword.value for keyword in call.keywords if keyword.arg == "reason_code")]
-        for code in given:
+        code_arguments = [*call.args[1:2], *(keyword.value for keyword in call.keywords if keyword.arg == "reason_code")]
+        for code in code_arguments:
             if isinstance(code, ast.Constant) and isinstance(code.value, str) and code.value not in reasons.ALL:
                 near = difflib.get_close_matches(code.value, reasons.ALL, 1, 0.0)[0]
                 raise RunError(f"{path}:{code.lineno}: found the reason code {code.value!r}, expected one of reasons.py, such as {near!r}")

@@ -15,28 +15,28 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Variables
 
 
-def problem(stage: str, settings: Variables, **least: float) -> str | None:
+def problem(stage: str, settings: Variables, **minima: float) -> str | None:
     """Return the error in a stage's sizes, number of GPUs, or numbers with a least value; None if there is none."""
-    given = settings[f"{stage}_sizes"]
+    sizes = settings[f"{stage}_sizes"]
     return (
-        of_sizes(f"{stage}_sizes", [given] if isinstance(given, str) else given)
+        of_sizes(f"{stage}_sizes", [sizes] if isinstance(sizes, str) else sizes)
         or of_gpus(f"{stage}_gpus", settings[f"{stage}_gpus"])
-        or of_numbers(stage, settings, **least)
+        or of_numbers(stage, settings, **minima)
     )
 
 
-def of_numbers(stage: str, settings: Variables, **least: float) -> str | None:
+def of_numbers(stage: str, settings: Variables, **minima: float) -> str | None:
     """Return the error in a stage's numbers that have a least value; None if there is none."""
-    for name, number in least.items():
+    for name, number in minima.items():
         value = settings[f"{stage}_{name}"]
         if not number <= value < math.inf:
             return f"{stage}_{name}: found {value}, expected at least {number:g}"
     return None
 
 
-def of_gpus(name: str, given: t.Iterable[t.Any]) -> str | None:
+def of_gpus(name: str, gpu_counts: t.Iterable[t.Any]) -> str | None:
     """Return the error in the variable `name`, a list of numbers of GPUs; None if there is none."""
-    for count in given or ():
+    for count in gpu_counts or ():
         if count != "all" and not (str(count).isdecimal() and int(count) > 0):
             return f"{name}: found {count!r}, expected all, or a number from 1 on"
     return None
@@ -78,8 +78,8 @@ def sizes(stage: str, settings: t.Mapping[str, t.Any]) -> list[str]:
 
 def counts(stage: str, settings: t.Mapping[str, t.Any]) -> list[str]:
     """Return the words of a command for iterations and warm-up, without those that are 0."""
-    given = (("-n", settings[f"{stage}_iterations"]), ("-w", settings[f"{stage}_warmup"]))
-    return [word for flag, count in given if count for word in (flag, str(count))]
+    flags = (("-n", settings[f"{stage}_iterations"]), ("-w", settings[f"{stage}_warmup"]))
+    return [word for flag, count in flags if count for word in (flag, str(count))]
 
 
 def mpirun(gpus: str, nodes: int) -> list[str]:

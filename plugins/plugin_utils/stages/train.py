@@ -52,10 +52,10 @@ class Train(Stage):
         )
         if numbers:
             return numbers
-        least = settings["train_test_timeout"] + 60 * settings["train_minutes"]
-        if settings["train_timeout"] <= least:
+        minimum_s = settings["train_test_timeout"] + 60 * settings["train_minutes"]
+        if settings["train_timeout"] <= minimum_s:
             return (
-                f"train_timeout: found {settings['train_timeout']:g}, expected more than {least:g}: "
+                f"train_timeout: found {settings['train_timeout']:g}, expected more than {minimum_s:g}: "
                 "train_test_timeout and the minutes of train_minutes"
             )
         return None

@@ -62,7 +62,7 @@ def test_where_warnings_refuse_they_are_blamed() -> None:
 
 
 def test_a_run_that_is_refused_as_a_whole_accepts_nobody() -> None:
-    assert refused.targets(PLAN, of(verdict("b", "FAIL")), whole=True) == ["a", "b", "c", "lab"]
+    assert refused.targets(PLAN, of(verdict("b", "FAIL")), whole_run=True) == ["a", "b", "c", "lab"]
 
 
 @pytest.mark.parametrize(("kind", "culprit", "failed"), [("nic", "c/nic/mlx5_0/1", ["c"]), ("switch", "leaf-1", ["a", "c"])])

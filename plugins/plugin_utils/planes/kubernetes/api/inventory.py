@@ -77,11 +77,11 @@ def subjects(cluster: str, variables: t.Mapping[str, t.Any]) -> tuple[list[str],
     The names are empty if the cluster does not answer or has no such node.
     """
     selection = selection_of(cluster, variables)
-    named = list(dict.fromkeys([*selection.names, *selection.expected]))
+    named_nodes = list(dict.fromkeys([*selection.names, *selection.expected]))
     try:
         client = connect(of_variables.connection(cluster, variables))
         resource = str(variables.get("acceptance_kube_resource") or of_variables.PodSettings.resource)
-        present = [node for node in selected_nodes(client, selection, resource) if not selection.names or node.name in named]
+        present = [node for node in selected_nodes(client, selection, resource) if not selection.names or node.name in named_nodes]
         lacking = []
         if variables.get("acceptance_gpu_count") != 0:
             lacking = [identity.withdrawn(n.name, n.capacity, n.devices, resource) for n in present if n.capacity != n.devices]
@@ -89,7 +89,7 @@ def subjects(cluster: str, variables: t.Mapping[str, t.Any]) -> tuple[list[str],
         if variables.get("acceptance_kube_gpu_stages") != [] and not variables.get("acceptance_kube_priority_class"):
             lacking += preflight.preempting(client)
     except KubeError as error:
-        return named or unnamed(selection.number, 0), [error.reason]
+        return named_nodes or unnamed(selection.number, 0), [error.reason]
     selected = [] if selection.names else [node.name for node in present]
     notes = [*client.notes, *lacking]
     image = str(variables.get("acceptance_kube_image") or "")
@@ -103,9 +103,9 @@ def subjects(cluster: str, variables: t.Mapping[str, t.Any]) -> tuple[list[str],
     if absent or unlisted:
         words = ", ".join(absent[:10]) or f"{len(unlisted)} of {selection.number}"
         notes.append(f"{cluster}: expected nodes that selector {selection.selector} does not return: {words}")
-    if not selected and not named and not unlisted:
+    if not selected and not named_nodes and not unlisted:
         notes.append(f"{cluster}: selector {selection.selector} matches no node")
-    return list(dict.fromkeys([*sorted(selected), *named, *unlisted])), notes
+    return list(dict.fromkeys([*sorted(selected), *named_nodes, *unlisted])), notes
 
 
 def select(cluster: str, variables: t.Mapping[str, t.Any], entry: t.Mapping[str, t.Any]) -> list[str]:
