@@ -118,7 +118,7 @@ class GovernorGuardian:
         self.session = Session(settings["state_dir"], settings["run_id"], settings["stage"], settings["timeout"], machine)
         self.node = Node(settings["timeout"], ledger=self.session.ledger, root=settings.get("root") or "/")
         self.peer: Link | None = None
-        self.lease: governor.Lease | None = None
+        self.lease: governor.GovernorLease | None = None
         self.told_to_end = False
 
     def end(self, _number: int, _frame: t.Any) -> None:
@@ -194,7 +194,7 @@ class GovernorGuardian:
             _log(*self._acquire())
         except ReasonedError as error:
             return not_switched(self.governor, error.reason_code, error.reason)
-        self.lease = governor.Lease(self.node, self.governor)
+        self.lease = governor.GovernorLease(self.node, self.governor)
         self.lease.take()
         return self.lease.summary()
 
@@ -213,7 +213,7 @@ class GovernorGuardian:
 
 
 class Held:
-    """The test pod's side, used as a governor.Lease is: the governor for as long as a probe needs it.
+    """The test pod's side, used as a governor.GovernorLease is: the governor for as long as a probe needs it.
 
     `settings`: {"governor", "address", "port", "key"} of its guardian, or {"governor", "reason_code", "reason"} if there is none.
     Lost while it is held, `summary()` says `lost` from then on.
@@ -239,7 +239,7 @@ class Held:
                 self._lose(f"it did not say within {END_S:.0f} s that it gave the governor back")
 
     def summary(self) -> Record:
-        """Return the present state, in the form of governor.Lease.summary()."""
+        """Return the present state, in the form of governor.GovernorLease.summary()."""
         self._listen()
         return self._summary
 
@@ -290,7 +290,7 @@ class Held:
 
 
 def not_switched(requested: str, code: str | None, reason: str | None) -> Record:
-    """Return the summary of a governor that was not switched, in the form of governor.Lease.summary()."""
+    """Return the summary of a governor that was not switched, in the form of governor.GovernorLease.summary()."""
     return {
         "wanted": requested, "state": "not_switched", "reason_code": code, "reason": reason, "driver": None, "before": {}, "given_back": [],
     }  # fmt: skip

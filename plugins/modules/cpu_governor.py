@@ -134,7 +134,7 @@ def _hold(params: dict[str, t.Any], own_dir: str) -> dict[str, t.Any]:
     node = Node(params["timeout"], ledger=session.ledger, root=params["root"])
 
     def probe() -> t.Iterator[dict[str, t.Any]]:
-        lease = governor.Lease(node, params["governor"])
+        lease = governor.GovernorLease(node, params["governor"])
         lease.take()
         yield lease.summary()
         while lease.state == "switched":

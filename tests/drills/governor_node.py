@@ -41,7 +41,7 @@ def hold() -> None:
     node = Node(600, ledger=session.ledger)
 
     def probe() -> t.Iterator[dict[str, t.Any]]:
-        with governor.Lease(node, settle_s=0.1) as lease:
+        with governor.GovernorLease(node, settle_s=0.1) as lease:
             yield lease.summary()
             node.run(["sleep", "600"], timeout=600)
 

@@ -152,7 +152,7 @@ def _without_machine() -> None:
 
 def main(names: list[str]) -> int:
     """Lint each of `names` alone, or everything that is shipped."""
-    findings: set[physics.Finding] = set()
+    findings: set[physics.LintFinding] = set()
     count = 0
     _without_machine()
     try:
@@ -185,11 +185,11 @@ def main(names: list[str]) -> int:
 
 def _lost(
     entries: t.Sequence[expectations.Expectation], of: t.Sequence[expectations.Expectation], level: str
-) -> t.Iterator[physics.Finding]:
+) -> t.Iterator[physics.LintFinding]:
     by_id = {entry.id: entry for entry in of}
     for name in unreachable(entries, of):
         text = "match: no measurement that the probes can make is ever held to it"
-        yield physics.Finding(level, by_id[name].origin, name, text)
+        yield physics.LintFinding(level, by_id[name].origin, name, text)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ ADVISORY = "NonFatalErr"
 CORRECTABLE_PER_DAY = 100.0
 
 
-class Device(t.NamedTuple):
+class PciDevice(t.NamedTuple):
     """One PCI device. `chain` are the addresses of the ports above it, that of the root first. Widths are lanes, speeds GT/s; None if the
     device has no link or does not say it."""
 
@@ -58,7 +58,7 @@ class Bus:
         self.slots = {tree.text(f"{SLOTS}/{name}/address") or "": name for name in tree.names(SLOTS)}
         self.devices = {address: self._read(address) for address in tree.names(DEVICES)}
 
-    def _read(self, address: str) -> Device:
+    def _read(self, address: str) -> PciDevice:
         of = f"{DEVICES}/{address}"
         path = os.path.realpath(self.tree.path(of))
         chain = [word for word in path.split("/") if re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", word)]
@@ -68,12 +68,12 @@ class Bus:
         widths = (_lanes(self.tree.number(f"{of}/{name}_link_width")) for name in ("current", "max"))
         speeds = (_gts(self.tree.text(f"{of}/{name}_link_speed")) for name in ("current", "max"))
         none = (None, None)
-        return Device(
+        return PciDevice(
             address, "" if virtual else kind, tuple(names[:2]), tuple(chain[:-1]), *(none if virtual else widths),
             *(none if virtual else speeds),
         )  # fmt: skip
 
-    def slot(self, device: Device) -> str:
+    def slot(self, device: PciDevice) -> str:
         """Return the number of the physical slot in which a device is, by the slot's address or that of a port above it; "" if unknown."""
         for address in (device.address, *reversed(device.chain)):
             name = self.slots.get(address.rpartition(".")[0])
@@ -81,7 +81,7 @@ class Bus:
                 return name
         return ""
 
-    def links(self, device: Device) -> t.Iterator[tuple[Device, Device]]:
+    def links(self, device: PciDevice) -> t.Iterator[tuple[PciDevice, PciDevice]]:
         """Yield the links from a device up to the root, as (lower end, upper end).
 
         The ports of a chain take turns: that of the root looks down, that of a switch above which it hangs looks up, the next one down.
@@ -91,7 +91,7 @@ class Bus:
             if index % 2:
                 yield chain[index], chain[index - 1]
 
-    def place(self, device: Device) -> str:
+    def place(self, device: PciDevice) -> str:
         """Return a device with its slot and the ports above it, for people."""
         slot = self.slot(device)
         above = f", below {' > '.join(device.chain)}" if device.chain else ""
@@ -145,8 +145,8 @@ def look(tree: Tree, look: Look, correctable_per_day: float) -> None:
         _look_at_errors(bus.place(bus.devices[address]), errors, allowed, look)
 
 
-def _look_at_links(bus: Bus, endpoints: list[Device], look: Look) -> None:
-    by_link: dict[tuple[str, str], list[Device]] = {}
+def _look_at_links(bus: Bus, endpoints: list[PciDevice], look: Look) -> None:
+    by_link: dict[tuple[str, str], list[PciDevice]] = {}
     for device in endpoints:
         for low, high in bus.links(device):
             by_link.setdefault((low.address, high.address), []).append(device)
@@ -188,7 +188,7 @@ def _listed(errors: dict[str, int]) -> str:
     return ", ".join(f"{name} {n}" for name, n in errors.items())
 
 
-def _row(bus: Bus, device: Device) -> dict[str, t.Any]:
+def _row(bus: Bus, device: PciDevice) -> dict[str, t.Any]:
     return {
         "device": device.address, "kind": device.kind, "names": list(device.names), "slot": bus.slot(device), "above": list(device.chain),
         "width": device.width, "width_max": device.width_max, "speed": device.speed, "speed_max": device.speed_max,

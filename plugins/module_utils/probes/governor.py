@@ -55,7 +55,7 @@ def policies(node: Node) -> list[dict[str, t.Any]]:
     return sorted(policy_list, key=lambda policy: int("".join(c for c in policy["name"] if c.isdigit())))
 
 
-class Lease:
+class GovernorLease:
     """A governor for as long as a probe needs it.
 
     `state` is `switched`, `already` (nothing had to be changed) or `not_switched`, and then `reason_code` and `reason`
@@ -76,7 +76,7 @@ class Lease:
         self.given_back: list[str] = []
         self._entry: dict[str, t.Any] = {}
 
-    def __enter__(self) -> Lease:
+    def __enter__(self) -> GovernorLease:
         self.take()
         return self
 

@@ -75,10 +75,10 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
     usable = [device for device in devices if not _without_rc(node, device)]
     context["left_out"] = {device["device"]: "no reliable connections" for device in devices if device not in usable}
     places = numa.places(node.root)
-    ports = [Port(device, port, places) for device in usable for port in rdma_ports.ports_of([device], _choice(params))]
+    ports = [LoopbackPort(device, port, places) for device in usable for port in rdma_ports.ports_of([device], _choice(params))]
     active = [port for port in ports if port.problem is None]
     tests = Loopback(params, node, usable)
-    lease = governor.Lease(node, params["governor"]) if params["governor"] and active and node.ledger else None
+    lease = governor.GovernorLease(node, params["governor"]) if params["governor"] and active and node.ledger else None
     with lease or contextlib.nullcontext(), evidence.LoggedErrors(node) as logged:
         results = tests.all_of([check for check, _variant in checks if check != PORTS], active)
     common: Record = {"evidence": {"changes": logged.changes, "unreadable": ["pfc"]}}
@@ -144,7 +144,7 @@ def _without_rc(node: Node, device: Record) -> bool:
     return device["driver"] in WITHOUT_RC or kind.startswith(IWARP)
 
 
-class Port:
+class LoopbackPort:
     """A port to measure. `problem` is why it cannot be, as (reason code, reason), or None."""
 
     def __init__(self, device: Record, port: Record, places: t.Mapping[int, numa.Place]) -> None:
@@ -216,7 +216,7 @@ class Result(t.NamedTuple):
     """The result of a test of a port: its row, or why there is none as (outcome, reason code, reason). `output` is the client's result,
     `bound` what of its NUMA node it was bound to."""
 
-    port: Port
+    port: LoopbackPort
     row: Record | None
     problem: tuple[str, str, str] | None
     raw: str = ""
@@ -224,7 +224,7 @@ class Result(t.NamedTuple):
     bound: str | None = None
 
 
-class Loopback(perftest.Runner):
+class Loopback(perftest.PerftestRunner):
     """Runs the tests of a node's ports."""
 
     if_missing = "install perftest or set nic_loopback_binary_dir"
@@ -238,7 +238,7 @@ class Loopback(perftest.Runner):
         self.works: set[str] = set()
         self.silent: dict[str, tuple[str, str]] = {}
 
-    def all_of(self, checks: t.Sequence[str], ports: list[Port]) -> dict[str, list[Result]]:
+    def all_of(self, checks: t.Sequence[str], ports: list[LoopbackPort]) -> dict[str, list[Result]]:
         """Return the results of all ports, in their order, by check."""
         results: dict[str, list[Result]] = {}
         order = [*TESTS, *OF_GPU]  # alone before together, which skips the ports that broke off or hung
@@ -249,7 +249,7 @@ class Loopback(perftest.Runner):
                 results[check] = self.measure(check, ports)
         return results
 
-    def measure(self, check: str, ports: t.Sequence[Port]) -> list[Result]:
+    def measure(self, check: str, ports: t.Sequence[LoopbackPort]) -> list[Result]:
         """Return the results of a check of some ports at the same time."""
         if check in OF_GPU and ports[0].port["device"] not in self.gpus:
             reason = f"{ports[0].name}: no GPU whose memory perftest can use is on the PCI bus"
@@ -259,14 +259,14 @@ class Loopback(perftest.Runner):
             kind["options"] += self.gpus[ports[0].port["device"]]
         latest = min(time.monotonic() + PATIENCE_S, self.node.end)
         pairs = {
-            port.part: [perftest.Side(test, kind, self, latest) for test in self._tests(port, place)]
+            port.part: [perftest.PerftestSide(test, kind, self, latest) for test in self._tests(port, place)]
             for place, port in enumerate(ports)
             if port.part not in self.silent
         }
         self.run([side for sides in pairs.values() for side in sides])
         return [self._result(port, *pairs[port.part]) if port.part in pairs else self._is_silent(port) for port in ports]
 
-    def _tests(self, port: Port, place: int) -> t.Iterator[Record]:
+    def _tests(self, port: LoopbackPort, place: int) -> t.Iterator[Record]:
         """Yield the test of each side: first the server's, then the client's."""
         gid = port.port["gid"] or {}
         for role in ("server", "client"):
@@ -277,7 +277,7 @@ class Loopback(perftest.Runner):
                 "place": port.place,
             }  # fmt: skip
 
-    def _result(self, port: Port, server: perftest.Side, client: perftest.Side) -> Result:
+    def _result(self, port: LoopbackPort, server: perftest.PerftestSide, client: perftest.PerftestSide) -> Result:
         both = [side.result for side in (client, server)]
         raw = "\n".join(f"# {port.name}, {result['role']}: {' '.join(result['command'])}\n{result['raw']}" for result in both)
         bad = [result for result in both if result["outcome"] != "measured"]
@@ -300,7 +300,7 @@ class Loopback(perftest.Runner):
         problem = first["outcome"], code, f"{port.name}: {reason}{hint}"[:2000]
         return Result(port, None, problem, raw, client.result, client.bound)
 
-    def _is_silent(self, port: Port) -> Result:
+    def _is_silent(self, port: LoopbackPort) -> Result:
         code, reason = self.silent[port.part]
         return Result(port, None, ("error", code, f"{port.name}: {reason}"[:2000]))
 
@@ -326,7 +326,7 @@ def _no_verbs(node: Node) -> str:
 
 
 def _kind(check: str, params: Record) -> Record:
-    """Return a kind of test as perftest.Side has them: the tool with its options, and what must stand in its output."""
+    """Return a kind of test as perftest.PerftestSide has them: the tool with its options, and what must stand in its output."""
     test = check.replace("_all", "").replace("_gpu", "")
     op, kind = test.split("_")
     bandwidth = kind == "bw"
@@ -343,7 +343,7 @@ def _kind(check: str, params: Record) -> Record:
 # Observations --------------------------------------------------------------------------------------------------------
 
 
-def _of_ports(params: Record, node: Node, devices: list[Record], ports: list[Port], common: Record) -> Record:
+def _of_ports(params: Record, node: Node, devices: list[Record], ports: list[LoopbackPort], common: Record) -> Record:
     """Return the observation of the ports themselves, which looks at the PCIe links behind the tests."""
     current = {device["device"]: device for device in rdma_ports.read_devices(node, params["devices"])}
     findings: list[Record] = []

@@ -130,14 +130,14 @@ def _told(node: Node, path: str, within: float) -> dict[str, t.Any] | None:
     return None
 
 
-def _governor(params: dict[str, t.Any], node: Node) -> governor.Lease | guardian_pod.Held | None:
+def _governor(params: dict[str, t.Any], node: Node) -> governor.GovernorLease | guardian_pod.Held | None:
     """What holds the governor while the rounds last: this node's guardian, or we ourselves."""
     if params.get("guardian"):
         return guardian_pod.Held(params["guardian"])
-    return governor.Lease(node, params["governor"]) if params["governor"] and params["rounds"] and node.ledger else None
+    return governor.GovernorLease(node, params["governor"]) if params["governor"] and params["rounds"] and node.ledger else None
 
 
-class Runner:
+class PerftestRunner:
     """Runs sides of tests on a node, those together that belong together.
 
     `params` has "binary_dir", "pause" and "test_timeout" as the options of the modules do.
@@ -155,7 +155,7 @@ class Runner:
         self.lost: set[str] = set()
         self.there: dict[str, str] | None = None
 
-    def run(self, sides: t.Sequence[Side]) -> None:
+    def run(self, sides: t.Sequence[PerftestSide]) -> None:
         """Run some sides at the same time, each to its end; what became of it is its `result`."""
         looked = 0.0
         connected: set[tuple[str, str, int]] = set()
@@ -179,7 +179,7 @@ class Runner:
         return self.versions[tool]
 
 
-class _Walk(Runner):
+class _Walk(PerftestRunner):
     """A node's way through its rounds."""
 
     def __init__(self, params: dict[str, t.Any], node: Node) -> None:
@@ -231,7 +231,7 @@ class _Walk(Runner):
         """By what a side of a test is known, whichever walk it is in."""
         return (*self._key(test), *(test[name] for name in ("rail", "a", "b", "role")))
 
-    def _checkpoint(self, number: int, side: Side) -> dict[str, t.Any]:
+    def _checkpoint(self, number: int, side: PerftestSide) -> dict[str, t.Any]:
         check, variant, subject = self._key(side.test)
         subject_of_test = (
             {"check": check, "variant": variant, "subject": {"kind": "pair", "id": subject}} if self._asks(side.test) else TIMETABLE
@@ -255,7 +255,7 @@ class _Walk(Runner):
             number = planned["round"]
             latest = self.begin + self.params["begins_in"] + (number + 1) * self.params["slot"]
             tests = [self._here(test, ports) for test in planned["tests"]]
-            sides = [Side(test, self.params["kinds"][test["kind"]], self, min(latest, self.node.end)) for test in tests]
+            sides = [PerftestSide(test, self.params["kinds"][test["kind"]], self, min(latest, self.node.end)) for test in tests]
             self.run(sides)
             number += self.params.get("rounds_before") or 0
             for side in sides:
@@ -285,7 +285,7 @@ class _Walk(Runner):
                 test = {**test, "device": ports[rail]["device"], "port": ports[rail]["port"], **own_side}
         return test
 
-    def _keep(self, number: int, side: Side) -> None:
+    def _keep(self, number: int, side: PerftestSide) -> None:
         """A row of the timetable; what the pair's own observation says already is not said twice."""
         self._enter(number, side.result)
         if side.result["reason_code"] == "partner":
@@ -350,13 +350,13 @@ class _Walk(Runner):
         )
 
 
-class Side:
+class PerftestSide:
     """One side of one test: started, started again while the other side is not there, ended in time, and read.
 
     `place` of a test is the NUMA node to start it on, if any.
     """
 
-    def __init__(self, test: Test, kind: dict[str, t.Any], walk: Runner, latest: float) -> None:
+    def __init__(self, test: Test, kind: dict[str, t.Any], walk: PerftestRunner, latest: float) -> None:
         self.test = test
         self.kind = kind
         self.walk = walk

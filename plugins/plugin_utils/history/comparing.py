@@ -59,7 +59,7 @@ class ComparedVerdict(t.NamedTuple):
     reason: str
 
 
-class Place(t.NamedTuple):
+class SubjectPlace(t.NamedTuple):
     """The place of a subject: its name, and the identity of its node."""
 
     name: str
@@ -67,24 +67,24 @@ class Place(t.NamedTuple):
     node: str
 
 
-class Side(t.NamedTuple):
+class ComparedRun(t.NamedTuple):
     """One of the two runs that are compared."""
 
     run: str
     accepted: bool
     targets: frozenset[str]
     verdicts: dict[About, ComparedVerdict]
-    places: dict[Whom, Place]
+    places: dict[Whom, SubjectPlace]
     facts: dict[Whom, Facts]
 
 
-def of_content(store: Store, content: importing.Content) -> Side:
+def of_content(store: Store, content: importing.Content) -> ComparedRun:
     """Return the side of a run that need not be in the history yet."""
     judged = content.judgements[-1]
     with store.reading() as connection:
         identities = importing.identities_of(connection, Identities(content.measurements), [*content.measurements, *judged.verdicts])
     verdicts: dict[About, ComparedVerdict] = {}
-    places: dict[Whom, Place] = {}
+    places: dict[Whom, SubjectPlace] = {}
     facts: dict[Whom, Facts] = {}
     for v in judged.verdicts:
         subject_key = who(v)
@@ -93,15 +93,15 @@ def of_content(store: Store, content: importing.Content) -> Side:
         check_key = (whom, v.stage, v.check, v.variant)
         verdicts.setdefault(check_key, ComparedVerdict(subject_key.id, v.verdict, v.value, v.metric or "", v.unit or "", reason))
         if subject_key.kind in ("node", "gpu", "nic"):
-            places[whom] = Place(subject_key.id, subject_key.kind, subject_key.nodes[0])
+            places[whom] = SubjectPlace(subject_key.id, subject_key.kind, subject_key.nodes[0])
     for m in content.measurements:
         subject_key = who(m)
         if subject_key.kind == "node" and isinstance(m.context.get("facts"), dict):
             facts[identities[subject_key], subject_key.simulated] = importing.lasting(m)
-    return Side(content.plan.run_id, judged.accepted, frozenset(content.plan.targets), verdicts, places, facts)
+    return ComparedRun(content.plan.run_id, judged.accepted, frozenset(content.plan.targets), verdicts, places, facts)
 
 
-def of_run(store: Store, name: str) -> Side:
+def of_run(store: Store, name: str) -> ComparedRun:
     """Return the side of a run of the history, by its last judgement. Raise HistoryError if the history does not have it."""
     with store.reading() as connection:
         run, judgement = schema.run, schema.judgement
@@ -118,7 +118,7 @@ def of_run(store: Store, name: str) -> Side:
         if row.pruned:
             raise HistoryError(f"run {name} was taken out of the history by its age; its folder, if it is there still, can be judged")
         places = _places(connection, row.id)
-        return Side(
+        return ComparedRun(
             name, bool(row.accepted), frozenset(json.loads(row.scope)["targets"]), _verdicts(connection, row.id, row.judgement),
             places, _facts(connection, row.id),
         )  # fmt: skip
@@ -145,7 +145,7 @@ def _verdicts(connection: sqlalchemy.Connection, run: int, judgement: int) -> di
     }
 
 
-def _places(connection: sqlalchemy.Connection, run: int) -> dict[Whom, Place]:
+def _places(connection: sqlalchemy.Connection, run: int) -> dict[Whom, SubjectPlace]:
     placed, subject, word = schema.placement, schema.subject, schema.word
     node, node_word, at = schema.subject.alias(), schema.word.alias(), schema.placement.alias()
     query = (
@@ -157,7 +157,7 @@ def _places(connection: sqlalchemy.Connection, run: int) -> dict[Whom, Place]:
         .join(node_word, node_word.c.id == at.c.name_id)
         .where(placed.c.run_id == run, subject.c.kind.in_(("node", "gpu", "nic")))
     )
-    return {(row[0], bool(row[1])): Place(*row[2:]) for row in connection.execute(query)}
+    return {(row[0], bool(row[1])): SubjectPlace(*row[2:]) for row in connection.execute(query)}
 
 
 def _facts(connection: sqlalchemy.Connection, run: int) -> dict[Whom, Facts]:
@@ -174,7 +174,7 @@ def _facts(connection: sqlalchemy.Connection, run: int) -> dict[Whom, Facts]:
 # Which run to compare with --------------------------------------------------------------------------------------------------------------
 
 
-def last_accepted(store: Store, side: Side) -> str | None:
+def last_accepted(store: Store, side: ComparedRun) -> str | None:
     """Return the last accepted earlier run with the same nodes: the newest with all of them, else the newest with most of them; None if no
     run has any. A quick test does not count."""
     nodes = _nodes(side)
@@ -204,7 +204,7 @@ def last_accepted(store: Store, side: Side) -> str | None:
     return best[1] if best else None
 
 
-def _nodes(side: Side) -> set[Whom]:
+def _nodes(side: ComparedRun) -> set[Whom]:
     return {whom for whom, place in side.places.items() if place.kind == "node"}
 
 
@@ -221,7 +221,7 @@ def _runs_of(connection: sqlalchemy.Connection, nodes: t.Collection[Whom]) -> se
 # Comparing ------------------------------------------------------------------------------------------------------------------------------
 
 
-def compare(store: Store, old: Side, new: Side) -> Comparison:
+def compare(store: Store, old: ComparedRun, new: ComparedRun) -> Comparison:
     """Return the differences of `new` from `old`. `values` has both numbers and the change in percent, those beyond the subject's own
     scatter first; the scatter is None without enough earlier runs."""
     values: list[ValueChange] = []
@@ -275,7 +275,7 @@ def _most_changed(values: list[ValueChange]) -> list[ValueChange]:
     return [value for of_one_check in of_check.values() for value in of_one_check[: max(1, MOST // len(of_check))]]
 
 
-def _scattered(store: Store, values: list[ValueChange], new: Side) -> None:
+def _scattered(store: Store, values: list[ValueChange], new: ComparedRun) -> None:
     """Set in each value the scatter of the subject's earlier numbers, in percent of their median, and if the change is beyond it."""
     run, metric, quantity, check, subject = schema.run, schema.metric, schema.quantity, schema.check, schema.subject
     with store.reading() as connection:
@@ -309,7 +309,7 @@ def _scattered(store: Store, values: list[ValueChange], new: Side) -> None:
         value["beyond"] = abs(value["change_pct"]) > max(BEYOND * scatter_pct, STILL_PCT)
 
 
-def _moved(old: Side, new: Side) -> list[PlaceChange]:
+def _moved(old: ComparedRun, new: ComparedRun) -> list[PlaceChange]:
     """Return the subjects that came, went, moved to another node or have another name. A subject of a target that the new run does not
     have did not go."""
     old_nodes = {place.name: whom for whom, place in old.places.items() if place.kind == "node"}
@@ -331,7 +331,7 @@ def _moved(old: Side, new: Side) -> list[PlaceChange]:
             kind = "went"
         else:
             continue
-        place = t.cast(Place, new_place or old_place)
+        place = t.cast(SubjectPlace, new_place or old_place)
         changes.append(
             {
                 "what": kind, "kind": place.kind, "subject": place.name, "identity": whom[0], "simulated": whom[1],
@@ -341,7 +341,7 @@ def _moved(old: Side, new: Side) -> list[PlaceChange]:
     return changes
 
 
-def _facts_changed(old: Side, new: Side) -> list[FactChange]:
+def _facts_changed(old: ComparedRun, new: ComparedRun) -> list[FactChange]:
     """Return each change of a fact once, with the nodes that have it."""
     changes: dict[tuple[str, str, str], list[str]] = {}
     for whom, new_facts in new.facts.items():

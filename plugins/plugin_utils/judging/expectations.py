@@ -368,7 +368,7 @@ def _within(value: t.Any, wider_value: t.Any) -> bool:
     return value is not None and all(any(matching.same(item, value_allowed) for value_allowed in allowed) for item in narrow)
 
 
-def lint_own(user_entries: t.Sequence[Expectation], base: t.Iterable[Expectation]) -> list[physics.Finding]:
+def lint_own(user_entries: t.Sequence[Expectation], base: t.Iterable[Expectation]) -> list[physics.LintFinding]:
     """Return the errors of the lint in a user's expectations, compared with the shipped ones."""
     if not user_entries:
         return []

@@ -339,7 +339,7 @@ def _is_wire(context: Context) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class Finding:
+class LintFinding:
     """Something the lint says of one entry; `level` is `error` (physically wrong, ambiguous) or `note`."""
 
     level: str
@@ -351,7 +351,7 @@ class Finding:
         return f"{self.level}: {self.origin}: {self.text}"
 
 
-def lint(entries: t.Iterable[t.Any]) -> list[Finding]:
+def lint(entries: t.Iterable[t.Any]) -> list[LintFinding]:
     """Compare expectations with physics and with each other.
 
     Errors: a value above the limit of its algorithm; one under 0.3 of it without a `note` that says why; one under 0.6
@@ -363,7 +363,7 @@ def lint(entries: t.Iterable[t.Any]) -> list[Finding]:
     return [*findings, *_citations(entries), *_against_each_other(entries)]
 
 
-def _citations(entries: list[t.Any]) -> t.Iterator[Finding]:
+def _citations(entries: list[t.Any]) -> t.Iterator[LintFinding]:
     """`[id value]` in a source: the other entry has that value; `as [id value]` and `0.96 x [id value]`: so has this one."""
     values: dict[str, list[float]] = {}
     for entry in entries:
@@ -373,30 +373,30 @@ def _citations(entries: list[t.Any]) -> t.Iterator[Finding]:
             cited = float(text)
             if cited not in values.get(name, ()):
                 values_text = ", ".join(f"{value:g}" for value in values[name]) if name in values else "no such entry"
-                yield Finding("error", entry.origin, entry.id, f"source: found {name} cited with {cited:g}, it has {values_text}")
+                yield LintFinding("error", entry.origin, entry.id, f"source: found {name} cited with {cited:g}, it has {values_text}")
             factor = float(how.split()[0]) if how.endswith(" x") else 1.0
             if how and abs(entry.value - factor * cited) > 0.003 * entry.value:
                 text = f"source: found {how} [{name} {cited:g}], which is {factor * cited:g}, for the value {entry.value:g}"
-                yield Finding("error", entry.origin, entry.id, text)
+                yield LintFinding("error", entry.origin, entry.id, text)
 
 
-def _against_limit(entry: t.Any) -> t.Iterator[Finding]:
+def _against_limit(entry: t.Any) -> t.Iterator[LintFinding]:
     limit = limits(entry.match, entry.metric)
     if limit is None:
         if entry.metric in ("busbw", "tflops", "bandwidth"):
-            yield Finding("note", entry.origin, entry.id, "no physical limit is known to compare with")
+            yield LintFinding("note", entry.origin, entry.id, "no physical limit is known to compare with")
         return
     bound, unit, how = limit
     value = convert(entry.value, entry.unit, unit)
     problem = f"value: found {entry.value:g} {entry.unit}, expected"
     if value > bound * (1 + 1e-9):
-        yield Finding("error", entry.origin, entry.id, f"{problem} at most {bound:g} {unit} ({how})")
+        yield LintFinding("error", entry.origin, entry.id, f"{problem} at most {bound:g} {unit} ({how})")
     elif value < ABSURD * bound and not entry.note:
         floor_text = f"at least {ABSURD * bound:g} {unit}, {ABSURD:g} of the limit ({how})"
-        yield Finding("error", entry.origin, entry.id, f"{problem} {floor_text}, or a note that says why it is healthy")
+        yield LintFinding("error", entry.origin, entry.id, f"{problem} {floor_text}, or a note that says why it is healthy")
 
 
-def _against_each_other(entries: list[t.Any]) -> t.Iterator[Finding]:
+def _against_each_other(entries: list[t.Any]) -> t.Iterator[LintFinding]:
     groups: dict[tuple[t.Any, ...], list[t.Any]] = {}
     for entry in entries:
         groups.setdefault((entry.match.get("stage"), entry.metric, entry.better), []).append(entry)
@@ -407,12 +407,12 @@ def _against_each_other(entries: list[t.Any]) -> t.Iterator[Finding]:
                     yield from _same_thing(entry, earlier)
                 elif entry.rank == earlier.rank and len(entry.match) == len(earlier.match) and overlap(entry.match, earlier.match):
                     text = f"match: as specific as {earlier.id}, and both can match one measurement"
-                    yield Finding("error", entry.origin, entry.id, text)
+                    yield LintFinding("error", entry.origin, entry.id, text)
                 elif entry.rank != earlier.rank and set(entry.sizes) & set(earlier.sizes) and overlap(entry.match, earlier.match):
                     yield from _displaced(*sorted((entry, earlier), key=lambda each: each.rank))
 
 
-def _displaced(weaker: t.Any, stronger: t.Any) -> t.Iterator[Finding]:
+def _displaced(weaker: t.Any, stronger: t.Any) -> t.Iterator[LintFinding]:
     """An error if an entry that wins over one of a weaker layer, whatever else its match says, is far softer and no note says why. One that
     does not say for which hardware it is may be for other hardware: what it is used for decides, when a run is judged (far_softer())."""
     names_hardware = all(key in stronger.match for key in ("gpu", "nic_gbps") if key in weaker.match)
@@ -426,7 +426,7 @@ def _displaced(weaker: t.Any, stronger: t.Any) -> t.Iterator[Finding]:
         f"value: found {stronger.value:g} {stronger.unit}, {ratio:.2f} of {displaced_text}, "
         f"which it displaces; expected {limit} of it, a match that is not about the same, or a note that says why it is healthy"
     )
-    yield Finding("error", stronger.origin, stronger.id, text)
+    yield LintFinding("error", stronger.origin, stronger.id, text)
 
 
 def far_softer(entry: t.Any, than: t.Any) -> bool:
@@ -435,16 +435,16 @@ def far_softer(entry: t.Any, than: t.Any) -> bool:
     return not entry.note and (ratio > 1 / FAR_UNDER if entry.better == "lower" else ratio < FAR_UNDER)
 
 
-def _same_thing(entry: t.Any, twin: t.Any) -> t.Iterator[Finding]:
+def _same_thing(entry: t.Any, twin: t.Any) -> t.Iterator[LintFinding]:
     if entry.rank == twin.rank:
         text = f"match: found the same as in {twin.id}, expected one entry for one thing"
-        yield Finding("error", entry.origin, entry.id, text)
+        yield LintFinding("error", entry.origin, entry.id, text)
     low, high = sorted((entry, twin), key=lambda e: convert(e.value, e.unit, entry.unit))
     share = convert(low.value, low.unit, high.unit) / high.value
     if entry.better == "higher" and share < FAR_UNDER and not low.note:
         problem = f"value: found {low.value:g} {low.unit}, {share:.2f} of the {high.value:g} of {high.id}"
         text = f"{problem} for the same thing; expected at least {FAR_UNDER:g}, or a note that says why it is healthy"
-        yield Finding("error", low.origin, low.id, text)
+        yield LintFinding("error", low.origin, low.id, text)
 
 
 def overlap(match_a: Match, match_b: Match) -> bool:

@@ -58,7 +58,7 @@ def judge(
     expected: t.Callable[[str, str], Expectations],
     inputs: JudgingInputs | None = None,
     *,
-    stages: t.Iterable[Stage] = (),
+    stages: t.Iterable[JudgedStage] = (),
     earlier_runs: past.Past | None = None,
     changed: t.Sequence[str] = (),
     warnings: t.Sequence[str] = (),
@@ -83,7 +83,7 @@ def judge(
     return engine.judge()
 
 
-class Stage(t.Protocol):
+class JudgedStage(t.Protocol):
     """The part of a stage's description (stages/base.py) that the engine uses."""
 
     name: str
@@ -122,7 +122,7 @@ class Judge:
         plan: Plan,
         expected: t.Callable[[str, str], Expectations],
         inputs: JudgingInputs,
-        stages: t.Mapping[str, Stage],
+        stages: t.Mapping[str, JudgedStage],
     ) -> None:
         self.plan = plan
         self.inputs = inputs

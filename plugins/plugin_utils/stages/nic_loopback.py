@@ -32,7 +32,7 @@ KEPT = 0.8
 SHOWN = 20
 
 
-class Group(t.NamedTuple):
+class UplinkGroup(t.NamedTuple):
     """The ports of a node behind one root port of PCIe, in one test of all ports: their verdicts' keys, and their sum in Gb/s together
     and alone (None if one of them has no number of its own)."""
 
@@ -151,7 +151,7 @@ def _down(own_records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opi
                 yield key, Opinion("WARN", f"{name} is {state}, so it was not measured; {advice}", "port_unused")
 
 
-def _groups(own_records: t.Mapping[Key, Measurement]) -> list[Group]:
+def _groups(own_records: t.Mapping[Key, Measurement]) -> list[UplinkGroup]:
     """Return the ports of each node in each test of all ports at once, by the root port that they are behind."""
     by_uplink: dict[tuple[t.Any, ...], list[tuple[Key, Measurement]]] = collections.defaultdict(list)
     for key, record in own_records.items():
@@ -166,7 +166,7 @@ def _groups(own_records: t.Mapping[Key, Measurement]) -> list[Group]:
         single_rates = [_rate(own_records.get(key._replace(check=check.replace("_all", "")))) for key, _record in ports]
         single_sum = None if any(rate is None for rate in single_rates) else sum(t.cast("list[float]", single_rates))
         look = repr([[record.context.get(name) for name in ("nic", "nic_gbps", "pcie_gen", "pcie_width")] for _key, record in ports])
-        groups.append(Group(node, uplink, tuple(key for key, _r in ports), sum(t.cast("list[float]", rates)), single_sum, look))
+        groups.append(UplinkGroup(node, uplink, tuple(key for key, _r in ports), sum(t.cast("list[float]", rates)), single_sum, look))
     return groups
 
 
@@ -180,10 +180,10 @@ def _rate(record: Measurement | None) -> float | None:
 
 
 def _like(
-    groups: list[Group], likeness: t.Callable[[Group], t.Hashable], minimum: int, where: str
+    groups: list[UplinkGroup], likeness: t.Callable[[UplinkGroup], t.Hashable], minimum: int, where: str
 ) -> t.Iterator[tuple[Key, Opinion]]:
     """Yield a WARN or FAIL for the ports of each group whose sum is far below the median of at least `minimum` groups like it."""
-    alike: dict[t.Hashable, list[Group]] = collections.defaultdict(list)
+    alike: dict[t.Hashable, list[UplinkGroup]] = collections.defaultdict(list)
     for group in groups:
         alike[likeness(group)].append(group)
     for members in alike.values():

@@ -39,8 +39,8 @@ class Machine:
             (folder / name).write_text(text + "\n")
         return folder
 
-    def lease(self, wanted: str = "performance") -> governor.Lease:
-        return governor.Lease(Node(60, ledger=self.ledger, root=str(self.root)), wanted, settle_s=0)
+    def lease(self, wanted: str = "performance") -> governor.GovernorLease:
+        return governor.GovernorLease(Node(60, ledger=self.ledger, root=str(self.root)), wanted, settle_s=0)
 
     @property
     def governors(self) -> list[str]:
@@ -179,4 +179,4 @@ def test_after_a_reboot_nothing_is_written(machine: Machine, monkeypatch: pytest
 
 def test_no_lease_without_a_ledger() -> None:
     with pytest.raises(ValueError, match="ledger"):
-        governor.Lease(Node(60))
+        governor.GovernorLease(Node(60))

@@ -294,12 +294,12 @@ def test_what_soft_roce_printed_of_itself_is_read(tmp_path: pathlib.Path) -> Non
     kind = {**nic_loopback._kind("write_bw", {"size": 65536, "qps": 1, "duration": 1}), "iterations": 200, "duration": None}
     device = {"device": "rxe0", "type": None, "driver": "rdma_rxe", **dict.fromkeys(("numa_node", "pcie", "pci_path", "pci"))}
     gid = {"index": 1, "address": "10.214.0.101"}
-    port = nic_loopback.Port(
+    port = nic_loopback.LoopbackPort(
         device, {"device": "rxe0", "port": 1, "rate_gbps": 100.0, "link_layer": "Ethernet", "state": "ACTIVE", "gid": gid}, {}
     )
     runner = nic_loopback.Loopback({"gpu": False, "binary_dir": "", "tcp_port": 18515, "test_timeout": 30}, Node(10, root=str(tmp_path)))
     (_server, test) = runner._tests(port, 0)
-    side = perftest.Side(test, kind, runner, 0.0)
+    side = perftest.PerftestSide(test, kind, runner, 0.0)
     side.result = {}
     side._read(text, 0)
     assert side.result["outcome"] == "measured" and side.result["rows"][0]["bandwidth"] == 0.58
