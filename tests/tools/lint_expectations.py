@@ -114,7 +114,7 @@ def _nic_loopback(entry: expectations.Expectation, _name: str) -> t.Iterator[tup
         _checks(entry, [*nic_loopback.TESTS, *nic_loopback.OF_GPU]), options(entry, "nic_gbps"), ("InfiniBand", "Ethernet")
     ):
         port = {"device": "mlx5_0", "port": 1, "rate_gbps": rate, "link_layer": layer, "state": "ACTIVE", "gid": {}}
-        yield check, nic_loopback.Port(device, port, {}).context(check)
+        yield check, nic_loopback.LoopbackPort(device, port, {}).context(check)
 
 
 def _rdma(entry: expectations.Expectation, _name: str) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
