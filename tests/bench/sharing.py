@@ -64,7 +64,7 @@ class Busy(Memory):
         for client in range(CLIENTS):
             labels = f'namespace="default",pod="pod-{number}-{client}",client_id="{client}",gpu_uuid="GPU-{node}-{client % GPUS}"'
             text += f"nvshare_client_info{{{labels}}} 1\n"
-        return Answer(200, "ok" if path == "/healthz" else text, 0.005 + draw() / 50, ahead_s=draw())
+        return Answer(200, "ok" if path == "/healthz" else text, 0.005 + draw() / 50)
 
     def sleep(self, seconds: float) -> None:
         self.clock += seconds

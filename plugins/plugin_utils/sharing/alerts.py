@@ -28,6 +28,10 @@ Labels = t.List[t.Dict[str, str]]
 Ask = t.Callable[[str], Labels]
 
 
+# Prometheus renames a label of a series with this prefix if the target has a label of that name, unless it honours labels.
+EXPORTED = "exported_"
+
+
 class NoAnswer(Exception):
     """A Prometheus did not answer a query, or its answer is no vector. The message says why."""
 
@@ -44,13 +48,22 @@ def conditions(system: System) -> dict[str, str]:
     }
 
 
+def own_labels(labels: t.Mapping[str, str]) -> dict[str, str]:
+    """Return the labels that the system gave a series, also if the scrape renamed them. A usual scrape of pods gives every target the
+    labels pod and namespace of the scheduler."""
+    renamed = {name[len(EXPORTED) :]: value for name, value in labels.items() if name.startswith(EXPORTED)}
+    return {**{name: value for name, value in labels.items() if not name.startswith(EXPORTED)}, **renamed}
+
+
 def asker(address: str) -> Ask:
     """Return a function that queries the Prometheus at an address. Raise RunError if the text is no such address."""
     parts = urllib.parse.urlsplit(address)
     if "@" in parts.netloc:  # a password would be written to results and logs
         raise RunError("gpu_sharing_prometheus: found a user or a password in the address, expected one that answers without")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-        raise RunError(f"gpu_sharing_prometheus: found {address!r}, expected the address of a Prometheus, like http://prometheus.example:9090")
+        raise RunError(
+            f"gpu_sharing_prometheus: found {address!r}, expected the address of a Prometheus, like http://prometheus.example:9090"
+        )
     base = address.rstrip("/")
 
     def ask(expression: str) -> Labels:

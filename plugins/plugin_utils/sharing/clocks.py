@@ -1,8 +1,8 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Clock offsets from the `Date` header of HTTP answers. The header has whole seconds and the answer an unknown delay, so an offset is an
-interval, and only the part that no delay can explain counts.
+"""Clock offsets, from the `Date` header of the API server's answers and from `date +%s` on nodes. Both have whole seconds and an unknown
+delay, so an offset is an interval, and only the part that no delay can explain counts.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -21,10 +21,14 @@ def offset(date: str | None, sent: float, came: float) -> Offset | None:
     """Return the offset of a server's clock. `sent` and `came` are the controller's times of request and answer. Return None without a
     valid date."""
     try:
-        written = email.utils.parsedate_to_datetime(date or "").timestamp()
+        return offset_of(email.utils.parsedate_to_datetime(date or "").timestamp(), sent, came)
     except (TypeError, ValueError):
         return None
-    return written - came, written + SECOND - sent
+
+
+def offset_of(second: float, sent: float, came: float) -> Offset:
+    """Return the offset of a clock that showed this whole second between two times of the controller."""
+    return second - came, second + SECOND - sent
 
 
 def ahead(first: Offset | None, second: Offset | None) -> float | None:

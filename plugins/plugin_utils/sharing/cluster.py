@@ -54,14 +54,12 @@ class Daemon:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """The HTTP response of a scheduler; status 0 if none came. `ahead_s`: seconds that its clock is ahead of the API server's, None if
-    unknown."""
+    """The HTTP response of a scheduler; status 0 if none came."""
 
     status: int
     text: str
     took_s: float
     problem: str = ""
-    ahead_s: float | None = None
 
 
 class Cluster(t.Protocol):

@@ -99,14 +99,14 @@ def conclude(case: Case, evidence: CaseEvidence, against: Against | None = None)
 
 def _skewed(evidence: CaseEvidence) -> str:
     """Return a sentence about the scheduler whose clock differs too much from the API server's, empty if none does."""
-    looks = (scrape for samples in evidence.samples.values() for sample in samples for scrape in sample.scrapes if scrape.ahead_s)
-    worst = max(looks, key=lambda scrape: abs(scrape.ahead_s or 0), default=None)
+    looks = (process for samples in evidence.samples.values() for sample in samples for process in sample.processes if process.ahead_s)
+    worst = max(looks, key=lambda process: abs(process.ahead_s or 0), default=None)
     limit = evidence.parameters.get("clock_skew_max_s")
     if worst is None or worst.ahead_s is None or limit is None or abs(worst.ahead_s) <= limit:
         return ""
     direction = "ahead of" if worst.ahead_s > 0 else "behind"
     words = f"{abs(worst.ahead_s):.0f} s {direction} the API server's, at most clock_skew_max_s={limit:g} is allowed"
-    return f"the clock of node {worst.node}, as its scheduler {worst.scheduler} says it, is {words}"
+    return f"the clock of node {worst.node}, as read in its scheduler {worst.scheduler}, is {words}"
 
 
 def _decide(

@@ -61,13 +61,12 @@ class Scrape:
     health: int = 0
     exposition: SystemExposition | None = None
     problem: str = ""
-    # Seconds that the node's clock is ahead of the API server's.
-    ahead_s: float | None = None
 
 
 @dataclasses.dataclass
 class Process:
-    """The process of a scheduler on a node. A field is None if it could not be read."""
+    """The process of a scheduler on a node. `ahead_s`: seconds that the node's clock is ahead of the API server's. A field is None if it
+    could not be read."""
 
     scheduler: str
     node: str
@@ -75,6 +74,7 @@ class Process:
     rss_kb: float | None = None
     fds: float | None = None
     problem: str = ""
+    ahead_s: float | None = None
 
 
 @dataclasses.dataclass

@@ -167,18 +167,20 @@ def _variable_of(name: str, facts: ClusterFacts) -> dict[str, str | None]:
     return {scheduler.name: scheduler.env[name] for scheduler in facts.schedulers if name in scheduler.env}
 
 
-def _environment(name: str, value: str, facts: ClusterFacts) -> PreflightRow:
-    has = _variable_of(name, facts)
+def _environment(name: str, expected: str | t.Sequence[str], facts: ClusterFacts) -> PreflightRow:
+    """Compare a variable of the schedulers with the value, or one of the values, that it must have."""
+    allowed = [expected] if isinstance(expected, str) else list(expected)
+    has, words = _variable_of(name, facts), " or ".join(allowed)
     wrong = sorted(
-        scheduler.name for scheduler in facts.schedulers if scheduler.name not in has or has[scheduler.name] not in (value, None)
+        scheduler.name for scheduler in facts.schedulers if scheduler.name not in has or has[scheduler.name] not in (*allowed, None)
     )
     if wrong:
         values = sorted({has.get(scheduler_name) or "not set" for scheduler_name in wrong})
-        return PreflightRow(name, f"{' and '.join(values)} in {_short_list(wrong)}", value, WRONG)
+        return PreflightRow(name, f"{' and '.join(values)} in {_short_list(wrong)}", words, WRONG)
     unread = [scheduler for scheduler, setting in has.items() if setting is None]
-    return PreflightRow(
-        name, f"not in the spec of {_short_list(unread)}" if unread else value, value, NOT_KNOWN if unread or not has else OK
-    )
+    values = sorted({setting for setting in has.values() if setting is not None})
+    actual = f"not in the spec of {_short_list(unread)}" if unread else " and ".join(values)
+    return PreflightRow(name, actual or "not known", words, NOT_KNOWN if unread or not has else OK)
 
 
 def _host_pid(facts: ClusterFacts) -> PreflightRow:

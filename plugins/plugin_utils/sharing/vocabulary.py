@@ -179,10 +179,13 @@ def elapsed(evidence: CaseEvidence, group: str) -> Value:
     return max(ends) - min(pod.made_at for pod in pods)
 
 
-@word(GROUP, PATTERN)
-def logged(evidence: CaseEvidence, group: str, pattern: str) -> Value:
-    """Return how many lines of the pods' logs match a pattern."""
+@word(GROUP, PATTERN, GROUP, optional=1)
+def logged(evidence: CaseEvidence, group: str, pattern: str, canary: str = "") -> Value:
+    """Return how many lines of the pods' logs match a pattern. `canary` is a group that is made to log it: raise Absent if it did not,
+    since the pattern may be that of another version."""
     regex = evidence.system.pattern(pattern)
+    if canary and not any(lines.matching(log, regex) for _pod, log in _logs(evidence, canary)):
+        raise Absent(f"no pod of {canary} logged a line that matches the pattern {pattern}")
     return float(sum(len(lines.matching(log, regex)) for _pod, log in _logs(evidence, group)))
 
 

@@ -37,7 +37,7 @@ class Model:
     identity: int  # of the first node
 
 
-C1 = Model("Tesla T4", 2, 16384, 1100)
+C1 = Model("Tesla T4", 2, 15360, 1100)
 C2 = Model("NVIDIA A800", 4, 40960, 1200)
 
 
@@ -100,7 +100,7 @@ class Sharing:
     def healthy(self, scheduler: str) -> bool:
         """A container runs before what it runs listens."""
         try:
-            return bool(self.cluster.api.request("GET", f"{PODS}/{scheduler}:9402/proxy/healthz") == "ok\n")
+            return bool(self.cluster.api.request("GET", f"{PODS}/{scheduler}:9402/proxy/healthz") == "OK\n")
         except ApiError:
             return False
 

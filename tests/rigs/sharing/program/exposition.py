@@ -9,13 +9,15 @@ import os
 import time
 import typing as t
 
-from gpus import CONTEXT_BYTES, GARBAGE, Client, Gpu
+from gpus import CONTEXT_BYTES, Client, Gpu
 from planted import defect, planted
 
 TYPES = (
     "REGISTER", "SCHED_ON", "SCHED_OFF", "REQ_LOCK", "LOCK_OK", "DROP_LOCK", "LOCK_RELEASED", "SET_TQ", "MEM_UPDATE", "WAIT_FOR_MEM",
     "MEM_AVAILABLE", "PREPARE_SWAP_OUT", "UPDATE_LIMIT", "UPDATE_CORE_LIMIT",
 )  # fmt: skip
+# A number that nobody set.
+GARBAGE = 25769803781
 COUNTERS = ("drop_lock", "client_disconnect", "wait_for_mem", "mem_available")
 Sample = tuple[str, dict[str, t.Any], float]
 
@@ -62,19 +64,22 @@ def of_clients(gpus: list[Gpu], ghosts: list[Client]) -> t.Iterator[Sample]:
         uuid = "GPU-00000000-0000-4000-8000-000000000000" if planted("uuid_wrong") else gpu.uuid
         labels = {"namespace": client.namespace, "pod": client.pod, "client_id": client.id, "gpu_uuid": uuid}
         used, effective = client.used(now), gpu.effective(client)
-        quota = client.memory_limit or GARBAGE
+        quota = client.memory_limit
         if planted("quota_garbage"):
             quota = GARBAGE
+        elif planted("quota_inherited") and not quota:
+            quota = gpu.last_quota
         elif planted("quota_in_mib"):
             quota //= 1 << 20
         told = client.core_told / 100 if planted("core_as_ratio") else client.core_told
         exceeded = bool(client.memory_limit) and client.allocated > client.memory_limit and not planted("exceeded_never")
         throttled = client.throttled and not planted("throttled_never")
-        yield "client_info", {**labels, "gpu_index": gpu.index if up else -1, "host_pid": client.host_pid}, 1.0
+        index = gpu.index if up and not planted("index_unknown") else -1
+        yield "client_info", {**labels, "gpu_index": index, "host_pid": client.host_pid}, 1.0
         yield "client_managed_allocated_bytes", labels, client.allocated
         yield "client_managed_allocated_peak_bytes", labels, client.peak
         if up:
-            yield "client_nvml_used_bytes", {**labels, "host_pid": client.host_pid}, min(client.allocated, gpu.total) + CONTEXT_BYTES
+            yield "client_nvml_used_bytes", {**labels, "host_pid": client.host_pid}, CONTEXT_BYTES  # managed memory is not in it
         yield "client_memory_quota_bytes", labels, quota
         yield "client_memory_quota_exceeded", labels, float(exceeded)
         yield "client_core_quota_config_percent", labels, told
@@ -98,7 +103,7 @@ def of_scheduler(gpus: list[Gpu], messages: dict[str, int], counters: dict[str, 
         yield "scheduler_running_memory_bytes", labels, running
         yield "scheduler_peak_running_memory_bytes", labels, gpu.peak
         yield "scheduler_memory_safe_limit_bytes", labels, gpu.safe
-        yield "scheduler_memory_overloaded", labels, float(running > gpu.safe)
+        yield "scheduler_memory_overloaded", labels, float(running > gpu.safe or (gpu.overloaded and planted("overload_sticks")))
     for kind in TYPES:  # only what came in is counted: UPDATE_LIMIT and its like stay 0 for ever
         yield "scheduler_messages_total", {"type": kind}, messages.get(kind, 0)
     for name in COUNTERS:

@@ -20,8 +20,6 @@ SPEEDS = {"T4": 240.6e9, "A800": 1.88e12}
 OTHERS = 4.2e12
 IDLE_BYTES = 300 * MIB
 CONTEXT_BYTES = 256 * MIB  # of each process on a GPU
-# A number that was never set: what the real one exports as the quota of a pod without any.
-GARBAGE = 25769803781
 
 
 @dataclasses.dataclass
@@ -69,6 +67,8 @@ class Gpu:
     clients: list[Client] = dataclasses.field(default_factory=list)
     peak: int = 0
     lost: int = 0  # bytes that nobody has and nobody gets
+    last_quota: int = 0  # of the last client that had one
+    overloaded: bool = False  # more than `safe` was in use once
 
     @property
     def safe(self) -> int:
@@ -95,6 +95,7 @@ class Gpu:
             else:
                 taken += client.allocated
         self.peak = max(self.peak, taken)
+        self.overloaded |= taken > self.safe
         return held
 
     def effective(self, client: Client) -> int:

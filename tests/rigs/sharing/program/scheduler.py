@@ -37,8 +37,10 @@ SOCKET = pathlib.Path("/var/run/nvshare/scheduler.sock")
 ACCOUNT = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PREFIX = "nvshare.com"
 PERIOD_S = 0.25
+# How often the real one logs what the API server says of a pod.
+DEBUG_S = 5.0
 STARTED = time.time()
-UNITS = {"": 1, "B": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+UNITS = {"": 1, "B": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
 def log(level: str, text: str) -> None:
@@ -46,7 +48,10 @@ def log(level: str, text: str) -> None:
 
 
 def parsed_bytes(text: str) -> int | None:
-    found = re.fullmatch(r"(\d+)(Gi|Mi|Ki|B)?", text.strip())
+    decimal = "" if planted("decimal_quota_ignored") else "|K|M|G"
+    found = re.fullmatch(rf"(\d+)(Gi|Mi|Ki|B{decimal})?", text.strip())
+    if planted("negative_quota_huge") and re.fullmatch(r"-\d+Gi", text.strip()):
+        return (1 << 64) + int(text.strip()[:-2]) * UNITS["Gi"]
     return int(found[1]) * UNITS[found[2] or ""] if found else None
 
 
@@ -131,13 +136,14 @@ class Scheduler:
             self.settle(client.gpu)
 
     def debug(self, pod: dict[str, t.Any]) -> None:
-        if os.environ.get("NVSHARE_DEBUG"):  # the keys of annotations stand in the log whatever becomes of them
-            log("DEBUG", f"pod: {json.dumps({'metadata': {'annotations': pod['metadata'].get('annotations') or {}}})}")
+        """The whole pod, twice: the keys of annotations stand in the log whatever becomes of them."""
+        for _time in range(2 if os.environ.get("NVSHARE_DEBUG") else 0):
+            log("DEBUG", f"pod: {json.dumps(pod)}")
 
     # Limits ----------------------------------------------------------------------------------------------------------
 
     def limit_memory(self, client: Client, limit: int) -> None:
-        client.memory_limit = limit
+        client.memory_limit = client.gpu.last_quota = limit
         log("INFO", f"Sending UPDATE_LIMIT to client {client.id}: {limit} bytes ({limit / (1 << 30):.2f} GiB)")
         if planted("memory_lifted_on_update") and client.updated:
             limit = 0
@@ -215,6 +221,7 @@ class Scheduler:
         """What the pods' annotations say now, as often as the real one asks."""
         every = float(os.environ.get("SIM_WATCH_S") or 5)
         seen: dict[str, tuple[str, float]] = {}
+        logged: dict[str, float] = {}
         while True:
             time.sleep(every)
             for client in self.clients():
@@ -228,6 +235,8 @@ class Scheduler:
                 now, what = time.monotonic(), f"{memory} {core}"
                 if seen.get(client.id, ("", 0.0))[0] != what:
                     seen[client.id] = (what, now)
+                if now - logged.get(client.id, 0.0) >= DEBUG_S:
+                    logged[client.id] = now
                     self.debug(pod)
                 if planted("update_late") and now - seen[client.id][1] < number("seconds", 60):
                     continue
@@ -324,7 +333,7 @@ class Metrics(http.server.BaseHTTPRequestHandler):
         if planted("endpoint_500") or (planted("endpoint_flaps") and Metrics.asked % 3 == 0):
             self.answer(500, "simulated by gpufleet.acceptance: it does not work\n")
         elif path == "/healthz":
-            self.answer(500 if planted("unhealthy") else 200, "ok\n")
+            self.answer(500 if planted("unhealthy") else 200, "OK\n")
         elif path == "/metrics":
             scheduler = self.scheduler
             with scheduler.lock:
@@ -344,33 +353,33 @@ class Metrics(http.server.BaseHTTPRequestHandler):
             self.answer(404, "not found\n")
 
     def answer(self, code: int, text: str) -> None:
-        self.send_response(code)
+        self.send_response_only(code)  # without a Date
         self.send_header("Content-Type", "text/plain; version=0.0.4")
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         with contextlib.suppress(OSError):
             self.wfile.write(text.encode())
 
-    def date_time_string(self, timestamp: float | None = None) -> str:
-        skew = number("seconds", 300) if planted("clock_skew") else 0
-        return super().date_time_string((time.time() if timestamp is None else timestamp) + skew)
-
     def log_message(self, format: str, *arguments: t.Any) -> None:
         """The real one says nothing either."""
+
+
+class Threaded(http.server.ThreadingHTTPServer):
+    daemon_threads = True
 
 
 def exporting(scheduler: Scheduler) -> None:
     Metrics.scheduler = scheduler
     host, _, port = os.environ.get("NVSHARE_METRICS_ADDR", "0.0.0.0:9402").rpartition(":")
-    server: http.server.ThreadingHTTPServer | None = None
+    server: http.server.HTTPServer | None = None
     while True:
-        if server and planted("endpoint_down"):
+        kind = http.server.HTTPServer if planted("idle_blocks") else Threaded
+        if server and (planted("endpoint_down") or type(server) is not kind):
             server.shutdown()
             server.server_close()
             server = None
         elif server is None and not planted("endpoint_down"):
-            server = http.server.ThreadingHTTPServer((host, int(port)), Metrics)
-            server.daemon_threads = True
+            server = kind((host, int(port)), Metrics)
             threading.Thread(target=server.serve_forever, daemon=True).start()
         time.sleep(PERIOD_S)
 

@@ -24,8 +24,19 @@ GIB = 1 << 30
 START_S, WATCH_S = 2.0, 4.0
 # Iterations of small matrices per second with a whole GPU.
 SPEED = 400.0
-# Lines of a log that a kubelet keeps where it keeps only the end.
-KEPT = 6
+# Seconds after which a line of a scheduler's log is gone: debug output fills a file in minutes, and the API has the current file only.
+ROTATED_S = 120.0
+# Seconds between two looks of a scheduler at a pod, whose whole JSON it logs each time.
+DEBUG_S = 5.0
+# Memory of a GPU that the driver's total has and CUDA has not, and what the library keeps from pods without oversubscription.
+DRIVER_SHARE, RESERVE = 0.029, 1536 << 20
+# What the driver says of a process whose memory is managed: its context.
+CONTEXT = 256 << 20
+# The words of the two versions.
+WORDS = {
+    "nvshare": ("Memory allocation rejected", "Memory allocations exceeded physical GPU memory capacity"),
+    "xpushare": ("cuMemAlloc rejected", "cuMemAlloc exceeds physical GPU memory; oversub mode enabled"),
+}
 EPOCH = datetime.datetime(2026, 2, 17, tzinfo=datetime.UTC)
 
 
@@ -49,6 +60,8 @@ class Running:
     @property
     def bytes(self) -> float:
         n, load = self.env("N", 14000), self.wanted.workload
+        if load == "hold":
+            return 0
         if n == 0:  # it asks its GPU
             return self.env("FACTOR", 1.25) * self.memory
         return (12 if load in ("w4a", "w4b") else 16) * n * n
@@ -85,6 +98,8 @@ class Memory:
             self.clock += step
             for pod in self.pods.values():
                 self.advance(pod, step)
+                if int(self.clock / DEBUG_S) > int((self.clock - step) / DEBUG_S) and pod.phase == "Running":
+                    self.say(self.logs[pod.node], f'[DEBUG]: {{"metadata": {{"name": "{pod.wanted.name}"}}}} gpu-memory-limit')
 
     def stamp(self) -> str:
         return (EPOCH + datetime.timedelta(seconds=self.clock)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -104,12 +119,16 @@ class Memory:
             self.apply(pod, kind, value)
         if pod.phase == "Pending" and self.clock - pod.made >= START_S and "pending" not in self.defects:
             pod.phase = "Running"
-            if pod.bytes > pod.quotas.get("memory", pod.bytes):
-                self.refuse(pod, f"Memory allocation rejected: 1 + {pod.bytes:.0f} = {pod.bytes:.0f} would exceed limit 1 bytes")
-            elif pod.bytes > self.memory and self.system.environment.get("oversub") not in pod.wanted.environment:
+            rejected, beyond = WORDS.get(self.system.prefix, ("", ""))
+            free = self.memory * (1 - DRIVER_SHARE) - RESERVE
+            if pod.wanted.workload == "hold":
+                self.say(pod.log, f"--- on GPU-{pod.node}-{pod.gpu} ---")
+            elif pod.bytes > pod.quotas.get("memory", pod.bytes):
+                self.refuse(pod, f"{rejected}: 1 + {pod.bytes:.0f} = {pod.bytes:.0f} would exceed limit 1 bytes")
+            elif pod.bytes > free and self.system.environment.get("oversub") not in pod.wanted.environment:
                 self.refuse(pod, "torch.OutOfMemoryError: CUDA out of memory")
-            elif pod.bytes > self.memory:
-                self.say(pod.log, "Memory allocations exceeded physical GPU memory capacity")
+            elif pod.bytes > free:
+                self.say(pod.log, "" if "oversub_unlogged" in self.defects else beyond)
         if pod.phase == "Running":
             self.work(pod, step)
 
@@ -120,6 +139,8 @@ class Memory:
         pod.phase = "Failed"
 
     def work(self, pod: Running, step: float) -> None:
+        if pod.wanted.workload == "hold":
+            return
         pod.done += step * SPEED * self.share(pod)
         if pod.wanted.workload == "w5":
             tag = self.system.tag
@@ -160,8 +181,14 @@ class Memory:
             asked = {key for key in one.annotations if key not in self.system.annotations.values()}
             assert not asked, f"annotations {asked} that the system does not know"
             free = [one.node] if one.node else [node for node in self.nodes if node not in self.cordons]
-            pod = Running(one, self.random.choice(free), self.random.randrange(self.gpus), self.memory, self.clock, self.quotas(one))
-            self.pods[one.name] = pod
+            node = self.random.choice(free)
+            self.pods[one.name] = Running(one, node, self.gpu_for(node), self.memory, self.clock, self.quotas(one))
+
+    def gpu_for(self, node: str) -> int:
+        """The device plugin's choice: a GPU with the fewest pods."""
+        held = [sum(pod.node == node and pod.gpu == gpu and pod.phase in ("Pending", "Running") for pod in self.pods.values())
+                for gpu in range(self.gpus)]  # fmt: skip
+        return self.random.choice([gpu for gpu in range(self.gpus) if held[gpu] == min(held)])
 
     def quotas(self, wanted: PodRequest) -> dict[str, float]:
         found = {kind: amount(wanted.annotations[key]) for kind, key in self.system.annotations.items() if key in wanted.annotations}
@@ -196,20 +223,21 @@ class Memory:
         return [Daemon(f"{what}-{node}", node, self.restarts) for node in self.nodes]
 
     def daemon_log(self, pod: str, since_s: float | None = None, tail: int | None = None) -> list[str] | None:
-        log = self.logs[pod.partition("-")[2]][-KEPT if "logs_end" in self.defects else 0 :]
+        first = (EPOCH + datetime.timedelta(seconds=self.clock - ROTATED_S)).strftime("%Y-%m-%dT%H:%M:%S")
+        log = [line for line in self.logs[pod.partition("-")[2]] if line >= first]
         return log[-tail if tail else 0 :]
 
     def ask(self, scheduler: str, path: str) -> Answer:
         node = scheduler.partition("-")[2]
         if "one_silent" in self.defects and node == self.nodes[-1]:
             return Answer(0, "", 0.1, "no answer in time")
-        ahead = 300.0 if "clock_skew" in self.defects and node == self.nodes[-1] else 0.0
-        return Answer(200, "ok" if path == "/healthz" else self.exposition(node), 0.01, ahead_s=ahead)
+        return Answer(200, "OK" if path == "/healthz" else self.exposition(node), 0.01)
 
     def exposition(self, node: str) -> str:
-        mine = [pod for pod in self.pods.values() if pod.node == node and pod.phase == "Running"]
+        mine = [pod for pod in self.pods.values() if pod.node == node and pod.phase == "Running" and pod.bytes]
+        prefix = self.system.metrics
         ghosts = self.gone if "ghosts" in self.defects else []
-        text = "".join(f"nvshare_{name} 1\n" for name in self.system.required_metrics if name.startswith("scheduler_"))
+        text = "".join(f"{prefix}{name} 1\n" for name in self.system.required_metrics if name.startswith("scheduler_"))
         lacking = "utilization_ratio" if "missing_on_one" in self.defects and node == self.nodes[-1] else ""
         for gpu in range(self.gpus):
             here = [pod for pod in mine if pod.gpu == gpu]
@@ -221,30 +249,31 @@ class Memory:
                 "info": 1, "memory_total_bytes": self.memory, "memory_used_bytes": min(used, self.memory),
                 "utilization_ratio": (0.5 if "utilization_wrong" in self.defects else 0.9) if here else 0.0,
             }  # fmt: skip
-            text += "".join(f"nvshare_gpu_{name}{labels} {value}\n" for name, value in values.items() if name != lacking)
+            text += "".join(f"{prefix}gpu_{name}{labels} {value}\n" for name, value in values.items() if name != lacking)
         for pod in [*mine, *(one for one in ghosts if one.node == node)]:
             labels = f'{{namespace="default",pod="{pod.wanted.name}",client_id="1",gpu_uuid="GPU-{node}-{pod.gpu}"}}'
             memory, core = pod.quotas.get("memory", 0.0), pod.quotas.get("core", 100.0)
             together = sum(other.quotas.get("core", 100.0) for other in mine if other.gpu == pod.gpu)
             values = {
-                "info": 1, "managed_allocated_bytes": pod.bytes, "nvml_used_bytes": pod.bytes, "memory_quota_bytes": memory,
+                "info": 1, "managed_allocated_bytes": pod.bytes, "nvml_used_bytes": CONTEXT, "memory_quota_bytes": memory,
                 "core_quota_config_percent": core,
                 "core_quota_effective_percent": 1.0 if "effective_wrong" in self.defects else core * 100 / max(100.0, together),
                 "core_window_usage_ms": 1, "core_window_limit_ms": 1, "throttled": 0.95 if core < 100 else 0.0,
                 "memory_quota_exceeded": float(bool(memory) and pod.bytes > memory),
             }  # fmt: skip
-            text += "".join(f"nvshare_client_{name}{labels} {value}\n" for name, value in values.items())
+            text += "".join(f"{prefix}client_{name}{labels} {value}\n" for name, value in values.items())
         return text
 
     def process(self, scheduler: Daemon) -> Process:
         leak = 9000.0 * len(self.gone) if "leak" in self.defects else 0.0
-        return Process(scheduler.name, scheduler.node, 7, 9000.0 + leak, 20.0 + leak / 900)
+        ahead = 300.0 if "clock_skew" in self.defects and scheduler.node == self.nodes[-1] else 0.0
+        return Process(scheduler.name, scheduler.node, 7, 9000.0 + leak, 20.0 + leak / 900, ahead_s=ahead)
 
     def tool(self, scheduler: str, argv: t.Sequence[str], timeout: float) -> str | None:
         if "dmon" not in argv or "no_driver" in self.defects:
             return None
         node = scheduler.partition("-")[2]
-        busy = {pod.gpu for pod in self.pods.values() if pod.node == node and pod.phase == "Running"}
+        busy = {pod.gpu for pod in self.pods.values() if pod.node == node and pod.phase == "Running" and pod.bytes}
         rows = [f"    {gpu}  {90 if gpu in busy else 0}  4\n" for gpu in range(self.gpus)]
         return "# gpu  sm  mem\n# Idx  %  %\n" + "".join(rows) * int(argv[-1])
 

@@ -96,7 +96,7 @@ REFERENCE: dict[str, tuple[tuple[str, ...], set[str], str]] = {
 }  # fmt: skip
 NARROWER = {"FUNC-003": C1, "FUNC-004": C1}  # the plan names one cluster where the code has no guard
 DESTRUCTIVE = {"FAIL-001", "FAIL-002", "FAIL-003", "FAIL-004"}
-COLOCATED = {cases.FAITHFUL: {"COMBO-002", "PERF-004"}, cases.STRICT: {"FUNC-002", "FUNC-009", "COMBO-002", "PERF-004"}}
+COLOCATED = {cases.FAITHFUL: {"COMBO-002", "PERF-004"}, cases.STRICT: {"FUNC-002", "FUNC-009", "COMBO-002", "COMBO-003", "PERF-004"}}
 SYSTEM = system.load("nvshare")
 
 

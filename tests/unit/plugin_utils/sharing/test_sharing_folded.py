@@ -41,10 +41,8 @@ def look(number: int) -> SystemSample:
     silent = number % 40 == 7
     said = None if silent else scraped.parse(text(number), "nvshare_")
     one = Scrape("sched-1", "node-1", at, 0.01 + number / 7000, 0 if silent else 200, exposition=said, problem="late" * silent)
-    one.ahead_s = math.sin(number)
-    return SystemSample(
-        "w", at, {"sched-1": number // 60}, 1, [one], [Process("sched-1", "node-1", 7, 9000.0 + number, 20.0)], {"a": "Running"}
-    )
+    process = Process("sched-1", "node-1", 7, 9000.0 + number, 20.0, ahead_s=math.sin(number))
+    return SystemSample("w", at, {"sched-1": number // 60}, 1, [one], [process], {"a": "Running"})
 
 
 @pytest.fixture

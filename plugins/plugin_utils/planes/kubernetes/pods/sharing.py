@@ -52,8 +52,10 @@ _PHASES = {"Succeeded": SUCCEEDED, "Failed": FAILED, "Running": RUNNING}
 # The length to which the kernel cuts the name of a process.
 COMM = 15
 # Finds the scheduler: the process of that name in the container's own control group. With hostPID the pod sees other processes of that name
-# too, and process 1 is the node's. Only built-in commands of the shell are used, because the image may have no tools.
+# too, and process 1 is the node's. Only built-in commands of the shell are used, because the image may have no tools; without `date` the
+# clock of the node stays unknown.
 LOOK = """
+now=$(date +%s)
 IFS= read -r mine < /proc/self/cgroup
 for place in /proc/[0-9]*; do
   IFS= read -r name < "$place/comm" || continue
@@ -63,7 +65,7 @@ for place in /proc/[0-9]*; do
   while read -r key value _; do [ "$key" = VmRSS: ] && rss=$value; done < "$place/status"
   set -- "$1" "$place"/fd/*
   [ -e "$2" ] || [ -L "$2" ] || set -- "$1"
-  echo "PID=${place#/proc/} RSS=$rss FD=$(($# - 1))"
+  echo "PID=${place#/proc/} RSS=$rss FD=$(($# - 1)) NOW=$now"
 done 2>/dev/null
 """
 
@@ -264,16 +266,14 @@ class SharingCluster:
         return f"{cleanup.path('/api/v1', self.system.namespace, 'pods')}/{pod}"
 
     def ask(self, scheduler: str, path: str) -> Answer:
-        began, sent = time.monotonic(), time.time()
+        began = time.monotonic()
         where = f"{self._daemon_path(scheduler)}:{self.system.scheduler['port']}/proxy{path}"
         try:
-            status, text, date = self.client.dated(where, ANSWER_S)
+            status, text, _date = self.client.dated(where, ANSWER_S)
         except KubeError as error:
             return Answer(0, "", time.monotonic() - began, error.reason)
-        took = time.monotonic() - began
-        ahead = clocks.ahead(clocks.offset(date, sent, sent + took), self._clock())
         problem = "" if status == 200 else f"status {status}: {' '.join(text.split())[:200]}"
-        return Answer(status, text if status == 200 else "", took, problem, ahead)
+        return Answer(status, text if status == 200 else "", time.monotonic() - began, problem)
 
     def _clock(self) -> clocks.Offset | None:
         """Return the offset of the API server's clock, which is queried once."""
@@ -287,6 +287,7 @@ class SharingCluster:
     def process(self, scheduler: Daemon) -> Process:
         process = Process(scheduler.name, scheduler.node)
         name = str(self.system.scheduler.get("process", ""))[:COMM]
+        began, sent = time.monotonic(), time.time()
         try:
             ended = executing.run(self.client, self._daemon_path(scheduler.name), "", ["sh", "-c", LOOK, "sh", name], EXEC_S)
         except KubeError as error:
@@ -298,6 +299,9 @@ class SharingCluster:
             return process
         with contextlib.suppress(KeyError, ValueError):
             process.pid, process.rss_kb, process.fds = int(lines[0]["PID"]), float(lines[0]["RSS"]), float(lines[0]["FD"])
+        with contextlib.suppress(KeyError, ValueError):
+            offset = clocks.offset_of(float(lines[0]["NOW"]), sent, sent + time.monotonic() - began)
+            process.ahead_s = clocks.ahead(offset, self._clock())
         process.problem = "" if process.fds is not None else f"it says {ended.out[:200]!r}"
         return process
 

@@ -25,7 +25,14 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, TodoItem
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import baseline, conclusion, engine, preflight, settled
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import (
+    baseline,
+    conclusion,
+    engine,
+    preflight,
+    running,
+    settled,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import Case
 
 # Rights in the namespace of the cases' pods. files/rbac/sharing.yaml has the same, sharing-system.yaml those in the system's namespace.
@@ -119,13 +126,13 @@ def foreseen(host: str, settings: dict[str, t.Any]) -> list[str]:
     return [f"{host}: {line}" for line in preflight.text(table)] + ([f"{host}: REFUSED: {refused}"] if refused else [])
 
 
-def keeper(folder: pathlib.Path) -> engine.Store:
+def keeper(folder: pathlib.Path) -> running.Store:
     begun: set[str] = set()
 
     def keep(name: str, text: str) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if name.endswith(engine.PACKED):  # a member of its own, so that what a kill leaves can be read
+        if name.endswith(running.PACKED):  # a member of its own, so that what a kill leaves can be read
             with open(path, "ab" if name in begun else "wb") as file:  # what is there before is of an attempt that was killed
                 file.write(gzip.compress(text.encode()))
             begun.add(name)

@@ -29,6 +29,8 @@ NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 AHEAD_S = 0.25  # how far the processor may be ahead of the GPU
 SLACK_S = 0.2  # and how late it may be with what it would have queued, were this machine not busy with something else
 USAGE_S = 0.4
+# Of the driver's memory of a GPU, what CUDA does not have; and what the real library keeps from processes without oversubscription.
+DRIVER_SHARE, RESERVE_BYTES = 0.029, 1536 << 20
 UNITS = {"": 1, "B": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
 
@@ -81,7 +83,8 @@ class _Gpu:
         pod = os.environ.get("HOSTNAME") or os.uname().nodename
         self.say(type="REGISTER", pod=pod, namespace=namespace, gpu_uuid=uuid, memory_limit=self.limit)
         told = self.answers.get()
-        self.total, self.speed, self.defect = told["total"], told["speed"], told["defect"]
+        self.total, self.speed, self.defect = int(told["total"] * (1 - DRIVER_SHARE)), told["speed"], told["defect"]
+        self.allocatable = self.total - RESERVE_BYTES
         _log("INFO", "Successfully initialized nvshare GPU")
         _log("INFO", f"Client ID = {told['id']}")
         _log("INFO", f"Core limit = {self.core}%")
@@ -200,13 +203,13 @@ class _Gpu:
                 _log("WARN", f"Memory allocation rejected: {self.allocated} + {size} = {now} would exceed limit {limit} bytes")
             raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size / (1 << 30):.2f} GiB")
         held = self.allocated if self.planted("oversub_off_by_one") else now
-        if held > self.total and (not self.oversubscribes or self.planted("oversub_refused")) and not self.planted("oom_not_raised"):
+        if held > self.allocatable and (not self.oversubscribes or self.planted("oversub_refused")) and not self.planted("oom_not_raised"):
             if self.planted("oom_hangs"):
                 threading.Event().wait()
             if self.planted("oom_silent"):
                 os._exit(1)
             raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size / (1 << 30):.2f} GiB")
-        if now > self.total and self.oversubscribes and not self.warned:
+        if now > self.allocatable and self.oversubscribes and not self.warned:
             self.warned = True
             _log("WARN", "Memory allocations exceeded physical GPU memory capacity. This can cause performance degradation.")
         if self.planted("oversub_kills") and now > self.total:

@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import installed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.sharing import Options, SharingCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.sharing import keeper
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import engine, system
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import running, system
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import PodRequest
 
 
@@ -274,7 +274,7 @@ def test_a_log_is_that_of_the_only_container_whatever_it_is_called() -> None:
 
 
 def test_a_case_that_is_repeated_keeps_nothing_of_the_one_that_was_killed(tmp_path: pathlib.Path) -> None:
-    name = f"watch_w{engine.PACKED}"
+    name = f"watch_w{running.PACKED}"
     (tmp_path / name).write_bytes(gzip.compress(b"old\n")[:-3])
     keep = keeper(tmp_path)
     keep(name, "first\n")

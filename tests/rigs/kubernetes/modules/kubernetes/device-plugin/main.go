@@ -7,10 +7,11 @@
 //
 // Environment variables make it the plugin of a system that shares GPUs: RESOURCE is offered in place of nvidia.com/gpu, with
 // VIRTUAL_DEVICES ids per GPU (node.conf has the last word), and containers get the MOUNTS (host:container, blanks between
-// several) and SETTINGS (NAME=VALUE) of it.
+// several) and SETTINGS (NAME=VALUE) of it. A part is taken from the GPU of which most parts are free, as such systems do.
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log"
@@ -81,8 +82,40 @@ func devices() []*api.Device {
 	return found
 }
 
+func options() *api.DevicePluginOptions {
+	return &api.DevicePluginOptions{GetPreferredAllocationAvailable: os.Getenv("VIRTUAL_DEVICES") != ""}
+}
+
 func (plugin) GetDevicePluginOptions(context.Context, *api.Empty) (*api.DevicePluginOptions, error) {
-	return &api.DevicePluginOptions{}, nil
+	return options(), nil
+}
+
+// GetPreferredAllocation takes one part after the other from the GPU with the most free parts. Among equals, order is random.
+func (plugin) GetPreferredAllocation(_ context.Context, asked *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
+	answer := &api.PreferredAllocationResponse{}
+	for _, container := range asked.ContainerRequests {
+		free := map[string][]string{}
+		for _, id := range container.AvailableDeviceIDs {
+			gpu, _, _ := strings.Cut(id, "__")
+			free[gpu] = append(free[gpu], id)
+		}
+		taken := slices.Clone(container.MustIncludeDeviceIDs)
+		for len(taken) < int(container.AllocationSize) && len(free) > 0 {
+			gpus := make([]string, 0, len(free))
+			for gpu := range free { // in random order
+				gpus = append(gpus, gpu)
+			}
+			gpu := slices.MaxFunc(gpus, func(a, b string) int { return cmp.Compare(len(free[a]), len(free[b])) })
+			if id := free[gpu][0]; !slices.Contains(taken, id) {
+				taken = append(taken, id)
+			}
+			if free[gpu] = free[gpu][1:]; len(free[gpu]) == 0 {
+				delete(free, gpu)
+			}
+		}
+		answer.ContainerResponses = append(answer.ContainerResponses, &api.ContainerPreferredAllocationResponse{DeviceIDs: taken})
+	}
+	return answer, nil
 }
 
 func (plugin) ListAndWatch(_ *api.Empty, stream api.DevicePlugin_ListAndWatchServer) error {
@@ -136,7 +169,7 @@ func register() error {
 	limited, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	_, err = api.NewRegistrationClient(connection).Register(limited, &api.RegisterRequest{
-		Version: api.Version, Endpoint: socket, ResourceName: resource, Options: &api.DevicePluginOptions{},
+		Version: api.Version, Endpoint: socket, ResourceName: resource, Options: options(),
 	}, grpc.WaitForReady(true))
 	return err
 }
