@@ -18,9 +18,9 @@ import sys
 import typing as t
 
 import pytest
-import yaml
 from rigs import axe
 from rigs.browser import Browser, executable
+from rigs.simulated import laptop_fleet
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(not executable(), reason="no chromium here: apt-get install chromium")]
 
@@ -35,13 +35,7 @@ class Console:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder, self.port = folder, "0"
-        demo = yaml.safe_load((ROOT / "inventories/demo/hosts.yml").read_text())["all"]["vars"]
-        variables = {
-            **demo, "acceptance_state_dir": f"{folder}/state/{{{{ inventory_hostname }}}}",
-            "demo_node": f"{ROOT}/tests/rigs/simulated/demo/nodes/{{{{ inventory_hostname }}}}",
-        }  # fmt: skip
-        self.inventory = folder / "hosts.yml"
-        self.inventory.write_text(yaml.safe_dump({"all": {"hosts": dict.fromkeys(NODES), "vars": variables}}))
+        self.inventory = laptop_fleet.build(folder / "fleet")
         self.process: subprocess.Popen[str] | None = None
 
     def open(self) -> str:
@@ -127,6 +121,21 @@ def test_from_the_form_to_the_verdict_and_found_again_in_the_history(console: Co
     assert run in browser.value(TEXT) and "simulated" in browser.value(TEXT)
     browser.open(f"{console.url}/runs")
     assert name in browser.value(TEXT)
+
+
+@pytest.mark.parametrize("kind", ["rdma", "collective"])
+def test_a_slow_port_is_named_by_its_pairs_and_its_node_by_its_groups(console: Console, browser: Browser, kind: str) -> None:
+    browser.open(f"{console.url}/start")
+    fill(browser, kind=kind, nodes=f"h200-01 h200-05 h200-06 {laptop_fleet.SLOW_NODE}")
+    browser.wait("document.querySelector('#preview code')")
+    browser.value("document.querySelector('button.main').click()")
+    browser.wait("location.pathname.startsWith('/runs/') && document.querySelector('a.main')", 180)
+    run = browser.value("decodeURIComponent(document.querySelector('a.main').pathname.split('/').pop())")
+    found = browser.value(f"""fetch('/api/v1/verdicts?run={run}').then((r) => r.json())
+      .then((r) => r.verdicts.filter((v) => v.verdict !== 'PASS').map((v) => v.subject + ' ' + v.reason))""")
+    port = f"nic/mlx5_{laptop_fleet.SLOW_DEVICE}/1" if kind == "rdma" else "it fails with the good partners"
+    assert any(line.startswith(laptop_fleet.SLOW_NODE) and port in line for line in found), found
+    assert all(laptop_fleet.SLOW_NODE in line for line in found), found
 
 
 def test_cancelled_in_the_middle_and_open_while_the_console_begins_again(

@@ -6,7 +6,7 @@
  * one connection and closes its listener; the client connects once and does not retry. Its name is the test: ib_write_bw,
  * ib_send_lat ... In C, because sixty-four hosts on two cores start hundreds of them a second.
  *
- * Devices are those of /sys/class/infiniband, below $SIMULATED_ROOT where it is set.
+ * Devices are those of /sys/class/infiniband, below $SIMULATED_ROOT where it is set. A server listens at $SIMULATED_ADDRESS then, else at its GID.
  * /opt/simulated/perftest.conf (below it too), a word and its value a line: seconds 5 | gbps 392 | slow ADDRESS FACTOR (a GID of either side) |
  * pair ADDRESS ADDRESS FACTOR | sends ADDRESS FACTOR and way FROM TO FACTOR (data in one direction only) | version 6.06 | hang ADDRESS | die ADDRESS | count 4 (iterations that are really done)
  * cuda 1 (built for GPUs) | pace 0.1 (real seconds of each second) | deaf ADDRESS (the test breaks off) | long SECONDS ADDRESS FACTOR (tests that last so long)
@@ -34,6 +34,12 @@ static const char *rule = "-----------------------------------------------------
 static const char *root(void)
 {
     return getenv("SIMULATED_ROOT") ? getenv("SIMULATED_ROOT") : "";
+}
+
+/* Where a node's servers listen, among many nodes on one loopback. */
+static const char *home(const char *gid)
+{
+    return getenv("SIMULATED_ADDRESS") ? getenv("SIMULATED_ADDRESS") : gid;
 }
 
 static void read_conf(const char *mine, const char *other, int sends, int receives, double *factor, int *hang, int *die)
@@ -120,8 +126,8 @@ static int serve(int port, const char *gid)
 {
     int on = 1, off = 0, peer;
     struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any, .sin6_port = htons(port)};
-    if (*root()) /* many nodes on one loopback */
-        inet_pton(AF_INET6, gid, &any.sin6_addr);
+    if (*root())
+        inet_pton(AF_INET6, home(gid), &any.sin6_addr);
     int listener = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     setsockopt(listener, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
@@ -139,7 +145,7 @@ static int ask(const char *host, int port, const char *own)
 {
     char service[16];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
-    if (*root() && !strcmp(host, "127.0.0.1")) /* the node itself: its servers listen at their GIDs */
+    if (*root() && !strcmp(host, "127.0.0.1")) /* the node itself */
         host = own;
     snprintf(service, sizeof service, "%d", port);
     if (getaddrinfo(host, service, &hints, &found)) {
@@ -211,7 +217,7 @@ int main(int argc, char **argv)
         printf(" WARNING: BW peak won't be measured in this run.\n");
     fflush(stdout);
     plain(us.gid, mine, sizeof mine);
-    int link = peer ? ask(peer, tcp, mine) : serve(tcp, us.gid);
+    int link = peer ? ask(peer, tcp, home(mine)) : serve(tcp, us.gid);
     if (link < 0)
         return 1;
     struct rlimit memlock;
