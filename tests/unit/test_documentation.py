@@ -93,7 +93,7 @@ def test_what_probes_return_is_said_in_the_same_words() -> None:
     Until 2.19 is not supported any more each module has the whole block: of a node, or of a group. ddp names its checks."""
     of_node = [
         "dcgm", "gemm", "gpu_memory", "hccl_local", "host_health", "measure", "nccl_tests", "nic_loopback", "perftest_rounds", "rdma_ports",
-        "stack_facts", "train",
+        "soak", "stack_facts", "train",
     ]  # fmt: skip
     for family in (of_node, ["ddp", "hccl", "nccl_fabric"]):
         blocks = [yaml.safe_load(importlib.import_module(f"{PACKAGE}.modules.{name}").RETURN) for name in family]

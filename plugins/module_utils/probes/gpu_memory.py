@@ -22,11 +22,12 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads impo
     host_memory,
     memory_kernels,
     packing,
+    tested_gpu,
 )
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import gpu_memory as workload
 
 # Read at import: a detached probe outlives the archive that Ansible runs it from.
-SOURCE = packing.packed(memory_kernels, host_memory, cuda_driver, workload)
+SOURCE = packing.packed(memory_kernels, host_memory, cuda_driver, tested_gpu, workload)
 
 BETWEEN = ("h2d", "d2h", "bidirectional")
 TOGETHER = tuple(f"{check}_all" for check in BETWEEN)

@@ -19,6 +19,7 @@ CODES = {2: "out_of_memory", 214: "ecc"}
 PORTABLE = 1  # CU_MEMHOSTREGISTER_PORTABLE
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 PROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
 PEER_ALREADY = 704  # CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
 BLOCK, BLOCKS = 256, 8  # threads of a block, and blocks of each multiprocessor
 
@@ -150,20 +151,33 @@ class CudaDevice:
         self.driver.call("cuCtxSetCurrent", self.context)
         return self.driver.cuda.cuCtxEnablePeerAccess(peer.context, 0) in (0, PEER_ALREADY)
 
-    def zero(self, address: int, size: int) -> None:
-        """Set device memory to 0."""
-        self.call("cuMemsetD8_v2", ctypes.c_uint64(address), ctypes.c_ubyte(0), ctypes.c_size_t(size))
+    def zero(self, address: int, size: int, stream: Pointer = None) -> None:
+        """Set device memory to 0, at once or as work of a stream."""
+        what = ctypes.c_uint64(address), ctypes.c_ubyte(0), ctypes.c_size_t(size)
+        if stream is None:
+            self.call("cuMemsetD8_v2", *what)
+        else:
+            self.call("cuMemsetD8Async", *what, stream)
 
-    def launch(self, kernel: str, *parameters: int, stream: Pointer = None, threads: int = 0) -> None:
-        """Queue a kernel, over the whole GPU or with one thread (`threads=1`)."""
+    def capability(self) -> int:
+        """Return the compute capability, 90 for 9.0."""
+        numbers = []
+        for attribute in CAPABILITY:
+            number = ctypes.c_int()
+            self.driver.call("cuDeviceGetAttribute", ctypes.byref(number), attribute, self.handle)
+            numbers.append(number.value)
+        return 10 * numbers[0] + numbers[1]
+
+    def launch(self, kernel: str, *parameters: int, stream: Pointer = None, threads: int = 0, blocks: int = 0) -> None:
+        """Queue a kernel, over the whole GPU, with one thread (`threads=1`), or with so many blocks of each multiprocessor."""
         if kernel not in self.functions:
             function = ctypes.c_void_p()
             self.call("cuModuleGetFunction", ctypes.byref(function), self.module, kernel.encode())
             self.functions[kernel] = function
         values = [ctypes.c_uint64(value) for value in parameters]
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-        blocks, threads = (1, threads) if threads else (self.processors * BLOCKS, BLOCK)
-        self.call("cuLaunchKernel", self.functions[kernel], blocks, 1, 1, threads, 1, 1, 0, stream, pointers, None)
+        grid, threads = (1, threads) if threads else (self.processors * (blocks or BLOCKS), BLOCK)
+        self.call("cuLaunchKernel", self.functions[kernel], grid, 1, 1, threads, 1, 1, 0, stream, pointers, None)
 
     def event(self) -> Pointer:
         """Return a new event."""
@@ -178,6 +192,14 @@ class CudaDevice:
     def wait(self, stream: Pointer, event: Pointer) -> None:
         """Let a stream wait for an event."""
         self.call("cuStreamWaitEvent", stream, event, 0)
+
+    def reached(self, event: Pointer) -> None:
+        """Wait until an event has passed."""
+        self.call("cuEventSynchronize", event)
+
+    def discard(self, event: Pointer) -> None:
+        """Give an event back."""
+        self.call("cuEventDestroy_v2", event)
 
     def between(self, first: Pointer, last: Pointer) -> float:
         """Return the seconds between two events that have passed."""
@@ -216,3 +238,42 @@ class Links:
         ):
             return None
         return [generation.value, width.value]
+
+
+class Sensors(Links):
+    """What NVML tells of GPUs while they work. A value that a GPU or a driver does not have is missing."""
+
+    # {name: (function of NVML, arguments before the result, type of the result, factor)}; units: C, W, MHz, bits of nvmlClocksEventReason,
+    # errors since the driver was loaded, replays.
+    VALUES: dict[str, tuple[str, tuple[int, ...], t.Any, float]] = {
+        "temperature": ("nvmlDeviceGetTemperature", (0,), ctypes.c_uint, 1),
+        "power": ("nvmlDeviceGetPowerUsage", (), ctypes.c_uint, 1e-3),
+        "power_limit": ("nvmlDeviceGetEnforcedPowerLimit", (), ctypes.c_uint, 1e-3),
+        "sm_clock": ("nvmlDeviceGetClockInfo", (1,), ctypes.c_uint, 1),
+        "sm_clock_max": ("nvmlDeviceGetMaxClockInfo", (1,), ctypes.c_uint, 1),
+        "throttle": ("nvmlDeviceGetCurrentClocksThrottleReasons", (), ctypes.c_ulonglong, 1),
+        "ecc_corrected": ("nvmlDeviceGetTotalEccErrors", (0, 0), ctypes.c_ulonglong, 1),
+        "ecc_uncorrected": ("nvmlDeviceGetTotalEccErrors", (1, 0), ctypes.c_ulonglong, 1),
+        "replays": ("nvmlDeviceGetPcieReplayCounter", (), ctypes.c_uint, 1),
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handles: dict[str, t.Any] = {}
+
+    def read(self, uuid: str) -> dict[str, float]:
+        """Return the values that the GPU has now."""
+        if self.nvml is None:
+            return {}
+        if uuid not in self.handles:
+            handle = ctypes.c_void_p()
+            if self.nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)):
+                return {}
+            self.handles[uuid] = handle
+        values = {}
+        for name, (function, arguments, kind, factor) in self.VALUES.items():
+            number = kind()
+            ask = getattr(self.nvml, function, None)
+            if ask is not None and ask(self.handles[uuid], *arguments, ctypes.byref(number)) == 0:
+                values[name] = number.value * factor
+        return values

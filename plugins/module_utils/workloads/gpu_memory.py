@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Copies between host and GPUs, between GPUs and inside their memory, and a test of that memory: the workload of `gpu_memory`.
 
-Runs under the node's Python, behind memory_kernels.py, host_memory.py and cuda_driver.py (workloads/packing.py), with
+Runs under the node's Python, behind memory_kernels.py, host_memory.py, cuda_driver.py and tested_gpu.py (workloads/packing.py), with
 {"devices": [UUID], "checks": [name], "mib": M, "copies": N, "passes": P, "seed": S} as its argument. Prints one JSON line per result:
 
     {"kind": "ready", "driver": version of CUDA, "numa": [nodes]}
@@ -29,29 +29,30 @@ import functools
 import json
 import random
 import statistics
-import struct
 import sys
-import threading
 import time
 import typing as t
 
 if "Driver" not in globals():  # else they stand above: workloads/packing.py
-    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.cuda_driver import CudaDevice, Driver, DriverError, Links
-    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.host_memory import (
-        Buffer,
-        available,
-        first_difference,
-        numa_nodes,
-        of_device,
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.cuda_driver import Driver, DriverError, Links
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.host_memory import Buffer, available, numa_nodes
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.memory_kernels import KINDS, OUT_BYTES, ptx
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.tested_gpu import (
+        SHIFT,
+        Fault,
+        TestedGpu,
+        Wrong,
+        compare_host,
+        own_node,
+        random_data,
+        rooms,
+        say,
+        times,
     )
-    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.memory_kernels import KINDS, MOST, OUT_BYTES, ptx
 
-BEGAN = time.monotonic()
 MIB = 1 << 20
 CHUNKS = 4
 WARM_UP = 2
-# The second set of data begins so many bytes behind the first one.
-SHIFT = 4096
 # What the process needs besides its buffers.
 SPARE = 1 << 30
 GATE_NS = 2_000_000_000
@@ -64,98 +65,8 @@ SMALL_COPIES, SMALL_BYTES = 400, 16
 PEER_COPIES, NUMA_COPIES = 6, 4
 
 
-class Wrong(Exception):
-    """Data that is not what was written."""
-
-    def __init__(self, where: str, words: int, offset: int, expected: int, actual: int) -> None:
-        super().__init__(where)
-        self.record = {"where": where, "words": words, "offset": offset, "expected": f"{expected:#018x}", "found": f"{actual:#018x}"}
-
-
-class Fault(Exception):
-    """A check cannot be measured; `code` is a reason code."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
-
-
-LOCK = threading.Lock()
 # {place of a GPU: the data in pinned memory, and room for what comes back}
 Memory = t.Dict[int, t.Tuple["Buffer", "Buffer"]]
-
-
-def say(**record: t.Any) -> None:
-    """Print one record."""
-    with LOCK:
-        sys.stdout.write(json.dumps(record) + "\n")
-        sys.stdout.flush()
-
-
-class TestedGpu:
-    """One GPU under test: its streams and buffers."""
-
-    def __init__(self, place: int, device: CudaDevice, size: int) -> None:
-        self.place = place
-        self.device = device
-        self.size = size
-        self.node = of_device(device.bdf)
-        self.up, self.down, self.first = device.stream(), device.stream(), device.stream()
-        self.out = device.room(OUT_BYTES)
-        self.truth = 0
-        self.landing = 0
-        self.links: list[list[int]] = []
-
-    def prepare(self, source: Buffer, back: Buffer) -> None:
-        """Bring the data to the device, and see that it comes back right."""
-        device = self.device
-        if not self.truth:
-            self.truth = device.room(self.size + SHIFT)
-            self.landing = device.room(self.size)
-        device.upload(self.truth, source.address, self.size + SHIFT, self.up)
-        device.settle(self.up)
-        for shift in (0, SHIFT):
-            device.download(back.address, self.truth + shift, self.size, self.down)
-            device.settle(self.down)
-            compare_host(back, source, shift, self.size, "after a copy to the GPU and back")
-
-    def mismatches(self) -> tuple[int, list[tuple[int, int, int]]]:
-        """Return how many words were wrong, and (offset, expected, found) of some, the lowest offset first."""
-        data = ctypes.create_string_buffer(OUT_BYTES)
-        self.device.download(ctypes.addressof(data), self.out, OUT_BYTES, self.up)
-        self.device.settle(self.up)
-        numbers = struct.unpack(f"<{OUT_BYTES // 8}Q", data.raw)
-        stored = min(numbers[0], MOST)
-        return numbers[0], sorted(zip(*[iter(numbers[1 : 1 + 3 * stored])] * 3))
-
-    def hold(self, where: str) -> None:
-        """Raise Wrong if the last comparison on the GPU found something."""
-        self.device.settle()
-        words, examples = self.mismatches()
-        if words:
-            offset, expected, actual = examples[0]
-            raise Wrong(where, words, offset, expected, actual)
-
-    def compare(self, address: int, shift: int, where: str) -> None:
-        """Compare a buffer on the device with the data."""
-        self.device.zero(self.out, OUT_BYTES)
-        self.device.launch("same", address, self.truth + shift, self.size // 8, self.out)
-        self.hold(where)
-
-    def free(self) -> None:
-        """Give the device buffers back."""
-        for address in filter(None, (self.truth, self.landing)):
-            self.device.release(address)
-        self.truth = self.landing = 0
-
-
-def compare_host(back: Buffer, source: Buffer, shift: int, size: int, where: str) -> None:
-    """Compare host memory with the data; Wrong if it differs."""
-    at = first_difference(back.address, source.address + shift, size)
-    if at is not None:
-        at -= at % 8
-        expected, actual = (struct.unpack("<Q", ctypes.string_at(a + at, 8))[0] for a in (source.address + shift, back.address))
-        raise Wrong(where, 1, at, expected, actual)
 
 
 class Bench:
@@ -174,17 +85,10 @@ class Bench:
         self.nodes = numa_nodes()
         self.gpus = [TestedGpu(place, by_uuid[uuid], self.size) for place, uuid in enumerate(order["devices"])]
         self.nvml = Links()
-        self.data = self._data(self.size + SHIFT, int(order["seed"]))
+        self.data = random_data(self.size + SHIFT, int(order["seed"]), MIB)
         self.flag = Buffer(4096, None, self.nodes)
         self.driver.pin(self.flag.address, 4096)
         self.workers = concurrent.futures.ThreadPoolExecutor(max(1, len(self.gpus)))
-
-    @staticmethod
-    def _data(size: int, seed: int) -> bytes:
-        """Return random bytes of which no two MiB are alike: one random block, turned by another amount each time."""
-        block = random.Random(seed).getrandbits(8 * MIB).to_bytes(MIB, "little")
-        turned = (block[at:] + block[:at] for at in (8 * 4099 * k % MIB for k in range(-(-size // MIB))))
-        return b"".join(turned)[:size]
 
     def host(self, node: int | None, size: int) -> Buffer:
         """Return pinned host memory on a NUMA node."""
@@ -495,7 +399,7 @@ class Bench:
             began = time.monotonic()
             device = gpu.device
             free = device.free()
-            parts = rooms(device, int(free - max(LEAST_FREE, LEFT_FREE * free)))
+            parts = rooms(device, int(free - max(LEAST_FREE, LEFT_FREE * free)), MIB)
             try:
                 for number in range(int(self.order["passes"])):
                     for name, kind, seed, mask in patterns(int(self.order["seed"]), number):
@@ -541,35 +445,6 @@ def patterns(seed: int, number: int) -> t.Iterator[tuple[str, str, int, int]]:
 def memory_kind(name: str) -> int:
     """Return the number of a kind of pattern."""
     return KINDS.index(name)
-
-
-def rooms(device: CudaDevice, size: int) -> list[tuple[int, int]]:
-    """Return (address, bytes) of device memory of this size together, in as few parts as the driver has."""
-    parts: list[tuple[int, int]] = []
-    part = size // MIB * MIB
-    while size >= MIB and part >= MIB:
-        part = min(part, size // MIB * MIB)
-        try:
-            parts.append((device.room(part), part))
-            size -= part
-        except DriverError as error:
-            if error.code != "out_of_memory":
-                raise
-            part = part // 2 // MIB * MIB
-    return parts
-
-
-def own_node(gpu: TestedGpu, nodes: t.Mapping[int, set[int]]) -> int | None:
-    """Return the NUMA node of a GPU; of a machine with one node that one; None if nobody tells."""
-    if gpu.node in nodes:
-        return gpu.node
-    return next(iter(nodes)) if len(nodes) == 1 else None
-
-
-def times(began: float) -> dict[str, float]:
-    """Return the times of something that began at `began` and ends now, in seconds since the workload began."""
-    ended = time.monotonic()
-    return {"after_s": round(began - BEGAN, 3), "took_s": round(ended - began, 3)}
 
 
 class Trial:

@@ -130,6 +130,11 @@ $end:
 
 def ptx() -> str:
     """Return the PTX module. Version 6.0 for sm_60: drivers since R384 and GPUs since Pascal take it."""
+    return ".version 6.0\n.target sm_60\n.address_size 64\n" + kernel_texts()
+
+
+def kernel_texts() -> str:
+    """Return the kernels without the head of a module."""
     pair = _value("%e0", "%i") + "    add.u64 %j, %i, 1;\n" + _value("%e1", "%j")
     compare = _differ("first", "%v0", "%e0", 0) + _differ("second", "%v1", "%e1", 8)
     inverse = """
@@ -204,7 +209,7 @@ $again:
     @%p bra $again;
     st.global.u64 [%out], %at;
 """
-    return ".version 6.0\n.target sm_60\n.address_size 64\n" + "".join(
+    return "".join(
         (
             _kernel("fill", ("base", "n", "kind", "seed", "mask"), _KINDS + _loop(f"{pair}\n    st.global.v2.u64 [%at], {{%e0, %e1}};")),
             _kernel("check", ("base", "n", "kind", "seed", "mask", "out", "invert"), _KINDS + _loop(load + pair + compare + inverse)),

@@ -137,6 +137,9 @@ class Stage:
     topology: str = ALONE
     # The probe of a stage between nodes leaves checkpoints of what is finished (module_utils/checkpoints.py), which a resume uses.
     saves_checkpoints: bool = False
+    # Its probe measures single nodes for so long that it outlives controller and node: it is started everywhere and collected then, and the
+    # checkpoints that it leaves hold for a later attempt and after a reboot.
+    continues: bool = False
     # Its work depends on the checkpoints of all nodes: a resume asks for them before (`finished` in `work`).
     queries_checkpoints: bool = False
     # A check is worth nothing without a number, or with one that nobody expects, but for these, which pass by being done.

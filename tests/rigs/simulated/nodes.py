@@ -85,5 +85,6 @@ def tools_at(folder: pathlib.Path | str, model: str = "NVIDIA H200") -> dict[str
         "gemm_python": f"{folder}/python3",
         "train_python": f"{folder}/python3",
         "gpu_memory_python": f"{folder}/python3",
+        "soak_python": f"{folder}/python3",
         "stack_python": f"{folder}/python3",
     }

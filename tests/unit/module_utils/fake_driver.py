@@ -48,6 +48,7 @@ class FakeDevice:
         self.rates = {"h2d": 55.0, "d2h": 54.0, "copy": 1500.0, "send": 390.0, "read": 3000.0}
         self.plant: t.Callable[[str, int, int], None] = lambda _step, _address, _size: None
         self.direct = True
+        self.processors = 4
 
     def call(self, function: str, *_arguments: t.Any) -> None:
         assert function == "cuEventDestroy_v2", function
@@ -92,8 +93,11 @@ class FakeDevice:
     def reach(self, _other: FakeDevice) -> bool:
         return self.direct
 
-    def zero(self, address: int, size: int) -> None:
+    def zero(self, address: int, size: int, _stream: Stream | None = None) -> None:
         ctypes.memset(address, 0, size)
+
+    def capability(self) -> int:
+        return 90
 
     def event(self) -> Event:
         return Event()
@@ -104,14 +108,22 @@ class FakeDevice:
     def wait(self, stream: Stream, event: Event) -> None:
         stream.clock = max(stream.clock, event.at)
 
+    def reached(self, event: Event) -> None:
+        pass
+
+    def discard(self, event: Event) -> None:
+        pass
+
     def between(self, first: Event, last: Event) -> float:
         return last.at - first.at
 
     def settle(self, _stream: Stream | None = None) -> None:
         pass
 
-    def launch(self, kernel: str, *values: int, stream: Stream | None = None, threads: int = 0) -> None:
+    def launch(self, kernel: str, *values: int, stream: Stream | None = None, threads: int = 0, blocks: int = 0) -> None:
         getattr(self, f"_{kernel}")(*values)
+        if stream is not None and kernel in ("multiply", "check"):
+            stream.clock += 0.012
         if stream is not None and kernel == "total":
             stream.clock += 8 * values[1] / self.rates["read"] / 1e9
         if stream is not None and kernel == "chase":
@@ -154,6 +166,10 @@ class FakeDevice:
 
     def _total(self, base: int, n: int, out: int) -> None:
         self.write(out, [(self.words(out, 1)[0] + sum(self.words(base, n))) & WORD])
+
+    def _multiply(self, steps: int, seed: int, out: int) -> None:
+        sums = self.words(out, self.processors)
+        self.write(out, [(total + steps * 7919 + seed * 104729) & WORD for total in sums] + list(range(self.processors)))
 
     def _gate(self, _flag: int, _ns: int) -> None:
         pass

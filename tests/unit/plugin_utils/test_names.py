@@ -48,11 +48,13 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "module_utils/probes/nvbandwidth.py": ({"cuda"}, "the variables that the program reads"),
     "module_utils/probes/nic_loopback.py": ({"nic_loopback_devices", "nic_loopback_ports"}, "the stage's own variables"),
     "module_utils/probes/rdma_ports.py": ({"rdma_ports_rails", "rdma_ports_gbps"}, "the stage's own variables"),
+    "module_utils/probes/soak.py": ({"cuda"}, "the version of the driver's library, as people call it"),
     "module_utils/probes/train.py": ({"train"}, "a check of its own stage"),
     "module_utils/workloads/agent.py": ({"cuda", "nccl", "nvidia"}, "PyTorch's own API, of which CUDA is a part"),
     "module_utils/workloads/ddp.py": ({"cuda", "nccl"}, "PyTorch's own API"),
     "module_utils/workloads/gpu_memory.py": ({"cuda"}, "a published reason code, and a sentence with it"),
     "module_utils/workloads/products.py": ({"cuda"}, "PyTorch's own API"),
+    "module_utils/workloads/soak.py": ({"cuda"}, "a published reason code"),
     "module_utils/workloads/train.py": ({"cuda", "nvidia"}, "a published reason code; PyTorch's own variable"),
     "module_utils/workloads/training.py": ({"cuda"}, "PyTorch's own API"),
     "plugin_utils/console/request.py": (

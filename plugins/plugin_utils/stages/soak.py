@@ -1,0 +1,267 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stage `soak`: all loads at once on all GPUs for hours, by name only.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import statistics
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import majority
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import soak as probe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Variables, Verdict, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Curve, Section, SectionChart
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import INT_MAX, Range
+
+# Where the default of each criterion comes from.
+SOURCES = {
+    "jitter_percent": "derived: minutes of a GPU at its power limit differ by less than 1 percent",
+    "temperature_spread": "derived: GPUs of one tray with the same load and working fans; the limit of this project's acceptance plan",
+    "temperature_fleet": "derived: identical machines in one hall; a rack's inlet air differs by a few degrees",
+    "throttled_percent": "NVIDIA, nvmlClocksEventReasons: only the power cap belongs to a healthy GPU under full load",
+    "power_percent": "derived: a GPU that nothing holds back draws its limit or runs at its highest clock",
+    "errors": "none is what a healthy machine counts under load",
+    "reboots": "none is what a healthy machine does by itself",
+}
+# A clock of at least this share of the highest is no clock that is held back.
+CLOCK_PERCENT = 90.0
+# Codes of evidence that tell of lower clocks, which the check of power judges by the samples.
+THROTTLING = ("throttle_hw", "throttle_thermal")
+# What decides which bits the products give.
+SAME_BITS = ("gpu",)
+# How many nodes' charts the report shows, those first that are worst, and how many nodes its table has.
+SHOWN_NODES, SHOWN_ROWS = 3, 30
+CHARTS = (("temperature", "C"), ("power", "W"), ("tflops", "TFLOPS"))
+
+
+class Soak(Stage):
+    name = "soak"
+    role = "gpufleet.acceptance.soak"
+    place = 90
+    primary = ("tflops",)
+    # No table has rates of mixed loads: they are held to those of the GPUs of the node and of identical machines, the rest to criteria.
+    conditions = frozenset(probe.CHECKS)
+    devices = True
+    sees_all_gpus = True
+    continues = True
+    sees: t.Mapping[str, tuple[str, ...]] = {
+        "compute": (probe.LOAD, probe.STEADINESS), "device_memory": (probe.LOAD,), "pcie": (probe.LOAD,),
+        "thermal": (probe.COOLING, probe.POWER),
+    }  # fmt: skip
+    ranges: t.Mapping[str, Range] = {
+        "hours": Range(0, 8784, "hours", above=True), "leg_minutes": Range(0, 1440, "minutes", above=True),
+        "sample_seconds": Range(1, 3600, "seconds"), "mib": Range(16, 4096, "MiB"), "memory_percent": Range(1, 95, "percent"),
+        "jitter_percent": Range(0, 100, "percent"), "temperature_spread": Range(0, 100, "C"), "temperature_fleet": Range(0, 100, "C"),
+        "throttled_percent": Range(0, 100, "percent"), "power_percent": Range(0, 100, "percent"), "errors": Range(0, INT_MAX),
+        "reboots": Range(0, INT_MAX),
+    }  # fmt: skip
+
+    def problem(self, settings: Variables) -> str | None:
+        hours, timeout = float(settings["soak_hours"]), float(settings["soak_timeout"])
+        if timeout <= 3600 * hours:
+            return f"soak_timeout: found {timeout:g}, expected more than {3600 * hours:g}: soak_hours, and time to begin and to end"
+        return None
+
+    def seconds(self, settings: Variables, nodes: int, launch_s: float, gbps: float) -> float:
+        return 3600 * float(settings["soak_hours"])
+
+    def opinions(
+        self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: Expected, tables: list[Table]
+    ) -> t.Iterator[tuple[Key, Opinion] | Blame]:
+        """Hold the numbers to the criteria that travelled with them, the temperatures to those of identical GPUs, and the products to
+        those of all GPUs of the same model."""
+        mine = {key: m for key, m in deciding.items() if m.stage == self.name and m.outcome == "measured"}
+        for key, m in mine.items():
+            yield from ((key, one) for one in _JUDGES[key.check](m))
+        yield from _hotter(mine)
+        yield from _odd(mine)
+
+    def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
+        """Return a table of the nodes, the worst first, and the courses of the worst ones."""
+        by_node: dict[str, list[tuple[Verdict, Measurement]]] = collections.defaultdict(list)
+        for verdict, m in rows:
+            if m.stage == self.name:
+                by_node[node_of(m.subject.id)].append((verdict, m))
+        if not by_node:
+            return []
+        worst = {node: max(bands.SEVERITY[verdict.verdict] for verdict, _m in of_node) for node, of_node in by_node.items()}
+        order = sorted(by_node, key=lambda node: (-worst[node], -_spread(by_node[node]), node))
+        table = [[node, *_row(by_node[node])] for node in order[:SHOWN_ROWS]]
+        said = [f"Nodes under all loads at once, the worst first; the first {SHOWN_ROWS}, and the courses of the first {SHOWN_NODES}."]
+        charts = [chart for node in order[:SHOWN_NODES] for chart in _charts(node, by_node[node])]
+        columns = ["node", "hours", "gaps", "jitter (%)", "highest (C)", "spread (C)", "power (W)", "held back (%)"]
+        return [{"title": "Soak", "said": said, "columns": columns, "rows": table, "charts": charts}]
+
+
+def _criterion(m: Measurement, name: str) -> float | None:
+    criteria = m.context.get("criteria")
+    value = criteria.get(name) if isinstance(criteria, dict) else None
+    return float(value) if is_number(value) else None
+
+
+def _number(m: Measurement, metric: str) -> float | None:
+    found = m.metrics.get(metric)
+    return float(found.value) if found is not None and is_number(found.value) else None
+
+
+def _above(m: Measurement, metric: str, criterion: str, code: str, words: str) -> t.Iterator[Opinion]:
+    """Yield a FAIL if a metric is above a criterion, UNKNOWN if one of the two is missing."""
+    value, most = _number(m, metric), _criterion(m, criterion)
+    if value is None or most is None:
+        yield Opinion("UNKNOWN", f"{metric} or soak_{criterion} is missing", "no_number", metric=metric)
+    elif value > most:
+        unit = m.metrics[metric].unit
+        reason = f"{words} {value:.4g} {unit}, more than soak_{criterion} {most:g}"
+        yield Opinion("FAIL", reason, code, value, unit, most, source=SOURCES[criterion], metric=metric)
+
+
+def _judge_load(m: Measurement) -> t.Iterator[Opinion]:
+    """Judge what a node counted while it was loaded, and its gaps."""
+    if m.subject.kind != "node":
+        return
+    gaps, reboots, errors = m.context.get("gaps"), _criterion(m, "reboots"), _criterion(m, "errors")
+    if not isinstance(gaps, list) or reboots is None or errors is None:
+        yield Opinion("UNKNOWN", "the gaps of the soak or its criteria are missing", "no_number")
+        return
+    rebooted = [gap for gap in gaps if gap.get("rebooted")]
+    if len(rebooted) > reboots:
+        when = ", ".join(f"{gap.get('at_h')}" for gap in rebooted[:5])
+        reason = f"the node was started anew {len(rebooted)} times (hour {when}), more than soak_reboots {reboots:g}"
+        yield Opinion("FAIL", reason, "rebooted", float(len(rebooted)), "count", reboots, source=SOURCES["reboots"])
+    stopped = [f"hour {gap.get('at_h')}: {gap.get('seconds')} s" for gap in gaps if not gap.get("rebooted")]
+    if stopped:
+        yield Opinion("PASS", "the load paused", findings=[f"the load paused: {', '.join(stopped[:5])}"])
+    changes = m.evidence.get("changes")
+    for change in changes if isinstance(changes, list) else ():
+        code, grown = change.get("code"), change.get("grown")
+        if code not in THROTTLING and is_number(grown) and grown > errors:
+            reason = f"{change.get('text')}; more than soak_errors {errors:g}"
+            yield Opinion("FAIL", reason, "errors_counted", float(grown), "count", errors, source=SOURCES["errors"])
+
+
+def _judge_steadiness(m: Measurement) -> t.Iterator[Opinion]:
+    if m.metrics:
+        yield from _above(m, "jitter", "jitter_percent", "unsteady", "the rate of its products varied by")
+
+
+def _judge_cooling(m: Measurement) -> t.Iterator[Opinion]:
+    if m.subject.kind == "node" and "spread" in m.metrics:
+        yield from _above(m, "spread", "temperature_spread", "temperature", "its GPUs were apart by")
+
+
+def _judge_power(m: Measurement) -> t.Iterator[Opinion]:
+    if not m.metrics:
+        return
+    yield from _above(m, "throttled", "throttled_percent", "throttled", "it was held back by something else than its power limit for")
+    share, clock, least = _number(m, "share"), _number(m, "clock_share"), _criterion(m, "power_percent")
+    if share is None or clock is None or least is None:
+        yield Opinion("UNKNOWN", "power, clock or soak_power_percent is missing", "no_number", metric="share")
+    elif share < least and clock < CLOCK_PERCENT:
+        reason = (
+            f"it drew {share:.4g} % of its power limit at {clock:.4g} % of its highest clock, and names no reason; "
+            f"soak_power_percent is {least:g}"
+        )
+        yield Opinion("FAIL", reason, "power_unused", share, "percent", least, source=SOURCES["power_percent"], metric="share")
+
+
+_JUDGES: dict[str, t.Callable[[Measurement], t.Iterator[Opinion]]] = {
+    probe.LOAD: _judge_load, probe.STEADINESS: _judge_steadiness, probe.COOLING: _judge_cooling, probe.POWER: _judge_power,
+}  # fmt: skip
+
+
+def _hotter(mine: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield a WARN for each GPU that is hotter than the median of the GPUs of its model on at least bands.NEIGHBOURS other nodes."""
+    alike: dict[str, dict[Key, float]] = collections.defaultdict(dict)
+    for key, m in mine.items():
+        value = _number(m, "temperature")
+        if key.check == probe.COOLING and m.subject.kind == "gpu" and value is not None:
+            alike[str((m.context.get("gpu"), m.context.get("gpus"), m.simulated))][key] = value
+    for values in alike.values():
+        if len({node_of(key.subject) for key in values}) <= bands.NEIGHBOURS:
+            continue
+        median = statistics.median(values.values())
+        for key, value in values.items():
+            most = _criterion(mine[key], "temperature_fleet")
+            if most is not None and value > median + most:
+                reason = f"{value:.4g} C, the median of all GPUs of its model is {median:.4g}; soak_temperature_fleet is {most:g}"
+                limit = median + most
+                source = SOURCES["temperature_fleet"]
+                yield key, Opinion("WARN", reason, "temperature", value, "C", limit, source=source, metric="temperature", expected=median)
+
+
+def _odd(mine: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield a FAIL for each GPU whose products differ from those of the majority of its model."""
+    alike: dict[tuple[str, ...], dict[Key, str]] = collections.defaultdict(dict)
+    for key, m in mine.items():
+        bits = m.context.get("fingerprint")
+        if key.check == probe.LOAD and m.subject.kind == "gpu" and isinstance(bits, str):
+            alike[(str(m.simulated), *(str(m.context.get(name)) for name in SAME_BITS))][key] = bits
+    for results in alike.values():
+        ruling = majority.ruling({key.subject: [bits] for key, bits in results.items()})
+        for key in results:
+            if ruling.unresolved:
+                yield key, Opinion("UNKNOWN", f"GPUs of this run do not compute the same: {ruling.unresolved[:600]}", "unresolved")
+            elif key.subject in ruling.odd:
+                yield key, Opinion("FAIL", ruling.odd[key.subject], "wrong_results")
+
+
+# The report ------------------------------------------------------------------------------------------------------------------------------
+
+
+def _spread(rows: list[tuple[Verdict, Measurement]]) -> float:
+    return max((value for _v, m in rows for value in [_number(m, "spread")] if value is not None), default=0.0)
+
+
+def _row(rows: list[tuple[Verdict, Measurement]]) -> list[str]:
+    """Return the cells of a node."""
+    of_node = {m.check: m for _verdict, m in rows if m.subject.kind == "node"}
+
+    def cell(check: str, metric: str, digits: int) -> str:
+        value = _number(of_node[check], metric) if check in of_node else None
+        return "" if value is None else f"{value:.{digits}f}"
+
+    load = of_node.get(probe.LOAD)
+    hours, gaps = (load.context.get("loaded_h"), load.context.get("gaps")) if load else (None, None)
+    return [
+        f"{hours:.2f}" if is_number(hours) else "", str(len(gaps)) if isinstance(gaps, list) else "",
+        cell(probe.STEADINESS, "jitter", 2), cell(probe.COOLING, "highest", 0), cell(probe.COOLING, "spread", 1),
+        cell(probe.POWER, "power", 0), cell(probe.POWER, "throttled", 2),
+    ]  # fmt: skip
+
+
+def _charts(node: str, rows: list[tuple[Verdict, Measurement]]) -> t.Iterator[SectionChart]:
+    """Yield the courses of temperature, power and TFLOPS of a node's GPUs."""
+    parts = [m for _verdict, m in rows if m.check == probe.LOAD and m.subject.kind == "gpu" and isinstance(m.context.get("curves"), dict)]
+    load = next((m for _verdict, m in rows if m.check == probe.LOAD and m.subject.kind == "node"), None)
+    gaps = load.context.get("gaps") if load else None
+    moments = [
+        [gap.get("at_h"), "rebooted" if gap.get("rebooted") else "paused"]
+        for gap in (gaps if isinstance(gaps, list) else []) if is_number(gap.get("at_h"))
+    ]  # fmt: skip
+    worst = max((verdict.verdict for verdict, _m in rows), key=lambda verdict: bands.SEVERITY[verdict])
+    for name, unit in CHARTS:
+        curves: list[Curve] = []
+        for m in sorted(parts, key=lambda one: one.subject.id):
+            step_h, values = m.context["curves"].get("step_s", 0) / 3600, m.context["curves"].get(name)
+            points = [(round(step_h * (at + 0.5), 3), v) for at, v in enumerate(values if isinstance(values, list) else []) if is_number(v)]
+            if points:
+                curves.append({"name": m.subject.id.partition("/gpu/")[2], "x": [x for x, _y in points], "y": [y for _x, y in points]})
+        if curves:
+            yield {
+                "title": f"{name.capitalize() if name != 'tflops' else 'Products'} of the GPUs of {node}", "x": "hours", "y": unit,
+                "curves": curves, "moments": moments, "of": node, "verdict": worst, "simulated": any(m.simulated for m in parts),
+            }  # fmt: skip
+
+
+STAGE = Soak()
