@@ -20,12 +20,12 @@ import json
 import typing as t
 import zlib
 
-Record = t.Dict[str, t.Any]
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import PlainData
 
 
 def header(
-    run: Record, checks: t.Sequence[t.Mapping[str, str]], machine_id: str, boot_id: str, settings: t.Mapping[str, t.Any]
-) -> Record | None:
+    run: PlainData, checks: t.Sequence[t.Mapping[str, str]], machine_id: str, boot_id: str, settings: t.Mapping[str, t.Any]
+) -> PlainData | None:
     """Return the first line of a session's file, None if no resume may use the file: outside a run, or if the probe leaves no checkpoints
     (the run gives no attempts then).
 
@@ -55,7 +55,7 @@ def name_of(check: t.Mapping[str, t.Any]) -> str:
     return " ".join(filter(None, (check["check"], check.get("variant"), subject_id)))
 
 
-def checkpoint(name: str, key: t.Any, **content: t.Any) -> Record:
+def checkpoint(name: str, key: t.Any, **content: t.Any) -> PlainData:
     """Return the record by which a probe says that the check `name`, or the part `key` of it, is finished."""
     return {"memo": {"of": name, "key": key, **content}}
 
@@ -65,7 +65,7 @@ def is_result(record: t.Mapping[str, t.Any]) -> bool:
     return "memo" not in record and "began" not in record
 
 
-def trailer(path: str, how: str, undone: list[str]) -> Record:
+def trailer(path: str, how: str, undone: list[str]) -> PlainData:
     """Return the last line of a session's file, as the guardian writes it. `how`: how the session ended."""
     with open(path, "rb") as source:
         data = source.read()
@@ -83,7 +83,7 @@ def has_finished(path: str) -> bool:
         return False
 
 
-def load(path: str, requested: Record) -> list[Record]:
+def load(path: str, requested: PlainData) -> list[PlainData]:
     """Return the observations in an earlier file of a session that answer what is asked for now, by the header `now`; for a stage between
     nodes the checkpoints of these checks. Empty if the file cannot be used."""
     records = _read_whole(path)
@@ -107,14 +107,14 @@ def load(path: str, requested: Record) -> list[Record]:
     return usable
 
 
-def _is_complete(observations: list[Record]) -> bool:
+def _is_complete(observations: list[PlainData]) -> bool:
     """Return True if these are all observations of a check: the node's own, once, and each of the parts that it names."""
     parts = [o.get("part") or "" for o in observations]
     of_node = [o for o in observations if not o.get("part")]
     return len(of_node) == 1 and len(set(parts)) == len(parts) and set(of_node[0].get("members") or ()) <= set(parts)
 
 
-def _read_whole(path: str) -> list[Record]:
+def _read_whole(path: str) -> list[PlainData]:
     """Return the records of a file that its guardian has ended, and that is still what was written; empty for any other file."""
     try:
         with open(path, "rb") as source:

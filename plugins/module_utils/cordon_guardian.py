@@ -23,7 +23,9 @@ import threading
 import time
 import typing as t
 
-Record = t.Dict[str, t.Any]
+# As in module_utils/plain_data.py, which does not travel with this file.
+PlainData = t.Dict[str, t.Any]
+
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 # What the controller waits for in the log, and what it takes for a no.
 GUARDING, REFUSED = "guarding node", "cannot guard node"
@@ -45,13 +47,13 @@ class Api:
     def __init__(self) -> None:
         self.host, self.port = os.environ["KUBERNETES_SERVICE_HOST"], int(os.environ["KUBERNETES_SERVICE_PORT"])
 
-    def get(self, path: str) -> Record:
+    def get(self, path: str) -> PlainData:
         return self._request("GET", path)
 
-    def patch(self, path: str, body: Record) -> Record:
+    def patch(self, path: str, body: PlainData) -> PlainData:
         return self._request("PATCH", path, body)
 
-    def _request(self, method: str, path: str, body: Record | None = None) -> Record:
+    def _request(self, method: str, path: str, body: PlainData | None = None) -> PlainData:
         try:
             # A token is replaced before its time is over.
             with open(ACCOUNT + "/token", encoding="utf-8") as file:
@@ -65,7 +67,7 @@ class Api:
                 text = answer.read()
             if answer.status >= http.client.BAD_REQUEST:
                 raise ApiError(answer.status, f"status {answer.status}: {text[:300].decode('utf-8', 'replace')}")
-            parsed: Record = json.loads(text)
+            parsed: PlainData = json.loads(text)
             return parsed
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise ApiError(0, f"{type(error).__name__}: {error}") from None
@@ -75,7 +77,7 @@ class CordonGuardian:
     """The guardian of one cordoned node. `settings`: {"node", "run", "label" (with the run of a cordon), "annotations" (that go with it),
     "deadline_s", "every_s"}."""
 
-    def __init__(self, settings: Record, api: t.Any, began: float, end: t.Any, clock: t.Callable[[], float] = time.time) -> None:
+    def __init__(self, settings: PlainData, api: t.Any, began: float, end: t.Any, clock: t.Callable[[], float] = time.time) -> None:
         self.settings, self.api, self.began, self.end, self.clock = settings, api, began, end, clock
         self.path = "/api/v1/nodes/" + settings["node"]
 
@@ -108,7 +110,7 @@ class CordonGuardian:
             else:
                 self.end.wait(self.settings["every_s"])
 
-    def _give_back(self, node: Record) -> None:
+    def _give_back(self, node: PlainData) -> None:
         """Uncordon the node as it was read. The resource version makes the API server refuse the change if the node has changed since."""
         metadata = {
             "resourceVersion": node["metadata"]["resourceVersion"], "labels": {self.settings["label"]: None},

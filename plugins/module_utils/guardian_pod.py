@@ -29,11 +29,10 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.machine import Machine
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import Session
-
-Record = t.Dict[str, t.Any]
 
 # The pod has a network of its own, in which no other program listens.
 PORT = 18514
@@ -47,7 +46,7 @@ KEY_S, TICK_S = 2.0, 0.5
 CONNECT_S, ANSWER_S, END_S = 10.0, 15.0, 5.0
 
 
-def main(settings: Record, key: str) -> None:
+def main(settings: PlainData, key: str) -> None:
     """Guard until SIGTERM or the deadline. `settings`: {"governor", "state_dir": path in this pod, "machine": path of the node's root in
     this pod, "run_id", "stage", "timeout" in seconds, "port"}, and "root" for a tree that stands in for /sys."""
     guardian = GovernorGuardian(settings, key)
@@ -78,11 +77,11 @@ class Link:
     def fileno(self) -> int:
         return self.connection.fileno()
 
-    def say(self, record: Record) -> None:
+    def say(self, record: PlainData) -> None:
         with contextlib.suppress(OSError):  # who is not there is noticed by what comes from him
             self.connection.sendall(json.dumps(record).encode() + b"\n")
 
-    def hear(self, seconds: float) -> Record | None:
+    def hear(self, seconds: float) -> PlainData | None:
         """Return the next record; None if none comes within `seconds`. Raise EOFError if the peer is gone, or if it sends anything else."""
         end = time.monotonic() + seconds
         while b"\n" not in self._heard:
@@ -111,7 +110,7 @@ class Link:
 class GovernorGuardian:
     """The guardian in its pod, for one test pod at a time. `settings` and `key` as in main()."""
 
-    def __init__(self, settings: Record, key: str) -> None:
+    def __init__(self, settings: PlainData, key: str) -> None:
         self.key = key
         self.governor = settings["governor"]
         machine = Machine(settings["machine"], pod=True)
@@ -189,7 +188,7 @@ class GovernorGuardian:
             self.session.release()
             raise ReasonedError("state_dir", f"{self.session.ledger.path}: {os.strerror(error.errno or 0)}") from error
 
-    def _take(self) -> Record:
+    def _take(self) -> PlainData:
         try:
             _log(*self._acquire())
         except ReasonedError as error:
@@ -219,7 +218,7 @@ class Held:
     Lost while it is held, `summary()` says `lost` from then on.
     """
 
-    def __init__(self, settings: Record) -> None:
+    def __init__(self, settings: PlainData) -> None:
         self.settings = settings
         self._link: Link | None = None
         self._summary = not_switched(settings["governor"], settings.get("reason_code"), settings.get("reason"))
@@ -238,12 +237,12 @@ class Held:
             if self._link:
                 self._lose(f"it did not say within {END_S:.0f} s that it gave the governor back")
 
-    def summary(self) -> Record:
+    def summary(self) -> PlainData:
         """Return the present state, in the form of governor.GovernorLease.summary()."""
         self._listen()
         return self._summary
 
-    def _ask(self) -> Record:
+    def _ask(self) -> PlainData:
         requested, where = self.settings["governor"], (self.settings["address"], self.settings["port"])
         end = time.monotonic() + CONNECT_S
         while True:
@@ -282,14 +281,14 @@ class Held:
         lost = {"state": "lost", "reason_code": "guardian_lost", "reason": reason, "given_back": list(given_back)}
         self._close(lost if self._summary["state"] == "switched" else {})
 
-    def _close(self, change: Record) -> None:
+    def _close(self, change: PlainData) -> None:
         self._summary = {**self._summary, **change}
         if self._link:
             self._link.close()
             self._link = None
 
 
-def not_switched(requested: str, code: str | None, reason: str | None) -> Record:
+def not_switched(requested: str, code: str | None, reason: str | None) -> PlainData:
     """Return the summary of a governor that was not switched, in the form of governor.GovernorLease.summary()."""
     return {
         "wanted": requested, "state": "not_switched", "reason_code": code, "reason": reason, "driver": None, "before": {}, "given_back": [],

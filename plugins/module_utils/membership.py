@@ -20,10 +20,10 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, member, observation, rails
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import perftest, rdma_ports
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import boot_id
 
-Observation = t.Dict[str, t.Any]
 # What the head measures of these checks, given what its node says of itself (None without a token).
 Measure = t.Callable[[t.Optional[t.Dict[str, t.Any]], t.List[t.Dict[str, str]]], t.Iterator[Observation]]
 
@@ -86,7 +86,7 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
 
 
 def take_part(
-    params: dict[str, t.Any], node: Node, measure: Measure, purpose: str = "numbers of the group", kind: str | None = None
+    params: Params, node: Node, measure: Measure, purpose: str = "numbers of the group", kind: str | None = None
 ) -> t.Iterator[Observation]:
     """Yield the observations of the head, then the node's own as a member. `params`: OPTIONS, and "checks". `purpose` names what is
     measured. `kind`: the kind of accelerators that it is measured on, None for every kind."""
@@ -120,7 +120,7 @@ def take_part(
 
 
 def describe(
-    snapshot: dict[str, t.Any], params: dict[str, t.Any], node: Node, purpose: str, kind: str | None
+    snapshot: dict[str, t.Any], params: Params, node: Node, purpose: str, kind: str | None
 ) -> dict[str, t.Any]:
     """Return the description of a node that its member sends to the head: {"hostname", "kind": of its accelerators, "gpu", "gpus": [UUID],
     "memory_mib", "ports": active ones, "down": the other ports, "nvlink_domain", "refused": [outcome, code, reason] or None, "simulated",

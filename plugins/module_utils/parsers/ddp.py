@@ -14,8 +14,7 @@ import signal
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
-
-Record = t.Dict[str, t.Any]
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import PlainData
 
 _NUMBER, _WORD, _LIST, _DICT, _TRUTH = (int, float), (str,), (list,), (dict,), (bool,)
 # What a record of each kind must have.
@@ -40,12 +39,12 @@ _WATCHDOG = re.compile(r"Watchdog caught collective operation timeout: WorkNCCL\
 _SECOND = ("partner", "timeout", "agent_lost")
 
 
-def parse(text: str) -> Record:
+def parse(text: str) -> PlainData:
     """{"nodes": {name: record}, "ranks": {rank: record}, "at": {rank: the last record}, "faults", "ended", "checked", "rows",
     "unsupported", "training", "pace": {rank: record}, "done": ranks that came to the end, "agents": nodes whose agent did,
     "twice": what should have been said once and was said again, "version": of PyTorch and what it uses}."""
-    parsed: Record = {"nodes": {}, "ranks": {}, "at": {}, "pace": {}, "training": None, "done": set(), "agents": set(), "twice": []}
-    lists: dict[str, list[Record]] = {"fault": [], "ended": [], "checked": [], "bandwidth": [], "unsupported": []}
+    parsed: PlainData = {"nodes": {}, "ranks": {}, "at": {}, "pace": {}, "training": None, "done": set(), "agents": set(), "twice": []}
+    lists: dict[str, list[PlainData]] = {"fault": [], "ended": [], "checked": [], "bandwidth": [], "unsupported": []}
     for line in text.splitlines():
         record = _record(line)
         kind = record.get("kind")
@@ -70,7 +69,7 @@ def parse(text: str) -> Record:
     return parsed
 
 
-def _record(line: str) -> Record:
+def _record(line: str) -> PlainData:
     line = _TAG.sub("", line).strip()
     if not line.startswith("{"):
         return {}
@@ -87,10 +86,10 @@ def _record(line: str) -> Record:
             return {}
         if isinstance(value, (int, float)) and not abs(value) < 2**63:  # nor is infinity any
             return {}
-    return t.cast(Record, record)
+    return t.cast(PlainData, record)
 
 
-def _version(nodes: dict[str, Record]) -> str | None:
+def _version(nodes: dict[str, PlainData]) -> str | None:
     first = next(iter(nodes.values()), {})
     words = [f"{name} {first[key]}" for key, name in (("torch", "torch"), ("cuda", "CUDA"), ("nccl", "NCCL")) if first.get(key)]
     return ", ".join(words) or None
@@ -104,7 +103,7 @@ class Failure(t.NamedTuple):
     ranks: tuple[int, ...] = ()
 
 
-def cause(parsed: Record, ends: t.Mapping[str, int], errors: str, world: int) -> Failure | None:
+def cause(parsed: PlainData, ends: t.Mapping[str, int], errors: str, world: int) -> Failure | None:
     """Return the cause that ended a group of so many ranks; None if it finished. `ends`: the status of the program of each node that
     ended by itself, the first one first; `errors`: what was printed on stderr."""
     return (
@@ -119,14 +118,14 @@ def cause(parsed: Record, ends: t.Mapping[str, int], errors: str, world: int) ->
     )
 
 
-def _name(parsed: Record, rank: int, node: str = "") -> str:
+def _name(parsed: PlainData, rank: int, node: str = "") -> str:
     record = parsed["ranks"].get(rank, {})
     where = record.get("node") or node or parsed["at"].get(rank, {}).get("node")
     uuid = record.get("uuid")
     return f"rank {rank}" + (f" on {where}" if where else "") + (f" ({uuid})" if uuid and isinstance(uuid, str) else "")
 
 
-def _refused(parsed: Record) -> Failure | None:
+def _refused(parsed: PlainData) -> Failure | None:
     """The agents did not let torchrun begin."""
     refusals = [fault for fault in parsed["faults"] if "rank" not in fault and "by" not in fault]
     if not refusals:
@@ -137,7 +136,7 @@ def _refused(parsed: Record) -> Failure | None:
     return Failure(_known(causes[0]["code"]), "; ".join(reasons[:4]))
 
 
-def _died(parsed: Record) -> Failure | None:
+def _died(parsed: PlainData) -> Failure | None:
     """Ranks that were killed, or went without a word."""
     spoke = {fault["rank"] for fault in parsed["faults"] if "rank" in fault}
     # torchrun ends the others of its node by SIGTERM; NCCL's watchdog aborts.
@@ -152,19 +151,19 @@ def _died(parsed: Record) -> Failure | None:
     return Failure("rank_died", "; ".join(words), tuple(record["rank"] for record in dead))
 
 
-def _doing(parsed: Record, rank: int) -> str:
+def _doing(parsed: PlainData, rank: int) -> str:
     at = parsed["at"].get(rank)
     return f", when it was last heard of in {at['op']} (operation {at['seq']})" if at else ""
 
 
-def _said(parsed: Record) -> Failure | None:
+def _said(parsed: PlainData) -> Failure | None:
     """Ranks that say themselves what is wrong."""
     faults = [fault for fault in parsed["faults"] if isinstance(fault.get("rank"), int) and fault["code"] not in _SECOND]
     if not faults:
         return None
     code = faults[0]["code"]
     alike = [fault for fault in faults if fault["code"] == code]
-    reasons: dict[str, list[Record]] = {}
+    reasons: dict[str, list[PlainData]] = {}
     for fault in alike:
         reasons.setdefault(fault["reason"], []).append(fault)
     if code == "rank_mismatch":  # all of them were told so
@@ -177,7 +176,7 @@ def _said(parsed: Record) -> Failure | None:
     return Failure(_known(code), "; ".join(words), tuple(fault["rank"] for fault in alike))
 
 
-def _agent(parsed: Record, ends: t.Mapping[str, int]) -> Failure | None:
+def _agent(parsed: PlainData, ends: t.Mapping[str, int]) -> Failure | None:
     """Agents that were killed; their ranks see that and end."""
     lost = [fault for fault in parsed["faults"] if fault["code"] == "agent_lost"]
     killed = [node for node, status in ends.items() if status < 0 or (status > 128 and status != 255)]
@@ -188,7 +187,7 @@ def _agent(parsed: Record, ends: t.Mapping[str, int]) -> Failure | None:
     return Failure("agent_lost", f"the agent of {statuses} ended before its ranks did")
 
 
-def _hung(parsed: Record, errors: str, world: int) -> Failure | None:
+def _hung(parsed: PlainData, errors: str, world: int) -> Failure | None:
     """Ranks that did not come to the operation in which others waited."""
     waited = {fault["rank"]: fault for fault in parsed["faults"] if fault["code"] == "timeout" and isinstance(fault.get("rank"), int)}
     if not waited:
@@ -211,7 +210,7 @@ def _hung(parsed: Record, errors: str, world: int) -> Failure | None:
     return Failure("timeout", f"no rank came out of {op} (operation {seq}): {reason}{watchdog}")
 
 
-def _torchrun(parsed: Record) -> Failure | None:
+def _torchrun(parsed: PlainData) -> Failure | None:
     """Return the cause if torchrun itself failed, and no rank or agent says why."""
     faults = [fault for fault in parsed["faults"] if "rank" not in fault]
     if not faults:
@@ -219,7 +218,7 @@ def _torchrun(parsed: Record) -> Failure | None:
     return Failure(_known(faults[0]["code"]), "; ".join(dict.fromkeys(f"torchrun on {fault['reason']}" for fault in faults[:4])))
 
 
-def _lost(parsed: Record, ends: t.Mapping[str, int]) -> Failure | None:
+def _lost(parsed: PlainData, ends: t.Mapping[str, int]) -> Failure | None:
     """Return the cause if ranks only lost other ranks, or nodes went away."""
     lost_nodes = [node for node, status in ends.items() if status == 255]
     if lost_nodes:
@@ -231,7 +230,7 @@ def _lost(parsed: Record, ends: t.Mapping[str, int]) -> Failure | None:
     return None
 
 
-def _unfinished(parsed: Record, world: int) -> Failure | None:
+def _unfinished(parsed: PlainData, world: int) -> Failure | None:
     missing = sorted(set(range(world)) - parsed["done"])
     if not missing:
         return None
@@ -247,7 +246,7 @@ def _known(code: str) -> str:
 # Wrong values --------------------------------------------------------------------------------------------------------
 
 
-def wrong(parsed: Record) -> tuple[str, tuple[int, ...]] | None:
+def wrong(parsed: PlainData) -> tuple[str, tuple[int, ...]] | None:
     """Return the wrong values of all operations as (sentence, convicted ranks); None if every value was right.
 
     Where every rank but one got right what one sent, or what one got was wrong whoever sent it, that one is to blame.
@@ -262,7 +261,7 @@ def wrong(parsed: Record) -> tuple[str, tuple[int, ...]] | None:
     return "; ".join(words), _blamed(bad, len(parsed["ranks"]))
 
 
-def _blamed(bad: list[Record], world: int) -> tuple[int, ...]:
+def _blamed(bad: list[PlainData], world: int) -> tuple[int, ...]:
     senders: set[int] = set()
     receivers: list[set[int]] = []
     for record in bad:

@@ -16,8 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators i
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import dcgm
-
-Record = t.Dict[str, t.Any]
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params, PlainData
 
 # {test: the lowest level of the diagnostic (`dcgmi diag -r`) that has it} (DCGM user guide, "DCGM Diagnostics").
 LEVELS = {
@@ -58,7 +57,7 @@ KNOWN_ALARMS = (
 )  # fmt: skip
 
 
-def probe(params: Record, node: Node) -> t.Iterator[Record]:
+def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """Per check {"check": "memory", "variant": "level=2"} one observation of the node."""
     checks = [(check["check"], check["variant"]) for check in params["checks"]]
     snapshot = gpu.snapshot(node)
@@ -91,7 +90,7 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
             yield observation.measured(check, variant=variant, context={**context, **extra}, **shared, **took)
 
 
-def default_checks(params: Record) -> list[dict[str, str]]:
+def default_checks(params: Params) -> list[dict[str, str]]:
     """Return the checks of a call that names none."""
     variant = observation.variant(level=params["level"])
     return [{"check": check, "variant": variant} for check in (*_of_level(params["level"]), OTHER)]
@@ -101,7 +100,7 @@ def _of_level(level: int) -> list[str]:
     return [check for check, minimum in LEVELS.items() if minimum <= level]
 
 
-def _problem(result: t.Any, parsed: Record, params: Record) -> tuple[str, str, str] | None:
+def _problem(result: t.Any, parsed: PlainData, params: Params) -> tuple[str, str, str] | None:
     """Return why there is no result of any check, as (outcome, reason code, reason)."""
     if result.missing:
         return "error", "tool_missing", f"{result.argv[0]}: {result.missing}; install DCGM, set dcgm_dcgmi, or leave the stage out"
@@ -114,13 +113,13 @@ def _problem(result: t.Any, parsed: Record, params: Record) -> tuple[str, str, s
     return None
 
 
-def _tests(check: str, parsed: Record) -> dict[str, Record]:
+def _tests(check: str, parsed: PlainData) -> dict[str, PlainData]:
     """Return the tests that a check is about."""
     tests = parsed["tests"]
     return {name: test for name, test in tests.items() if name == check or (check == OTHER and name not in LEVELS)}
 
 
-def _unusable(check: str, parsed: Record, gpus: int) -> tuple[str, str, str] | None:
+def _unusable(check: str, parsed: PlainData, gpus: int) -> tuple[str, str, str] | None:
     """Return why a check has not passed, as (outcome, reason code, reason)."""
     tests = _tests(check, parsed)
     if not tests and check == OTHER:
@@ -148,7 +147,7 @@ def _unusable(check: str, parsed: Record, gpus: int) -> tuple[str, str, str] | N
     return None
 
 
-def _alarm(test: str, result: Record, parsed: Record) -> KnownAlarm | None:
+def _alarm(test: str, result: PlainData, parsed: PlainData) -> KnownAlarm | None:
     """Return the known alarm that all warnings of a result are of; None for any other."""
     texts = result["warnings"]
     for alarm in KNOWN_ALARMS:
@@ -158,7 +157,7 @@ def _alarm(test: str, result: Record, parsed: Record) -> KnownAlarm | None:
     return None
 
 
-def _warnings(check: str, parsed: Record) -> list[str]:
+def _warnings(check: str, parsed: PlainData) -> list[str]:
     """Return what a check that passed warns of."""
     texts = []
     for name, test in _tests(check, parsed).items():
@@ -171,7 +170,7 @@ def _warnings(check: str, parsed: Record) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def _said(name: str, result: Record) -> str:
+def _said(name: str, result: PlainData) -> str:
     """Return a result in words, with the numbers that DCGM gives the GPUs."""
     words = "; ".join(result["warnings"] or result["info"]) or f"{result['status'].capitalize()} without a word"
     numbers = ", ".join(map(str, result["gpus"])) if result["entity"] != "all" else ""

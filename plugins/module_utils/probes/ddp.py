@@ -29,11 +29,11 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import (
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import ddp as reading
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, nccl
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import agent, packing, training
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import ddp as workload
 
-Observation = t.Dict[str, t.Any]
 # Read at import: a detached probe outlives the archive that Ansible runs it from.
 SOURCE = packing.packed(training, agent, workload)
 # The workload travels in its own command line: there is no file of ours on a node, and standard input is the leash.
@@ -49,7 +49,7 @@ OPS = {"alltoall": "all_to_all"}
 FACTOR = 4
 
 
-def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
+def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """On the head one observation per check of the group, and one per finding; on every node its own as a member."""
     # gloo trains on the CPUs of nodes with GPUs.
     carried = registry.carried_by(params["backend"]) or registry.DEFAULT
@@ -62,7 +62,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
     yield from membership.take_part(params, node, measure, purpose, kind)
 
 
-def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
+def default_checks(params: Params) -> list[dict[str, str]]:
     """Return the default checks, for a call that names none."""
     pairs = checks_of(params["ops"], params["gpus"], params["sizes"], params["type"], params["backend"])
     return [{"check": check, "variant": variant} for check, variant in pairs]
@@ -90,7 +90,7 @@ def _device(backend: str) -> dict[str, t.Any]:
 class TorchHead(fabric.GroupHead):
     """The head of a group that measures bandwidth with PyTorch: for nccl_fabric without nccl-tests."""
 
-    def __init__(self, params: dict[str, t.Any], node: Node, local_facts: dict[str, t.Any] | None) -> None:
+    def __init__(self, params: Params, node: Node, local_facts: dict[str, t.Any] | None) -> None:
         super().__init__(params, node, local_facts)
         local_kind = registry.KINDS[local_facts["kind"]] if local_facts and "kind" in local_facts else registry.DEFAULT
         self.own_backend = local_kind.collectives

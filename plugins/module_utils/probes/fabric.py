@@ -32,9 +32,9 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import (
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nccl_settings, nvidia
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl
 
-Observation = t.Dict[str, t.Any]
 # Outcomes of a whole group after which its parts are measured: it is slow, hangs, breaks or computes wrong values.
 SEARCHED = ("slow", "timeout", "tool_failed", "wrong_results", "lost_node")
 # So long after a search its members must still be there: what it saw of members on their way out is no finding.
@@ -71,7 +71,7 @@ class GroupHead:
     # How many nodes make a group.
     min_nodes = 2
 
-    def __init__(self, params: dict[str, t.Any], node: Node, local_facts: dict[str, t.Any] | None) -> None:
+    def __init__(self, params: Params, node: Node, local_facts: dict[str, t.Any] | None) -> None:
         self.params = params
         self.node = node
         self.group = group.Group(params, node, local_facts)

@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators i
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import products as reading
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes.nccl import fields
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import gemm as workload
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import packing, products
@@ -24,7 +25,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads impo
 SOURCE = packing.packed(products, workload)
 
 
-def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
+def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """Per check {"check": "bf16", "variant": "mode=alone shape=8192x8192x8192"} one observation of the node, whose value is
     its slowest GPU, and one of each GPU."""
     checks = [(c["check"], c["variant"], fields(c["variant"])) for c in params["checks"]]
@@ -103,7 +104,7 @@ def _context(want: dict[str, t.Any], snapshot: dict[str, t.Any], ran: dict[str, 
     }
 
 
-def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
+def default_checks(params: Params) -> list[dict[str, str]]:
     """Return the default checks, for a call that names none."""
     return [
         {"check": dtype, "variant": observation.variant(mode=mode, shape=params["shape"])}

@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, js
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nvidia
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params, PlainData
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nvbandwidth
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import (
     cuda_driver,
@@ -41,11 +42,10 @@ SEVERAL = (*TOGETHER, "peer")
 # Of free memory so much must have been tested (percent).
 LEAST_TESTED = 95.0
 
-Record = t.Dict[str, t.Any]
 Problem = t.Tuple[str, str, str]
 
 
-def probe(params: Record, node: Node) -> t.Iterator[Record]:
+def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """Yield, for each check {"check": one of CHECKS, "variant": ""}, an observation of the node with the number of its slowest GPU, and
     one of each GPU.
 
@@ -108,8 +108,8 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
 
 
 def _of_second(
-    check: str, second_tool: nvbandwidth.NvbandwidthRun, used: list[Record], common: Record, timeout: float
-) -> t.Iterator[Record]:
+    check: str, second_tool: nvbandwidth.NvbandwidthRun, used: list[PlainData], common: PlainData, timeout: float
+) -> t.Iterator[PlainData]:
     """Yield the observations of a check that nvbandwidth measured."""
     common["context"] = {**common["context"], "backend": "nvbandwidth"}
     problem = second_tool.problem(timeout)
@@ -118,8 +118,8 @@ def _of_second(
         yield observation.failed(check, code, reason, outcome, raw=second_tool.result.raw, **common)
         return
     metric, unit = ("latency", "us") if check == "latency" else ("bandwidth", "GB/s")
-    parts: list[Record] = []
-    numbers: list[Record] = []
+    parts: list[PlainData] = []
+    numbers: list[PlainData] = []
     for place, g in enumerate(used):
         context = {**common["context"], **_hardware(check, [g]), "gpu_uuids": [g["uuid"]]}
         gpu_fields = {**common, "evidence": {}, "part": f"gpu/{g['uuid']}", "context": context}
@@ -136,14 +136,14 @@ def _of_second(
     yield from parts
 
 
-def default_checks(params: Record) -> list[dict[str, str]]:
+def default_checks(params: Params) -> list[dict[str, str]]:
     """Return the checks of a call that names none."""
     return [{"check": check, "variant": ""} for check in params["tests"]]
 
 
-def _hardware(check: str, gpus: t.Sequence[Record]) -> Record:
+def _hardware(check: str, gpus: t.Sequence[PlainData]) -> PlainData:
     """Return the context that expectations are chosen by: the model, and where the host takes part the PCIe link of GPUs and slots."""
-    context: Record = {"gpu": gpu.model({"gpus": gpus})}
+    context: PlainData = {"gpu": gpu.model({"gpus": gpus})}
     if check in UNSTEADY:
         context["comparable"] = False
     if check in (*INSIDE, "peer"):
@@ -155,7 +155,7 @@ def _hardware(check: str, gpus: t.Sequence[Record]) -> Record:
     return context
 
 
-def _skipped(check: str, output: MemoryOutput, used: list[Record]) -> Problem | None:
+def _skipped(check: str, output: MemoryOutput, used: list[PlainData]) -> Problem | None:
     """Return why a check does not apply to the node, as (outcome, reason code, reason); None if it does."""
     if check in SEVERAL and len(used) == 1:
         return "not_applicable", "one_gpu", f"{check} is of several GPUs, and the node has one"
@@ -167,15 +167,15 @@ def _skipped(check: str, output: MemoryOutput, used: list[Record]) -> Problem | 
 class MemoryOutput:
     """Records that the workload printed, by check and GPU."""
 
-    def __init__(self, result: t.Any, used: list[Record]) -> None:
+    def __init__(self, result: t.Any, used: list[PlainData]) -> None:
         self.result = result
         self.used = used
         self.records, self.rest = jsonlines.read(result.out)
-        ready: Record = next(iter(self.of(kind="ready")), {})
+        ready: PlainData = next(iter(self.of(kind="ready")), {})
         self.version = f"CUDA driver {ready['driver']}" if ready.get("driver") else None
         self.numa = ready["numa"] if isinstance(ready.get("numa"), list) else []
 
-    def of(self, **values: t.Any) -> list[Record]:
+    def of(self, **values: t.Any) -> list[PlainData]:
         """Return the records with these values."""
         return [r for r in self.records if all(r.get(name) == value for name, value in values.items())]
 
@@ -192,7 +192,7 @@ class MemoryOutput:
         """Return True if `place` is that of a GPU that was asked for."""
         return isinstance(place, int) and not isinstance(place, bool) and 0 <= place < len(self.used)
 
-    def when(self, **of: t.Any) -> Record:
+    def when(self, **of: t.Any) -> PlainData:
         """Return the start and the duration of a check, or of one GPU in it; empty if the times are not valid."""
         for record in self.of(**of):
             offset_s, took, total_s = record.get("after_s", -1), record.get("took_s", -1), self.result.duration_s
@@ -200,7 +200,7 @@ class MemoryOutput:
                 return {"started_at": observation.utc(self.result.started_at + offset_s), "duration_s": round(took, 3)}
         return {}
 
-    def ended(self, params: Record) -> Problem | None:
+    def ended(self, params: Params) -> Problem | None:
         """Return why the workload did not start or finish, as (outcome, reason code, reason); None if it finished."""
         result = self.result
         if result.missing:
@@ -237,12 +237,12 @@ class MemoryOutput:
         return None
 
 
-def _coded(record: Record) -> tuple[str, str]:
+def _coded(record: PlainData) -> tuple[str, str]:
     code = str(record.get("code"))
     return code if code in reasons.ALL else "tool_failed", str(record.get("reason"))
 
 
-def _wrong(record: Record) -> str:
+def _wrong(record: PlainData) -> str:
     """Return a sentence about data that is not what was written."""
     words, offset = record.get("words"), record.get("offset")
     try:
@@ -254,7 +254,7 @@ def _wrong(record: Record) -> str:
     return f"{record.get('where')}: {count} wrong, {place}: expected {record.get('expected')}, found {record.get('found')}{bits}"
 
 
-def _wrong_parts(check: str, output: MemoryOutput, used: list[Record], common: Record) -> t.Iterator[Record]:
+def _wrong_parts(check: str, output: MemoryOutput, used: list[PlainData], common: PlainData) -> t.Iterator[PlainData]:
     """Yield the GPUs whose data was wrong in a check that did not end."""
     for place, g in enumerate(used):
         if output.of(kind="wrong", check=check, device=place):
@@ -262,18 +262,18 @@ def _wrong_parts(check: str, output: MemoryOutput, used: list[Record], common: R
             yield observation.failed(check, code, reason, outcome, **_about(check, output, place, g, common))
 
 
-def _about(check: str, output: MemoryOutput, place: int, g: Record, common: Record) -> Record:
+def _about(check: str, output: MemoryOutput, place: int, g: PlainData, common: PlainData) -> PlainData:
     """Return the fields of an observation of one GPU."""
     context = {**common["context"], **_hardware(check, [g]), "gpu_uuids": [g["uuid"]]}
     when = output.when(kind="result", check=check, device=place)
     return {**common, **when, "evidence": {}, "part": f"gpu/{g['uuid']}", "context": context}
 
 
-def _observations(check: str, output: MemoryOutput, used: list[Record], common: Record, raw: str) -> t.Iterator[Record]:
+def _observations(check: str, output: MemoryOutput, used: list[PlainData], common: PlainData, raw: str) -> t.Iterator[PlainData]:
     """Yield the node's own observation and those of its GPUs."""
-    parts: list[Record] = []
-    numbers: list[Record] = []
-    rows: list[Record] = []
+    parts: list[PlainData] = []
+    numbers: list[PlainData] = []
+    rows: list[PlainData] = []
     for place, g in enumerate(used):
         gpu_fields = _about(check, output, place, g, common)
         read = output.problem(check, place) or _READERS[check](output, check, place)
@@ -294,7 +294,7 @@ def _observations(check: str, output: MemoryOutput, used: list[Record], common: 
     yield from parts
 
 
-def _slowest(numbers: list[Record]) -> Record:
+def _slowest(numbers: list[PlainData]) -> PlainData:
     """Return each metric of the GPU that has the worst one."""
     slowest = {}
     for name, first in numbers[0].items():
@@ -303,7 +303,7 @@ def _slowest(numbers: list[Record]) -> Record:
     return slowest
 
 
-def _metric(value: float, unit: str = "GB/s") -> Record:
+def _metric(value: float, unit: str = "GB/s") -> PlainData:
     return {"value": value, "unit": unit}
 
 
@@ -311,12 +311,12 @@ def _metric(value: float, unit: str = "GB/s") -> Record:
 class GpuResult:
     """The result of one GPU in a check: metrics, additional context, and rows for the node's observation."""
 
-    metrics: Record
-    context: Record = dataclasses.field(default_factory=dict)
-    series: list[Record] = dataclasses.field(default_factory=list)
+    metrics: PlainData
+    context: PlainData = dataclasses.field(default_factory=dict)
+    series: list[PlainData] = dataclasses.field(default_factory=list)
 
 
-def _one(output: MemoryOutput, check: str, place: int, *names: str) -> Record | Problem:
+def _one(output: MemoryOutput, check: str, place: int, *names: str) -> PlainData | Problem:
     """Return the one result of a GPU, whose values of these names are positive numbers."""
     results = output.of(kind="result", check=check, device=place)
     if len(results) != 1:
@@ -343,7 +343,7 @@ def _of_host(output: MemoryOutput, check: str, place: int) -> GpuResult | Proble
     return GpuResult(metrics, {**context, **_link_seen(record)})
 
 
-def _link_seen(record: Record) -> Record:
+def _link_seen(record: PlainData) -> PlainData:
     """Return the PCIe links that were seen while data was copied, `5 x16`, each once."""
     links = record.get("links")
     pairs = {tuple(link) for link in links if isinstance(link, list) and len(link) == 2} if isinstance(links, list) else set()

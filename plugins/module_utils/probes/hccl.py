@@ -20,9 +20,9 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import ascend
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import hccl_test
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, nccl
 
-Observation = t.Dict[str, t.Any]
 WHAT, KIND = "HCCL numbers", ascend.Ascend.kind
 # The programs of hccl_test, each with _test behind its name, and those that compute and so are told with what.
 OPS = (
@@ -50,7 +50,7 @@ ENDED = 128 + signal.SIGTERM
 UNEXPLAINED = ("tool_failed", "launch_failed", "incomplete_output", "bad_output")
 
 
-def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
+def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """On the head one observation per check of the group, and one per finding of the search; on every node its own as a member."""
 
     def measure(local_facts: dict[str, t.Any] | None, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
@@ -66,7 +66,7 @@ class HcclHead(fabric.GroupHead):
     begins = "data_size"
     visible = ascend.Ascend.visible
 
-    def __init__(self, params: dict[str, t.Any], node: Node, local_facts: dict[str, t.Any] | None) -> None:
+    def __init__(self, params: Params, node: Node, local_facts: dict[str, t.Any] | None) -> None:
         super().__init__(params, node, local_facts)
         self.env = {**ascend.environment(node), **self.env}
 

@@ -13,18 +13,17 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, membership, observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import hccl
 
-Observation = t.Dict[str, t.Any]
 
-
-def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
+def default_checks(params: Params) -> list[dict[str, str]]:
     """Return the default checks of this node or of a group, for a call that names none."""
     variant = observation.variant(gpus=params["gpus"], sizes=params["sizes"], type=params["type"])
     return [{"check": op, "variant": variant} for op in params["ops"]]
 
 
-def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
+def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """One observation per check, over the NPUs of this node."""
     snapshot = gpu.snapshot(node)
     local_facts = membership.describe(snapshot, {**params, "mig": "refused"}, node, hccl.WHAT, hccl.KIND)

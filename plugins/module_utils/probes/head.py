@@ -20,15 +20,15 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, launching, observation, probing
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params, PlainData
 
-Record = t.Dict[str, t.Any]
 CHECK = "command"
 # What of a command's output comes back as text, each of stdout and stderr.
 OUTPUT_LIMIT = 2 << 20
 _TRY_S = 3.0
 
 
-def probe(params: Record, node: Node) -> t.Iterator[Record]:
+def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """`params`: {"members": [{"name", "address", "host", "gpus", "problem"}], "port", "identity": path of the private key, "join_timeout",
     "work": the request of the stage's probe} or, without work, {"argv", "env", "ranks_per_node", "launcher", "mpirun", "mpi_args",
     "command_timeout"}."""
@@ -63,11 +63,11 @@ def _identity(path: str, folder: str) -> str:
     return private_copy
 
 
-def meet(nodes: list[Record], port: int, seconds: float) -> list[Record]:
+def meet(nodes: list[PlainData], port: int, seconds: float) -> list[PlainData]:
     """The nodes, each that cannot be reached within so many seconds with the step that fails as its `problem`."""
     until = time.monotonic() + seconds
 
-    def reach(worker: Record) -> Record:
+    def reach(worker: PlainData) -> PlainData:
         problem = worker.get("problem")
         while not problem:
             problem = _unreachable(worker["address"], worker["host"], port)
@@ -118,13 +118,13 @@ PREFLIGHT_S = 45.0
 class UserCommand:
     """A command of the user's by whichever launcher, over every node or not at all."""
 
-    def __init__(self, params: Record, node: Node) -> None:
+    def __init__(self, params: Params, node: Node) -> None:
         self.params = params
         self.node = node
         self.env = {str(name): str(value) for name, value in params["env"].items()}
         self.launcher = launching.of(params)
 
-    def run(self) -> Record:
+    def run(self) -> PlainData:
         refusal = self.launcher.refusal(self.node)
         if refusal:
             return self._failed(refusal[0], f"{refusal[1]} (in the image of the head)")
@@ -139,7 +139,7 @@ class UserCommand:
                 return self._failed(*confused)
             return self._covered(group_) or self._command(group_)
 
-    def _covered(self, group_: group.Group) -> Record | None:
+    def _covered(self, group_: group.Group) -> PlainData | None:
         """Return an observation of what is wrong with the places of the ranks; None if they are right. Open MPI 5 ignores the variables
         that the operator sets for Open MPI 4, starts every rank on the launcher's node, and reports success. So the host names are compared
         first, with the same launcher over the same nodes."""
@@ -163,7 +163,7 @@ class UserCommand:
         reason = f"each of {len(expected)} nodes should have {each} ranks, {self.launcher.version} started {listed or 'none'}"
         return self._failed("rank_mismatch", reason, context={"hosts": counts})
 
-    def _command(self, group_: group.Group) -> Record:
+    def _command(self, group_: group.Group) -> PlainData:
         job = self._job(group_, self.params["argv"], self.params["command_timeout"])
         names = {member.hostname: member.name for member in group_.members}
         context = {
@@ -185,7 +185,7 @@ class UserCommand:
         launching.run([job], self.node, 1)
         return job
 
-    def _ended_badly(self, job: launching.Job, group_: group.Group, code: str, context: Record) -> Record:
+    def _ended_badly(self, job: launching.Job, group_: group.Group, code: str, context: PlainData) -> PlainData:
         if job.missing:
             return self._failed("tool_missing", f"{job.argv[0]}: {job.missing}", context=context)
         if job.timed_out:
@@ -196,7 +196,7 @@ class UserCommand:
         code, reason = complaint or (code, f"{self.launcher.version} ended with status {job.rc}: {last or 'without a word'}")
         return self._failed(code, reason, context=context, **self._about(job))
 
-    def _about(self, job: launching.Job) -> Record:
+    def _about(self, job: launching.Job) -> PlainData:
         return {
             "command": job.shown(),
             "duration_s": job.duration_s,
@@ -204,5 +204,5 @@ class UserCommand:
             "raw": job.out + job.err,
         }
 
-    def _failed(self, code: str, reason: str, **fields: t.Any) -> Record:
+    def _failed(self, code: str, reason: str, **fields: t.Any) -> PlainData:
         return observation.failed(CHECK, code, reason[:2000], **fields)

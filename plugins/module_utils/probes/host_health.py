@@ -16,8 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import ba
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.look import Look
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import Tree
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-
-Params = t.Dict[str, t.Any]
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
 
 
 def _memory(tree: Tree, look: Look, _params: Params) -> None:
@@ -57,7 +56,7 @@ def default_checks(params: Params) -> list[dict[str, str]]:
     return [{"check": name, "variant": ""} for name in params["tests"]]
 
 
-def probe(params: Params, node: Node) -> t.Iterator[dict[str, t.Any]]:
+def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """Yield one observation for each of `params["checks"]`."""
     tree = Tree(node)
     place = tree.place()

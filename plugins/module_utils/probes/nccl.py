@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators i
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 LARGEST = 16 << 30
@@ -28,7 +29,7 @@ NVLS_FROM = {"H100": 5, "H200": 5, "H800": 5, "H20": 5, "GH200": 5, "B100": 6, "
 MNNVL = ("GB200", "GB300")
 
 
-def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
+def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """One observation per check of `params["checks"]`: {"check": op, "variant": "gpus=all sizes=8M:auto type=float"}."""
     checks = [(c["check"], c["variant"], fields(c["variant"])) for c in params["checks"]]
     snapshot = gpu.snapshot(node)
@@ -50,7 +51,7 @@ def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
             snapshot = snapshot_after  # what changed during one test must not be held against the next
 
 
-def default_checks(params: dict[str, t.Any]) -> list[dict[str, str]]:
+def default_checks(params: Params) -> list[dict[str, str]]:
     """Return the default checks, for a call that names none."""
     variant = observation.variant(gpus=params["gpus"], sizes=params["sizes"], type=params["type"])
     return [{"check": op, "variant": variant} for op in params["ops"]]

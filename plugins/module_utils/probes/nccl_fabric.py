@@ -12,13 +12,13 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import membership
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp, fabric, nccl
 
-Observation = t.Dict[str, t.Any]
 HEADS: dict[str, type[fabric.GroupHead]] = {"nccl-tests": fabric.GroupHead, "torch": ddp.TorchHead}
 
 
-def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[Observation]:
+def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """On the head one observation per check of the group, and one per finding of the search; on every node its own as a member."""
     head = HEADS[params["tool"]]
 

@@ -19,9 +19,8 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import evidence, numa, observation, rdma_hardware, slots
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params, PlainData
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor, perftest, rdma_ports
-
-Record = t.Dict[str, t.Any]
 
 # The check of the ports themselves: that they are up, as many as they should be, and on the PCIe links that they can have.
 PORTS = "ports"
@@ -59,12 +58,12 @@ ADVICE = (
 )
 
 
-def probe(params: Record, node: Node) -> t.Iterator[Record]:
+def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """Yield, for each check {"check": PORTS or one of TESTS, "variant": ""}, an observation of the node with the number of its slowest
     port, and one of each port (`nic/DEVICE/PORT`): `bandwidth` in Gb/s of one direction, `latency` in us."""
     checks = [(c["check"], c["variant"]) for c in params["checks"]]
     product = (node.read(f"/sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name"))
-    context: Record = {"machine": " ".join(filter(None, product))}
+    context: PlainData = {"machine": " ".join(filter(None, product))}
     devices = rdma_ports.read_devices(node, params["devices"])
     refused = _refused(params, node, devices)
     if refused:
@@ -81,7 +80,7 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
     lease = governor.GovernorLease(node, params["governor"]) if params["governor"] and active and node.ledger else None
     with lease or contextlib.nullcontext(), evidence.LoggedErrors(node) as logged:
         results = tests.all_of([check for check, _variant in checks if check != PORTS], active)
-    common: Record = {"evidence": {"changes": logged.changes, "unreadable": ["pfc"]}}
+    common: PlainData = {"evidence": {"changes": logged.changes, "unreadable": ["pfc"]}}
     context["governor"] = lease.summary() if lease else None
     for check, variant in checks:
         fields = {**common, "variant": variant}
@@ -98,24 +97,24 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
             yield from _observations(check, results[check], {**fields, "context": context})
 
 
-def stated(context: Record) -> bool:
+def stated(context: PlainData) -> bool:
     """Return True if the inventory says which ports of the node are in use, so that one that is down is a finding of the probe."""
     return bool(context.get("wanted") or context.get("devices_stated"))
 
 
-def default_checks(params: Record) -> list[dict[str, str]]:
+def default_checks(params: Params) -> list[dict[str, str]]:
     """Return the checks of a call that names none."""
     of_gpu = OF_GPU if params["gpu"] else ()
     return [{"check": check, "variant": ""} for check in (PORTS, *params["tests"], *of_gpu)]
 
 
-def _choice(params: Record) -> Record:
+def _choice(params: Params) -> PlainData:
     """Return the options of rdma_ports that choose ports and GIDs. Within the node any GID will do."""
-    fixed: Record = {"network": [], "gid_index": None, "roce_version": 2, "address_family": "", "link_local": True}
+    fixed: PlainData = {"network": [], "gid_index": None, "roce_version": 2, "address_family": "", "link_local": True}
     return {**fixed, "port": params["port"]}
 
 
-def _refused(params: Record, node: Node, devices: list[Record]) -> tuple[str, str, str] | None:
+def _refused(params: Params, node: Node, devices: list[PlainData]) -> tuple[str, str, str] | None:
     """Return why nothing can be measured on the node as (outcome, reason code, reason), or None."""
     names = rdma_ports.names(node)
     if names and not devices:
@@ -139,7 +138,7 @@ def _refused(params: Record, node: Node, devices: list[Record]) -> tuple[str, st
     return "not_applicable", "no_rdma_expected", "the node has no RDMA device and no hardware for one"
 
 
-def _without_rc(node: Node, device: Record) -> bool:
+def _without_rc(node: Node, device: PlainData) -> bool:
     kind = node.read(f"{rdma_ports.CLASS}/{device['device']}/node_type") or ""
     return device["driver"] in WITHOUT_RC or kind.startswith(IWARP)
 
@@ -147,7 +146,7 @@ def _without_rc(node: Node, device: Record) -> bool:
 class LoopbackPort:
     """A port to measure. `problem` is why it cannot be, as (reason code, reason), or None."""
 
-    def __init__(self, device: Record, port: Record, places: t.Mapping[int, numa.Place]) -> None:
+    def __init__(self, device: PlainData, port: PlainData, places: t.Mapping[int, numa.Place]) -> None:
         self.device = device
         self.port = port
         self.name = f"{port['device']} port {port['port']}"
@@ -168,9 +167,9 @@ class LoopbackPort:
         elif port["link_layer"] != "InfiniBand" and port["gid"] is None:
             self.problem = "no_gid", port["gid_problem"]
 
-    def context(self, check: str) -> Record:
+    def context(self, check: str) -> PlainData:
         """Return what selects the expectations of a port in a check, and identical ports."""
-        selection: Record = {
+        selection: PlainData = {
             "nic": self.device["type"] or self.device["driver"],
             "link_layer": self.port["link_layer"],
             "op": check.partition("_")[0],
@@ -186,7 +185,7 @@ class LoopbackPort:
         return selection
 
 
-def _link(device: Record) -> Record:
+def _link(device: PlainData) -> PlainData:
     """Return the PCIe link that a device and its slot can have, {"pcie_gen", "pcie_width"}; empty if it is not told, as in a guest."""
     pcie = device["pcie"] or {}
     ends = [pcie[end] for end in ("max", "slot") if end in pcie]
@@ -196,7 +195,7 @@ def _link(device: Record) -> Record:
     return {"pcie_gen": min(generations), "pcie_width": min(widths)} if is_known else {}
 
 
-def _let_through(gbps: float, link: Record) -> float:
+def _let_through(gbps: float, link: PlainData) -> float:
     """Return the rate of a port, or the largest one of RATES that its PCIe link lets through if that is less."""
     if link.get("pcie_gen") not in slots.PCIE:
         return gbps
@@ -209,7 +208,7 @@ NO_GPU_MEMORY = ("usage text", "Unsupported memory type", "unrecognized option",
 NO_GPU_ADVICE = "install a perftest that is built for GPUs, and load the kernel module for peer memory or use a driver with DMA-BUF"
 
 # What is said of a test that was not started.
-NOT_STARTED: Record = {"command": [], "tool_version": None, "duration_s": 0.0, "warnings": [], "changes": []}
+NOT_STARTED: PlainData = {"command": [], "tool_version": None, "duration_s": 0.0, "warnings": [], "changes": []}
 
 
 class Result(t.NamedTuple):
@@ -217,10 +216,10 @@ class Result(t.NamedTuple):
     `bound` what of its NUMA node it was bound to."""
 
     port: LoopbackPort
-    row: Record | None
+    row: PlainData | None
     problem: tuple[str, str, str] | None
     raw: str = ""
-    output: Record = NOT_STARTED
+    output: PlainData = NOT_STARTED
     bound: str | None = None
 
 
@@ -230,7 +229,7 @@ class Loopback(perftest.PerftestRunner):
     if_missing = "install perftest or set nic_loopback_binary_dir"
     if_in_use = "set nic_loopback_tcp_port to the first of as many free ones as there are RDMA ports"
 
-    def __init__(self, params: Record, node: Node, devices: t.Sequence[Record] = ()) -> None:
+    def __init__(self, params: Params, node: Node, devices: t.Sequence[PlainData] = ()) -> None:
         super().__init__({**params, "pause": PAUSE_S}, node)
         # The GPU of each device, and what perftest is told of it.
         self.gpus = {device: words for device, words in _memory_of_gpus(node, devices).items() if params["gpu"]}
@@ -266,7 +265,7 @@ class Loopback(perftest.PerftestRunner):
         self.run([side for sides in pairs.values() for side in sides])
         return [self._result(port, *pairs[port.part]) if port.part in pairs else self._is_silent(port) for port in ports]
 
-    def _tests(self, port: LoopbackPort, place: int) -> t.Iterator[Record]:
+    def _tests(self, port: LoopbackPort, place: int) -> t.Iterator[PlainData]:
         """Yield the test of each side: first the server's, then the client's."""
         gid = port.port["gid"] or {}
         for role in ("server", "client"):
@@ -305,7 +304,7 @@ class Loopback(perftest.PerftestRunner):
         return Result(port, None, ("error", code, f"{port.name}: {reason}"[:2000]))
 
 
-def _memory_of_gpus(node: Node, devices: t.Sequence[Record]) -> dict[str, list[str]]:
+def _memory_of_gpus(node: Node, devices: t.Sequence[PlainData]) -> dict[str, list[str]]:
     """Return {RDMA device: perftest's options for buffers in the memory of its nearest GPU}."""
     kinds = {kind.pci[0]: kind for kind in registry.KINDS.values() if kind.pci and kind.perftest_device}
     near = rdma_ports.nearest_accelerators(node, list(devices), {vendor: kind.pci[1] for vendor, kind in kinds.items() if kind.pci})
@@ -325,7 +324,7 @@ def _no_verbs(node: Node) -> str:
     return "; there is no /dev/infiniband/uverbs* here: load ib_uverbs, or in a pod set nic_loopback_kube_resources"
 
 
-def _kind(check: str, params: Record) -> Record:
+def _kind(check: str, params: Params) -> PlainData:
     """Return a kind of test as perftest.PerftestSide has them: the tool with its options, and what must stand in its output."""
     test = check.replace("_all", "").replace("_gpu", "")
     op, kind = test.split("_")
@@ -343,10 +342,10 @@ def _kind(check: str, params: Record) -> Record:
 # Observations --------------------------------------------------------------------------------------------------------
 
 
-def _of_ports(params: Record, node: Node, devices: list[Record], ports: list[LoopbackPort], common: Record) -> Record:
+def _of_ports(params: Params, node: Node, devices: list[PlainData], ports: list[LoopbackPort], common: PlainData) -> PlainData:
     """Return the observation of the ports themselves, which looks at the PCIe links behind the tests."""
     current = {device["device"]: device for device in rdma_ports.read_devices(node, params["devices"])}
-    findings: list[Record] = []
+    findings: list[PlainData] = []
     for port in ports:
         if port.problem and port.problem[0] == "port_down" and not (params["devices"] or params["ports"]):
             continue  # many adapters have a second port that nobody uses: other machines tell (stages/nic_loopback.py)
@@ -375,7 +374,7 @@ def _of_ports(params: Record, node: Node, devices: list[Record], ports: list[Loo
     return observation.measured(PORTS, raw="\n".join([*lines, ""]), **{**common, "context": context})
 
 
-def _of_link(device: Record) -> t.Iterator[Record]:
+def _of_link(device: PlainData) -> t.Iterator[PlainData]:
     """Yield what is wrong with the PCIe link of a device: below what device and slot can do, or a slot that can do less than the device."""
     pcie = device["pcie"]
     if not pcie or not device["ports"]:
@@ -392,17 +391,17 @@ def _of_link(device: Record) -> t.Iterator[Record]:
             yield {"code": "pcie_slot", "part": part, "text": text}
 
 
-def _observations(check: str, results: list[Result], common: Record) -> t.Iterator[Record]:
+def _observations(check: str, results: list[Result], common: PlainData) -> t.Iterator[PlainData]:
     """Yield the node's own observation of a check, and those of its ports."""
     metric, better = ("latency", max) if check in LATENCY else ("bandwidth", min)
     unit = perftest.SERIES_UNITS[metric]
     measured = [result for result in results if result.row]
-    worst = better(measured, key=lambda result: t.cast(Record, result.row)[metric]) if measured else results[0]
+    worst = better(measured, key=lambda result: t.cast(PlainData, result.row)[metric]) if measured else results[0]
     raw = "\n".join(result.raw for result in results if result.raw)
     simulated = observation.SIMULATED_MARK in raw
     first = results[0].output
     when = {"started_at": first.get("started_at"), "duration_s": round(sum(result.output["duration_s"] for result in results), 3)}
-    metrics = {metric: {"value": t.cast(Record, worst.row)[metric], "unit": unit}} if len(measured) == len(results) else {}
+    metrics = {metric: {"value": t.cast(PlainData, worst.row)[metric], "unit": unit}} if len(measured) == len(results) else {}
     evidence_of = {**common["evidence"], "changes": [*common["evidence"]["changes"], *(c for r in results for c in r.output["changes"])]}
     series = [{"port": result.port.part, **result.row} for result in results if result.row]
     context = {**common["context"], **worst.port.context(check), "series_units": perftest.SERIES_UNITS}
@@ -413,7 +412,7 @@ def _observations(check: str, results: list[Result], common: Record) -> t.Iterat
     )  # fmt: skip
     for result in results:
         output = result.output
-        fields: Record = {
+        fields: PlainData = {
             "variant": common["variant"], "part": result.port.part, "command": output["command"], "tool_version": output["tool_version"],
             "started_at": output.get("started_at"), "duration_s": output["duration_s"], "simulated": simulated,
             "context": {

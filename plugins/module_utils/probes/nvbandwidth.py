@@ -13,6 +13,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nvbandwidth
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Params, PlainData
 
 # The tests of nvbandwidth whose numbers make a check: of each GPU the least, of latency the one there is.
 TESTS: t.Dict[str, t.Tuple[str, ...]] = {
@@ -26,13 +27,12 @@ TESTS: t.Dict[str, t.Tuple[str, ...]] = {
     "device": ("device_local_copy",),
     "latency": ("host_device_latency_sm",),
 }
-Record = t.Dict[str, t.Any]
 
 
 class NvbandwidthRun:
     """The result of one call of nvbandwidth for some checks, over the GPUs `used`."""
 
-    def __init__(self, node: Node, params: Record, checks: t.Sequence[str], used: t.Sequence[Record]) -> None:
+    def __init__(self, node: Node, params: Params, checks: t.Sequence[str], used: t.Sequence[PlainData]) -> None:
         self.used = used
         self.tests = [test for check in checks for test in TESTS[check]]
         self.argv = [params["nvbandwidth"] or "nvbandwidth", "-t", *self.tests, "-b", str(params["mib"])]

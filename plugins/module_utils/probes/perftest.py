@@ -41,6 +41,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import (
 )
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import perftest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid, governor, rdma_ports
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 
@@ -91,7 +92,7 @@ COUNTERS = {
 }  # fmt: skip
 
 
-def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
+def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """One observation per pair that this node asks (`subject` of its tests), as soon as it is done, and at the end one of the
     timetable, with a row for each side of each test that ran here."""
     for missing in params["absent"]:

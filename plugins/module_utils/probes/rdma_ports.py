@@ -21,6 +21,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import interfaces, observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid
 
 Port = t.Dict[str, t.Any]
@@ -39,7 +40,7 @@ _ACS, _ACS_CONTROL = 0x000D, 6
 COUNTERS = ("counters", "hw_counters")
 
 
-def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
+def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """One observation of the node: its ports in `context`, what is wrong with them in `context.findings`."""
     for check in params["checks"]:
         devices = read_devices(node, params["devices"])

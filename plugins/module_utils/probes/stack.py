@@ -15,6 +15,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import facts, findings, gpu, interfaces, kernel_log, observation, reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
 
 START_TIMEOUT_S = 90.0
 
@@ -24,7 +25,7 @@ def default_checks(_params: dict[str, t.Any]) -> list[dict[str, str]]:
     return [{"check": name, "variant": ""} for name in ("facts", "gpu_health", "cuda")]
 
 
-def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
+def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """Observations of `facts`, `gpu_health` (the node and each GPU) and `cuda`, whichever `params["checks"]` names."""
     variants = {c["check"]: c["variant"] for c in params["checks"]}
     snapshot = gpu.snapshot(node)

@@ -16,9 +16,10 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
 
 
-def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
+def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """One observation per check of `params["checks"]`, whose command line is `params["argv"]` with `{check}` and the
     variant's keys filled in."""
     for requested in params["checks"]:

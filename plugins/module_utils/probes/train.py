@@ -23,6 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators i
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import products as reading
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params, PlainData
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes.nccl import fields
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import packing, products, training
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import train as workload
@@ -36,10 +37,9 @@ MARGIN_S = 5.0
 # What is left in a folder of the user's.
 FILES = ("summary.json", "gpu_tests_result.json", "gpu_tests_skipped.json")
 
-Record = t.Dict[str, t.Any]
 
 
-def probe(params: Record, node: Node) -> t.Iterator[Record]:
+def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """Yield the observations of measured(), and write the files that acceptance images leave if `results_dir` is set."""
     ran: list[TrainOutput] = []
     observations = list(measured(params, node, ran))
@@ -50,7 +50,7 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
     yield from observations
 
 
-def files(observations: list[Record], ran: list[TrainOutput]) -> Record:
+def files(observations: list[PlainData], ran: list[TrainOutput]) -> PlainData:
     """Return the files in the form that acceptance images use, {name: content}."""
     if {record["reason_code"] for record in observations} == {"no_gpu_expected"}:
         return {"gpu_tests_skipped.json": {"skipped": True, "reason": "no_gpu"}}
@@ -69,7 +69,7 @@ def files(observations: list[Record], ran: list[TrainOutput]) -> Record:
     return {"summary.json": summary, "gpu_tests_result.json": {"ok": ok, "tests": tests}}
 
 
-def _device(requested: str, kind: type[base.Accelerator]) -> Record:
+def _device(requested: str, kind: type[base.Accelerator]) -> PlainData:
     """Return the type of the devices in PyTorch, the package that adds it, and the variable by which a process sees one of them."""
     accelerator = registry.of_torch(requested) if requested != "auto" else kind
     if accelerator is None:
@@ -77,7 +77,7 @@ def _device(requested: str, kind: type[base.Accelerator]) -> Record:
     return {"kind": accelerator.torch, "plugin": accelerator.torch_plugin, "visible": accelerator.visible}
 
 
-def measured(params: Record, node: Node, ran: list[TrainOutput]) -> t.Iterator[Record]:
+def measured(params: Params, node: Node, ran: list[TrainOutput]) -> t.Iterator[PlainData]:
     """Per check {"check": "compute", "variant": "mode=alone shape=8192x8192x8192 type=bf16"}, {"check": "train", "variant":
     "mode=alone steps=60"} or {"check": "burn_in", "variant": "minutes=30"} one observation of the node and one of each GPU."""
     checks = [(c["check"], c["variant"]) for c in params["checks"]]
@@ -137,7 +137,7 @@ def measured(params: Record, node: Node, ran: list[TrainOutput]) -> t.Iterator[R
             yield from _observations(check, number, output, used, rulings, check_fields, result.raw if number == 0 else result.out)
 
 
-def default_checks(params: Record) -> list[dict[str, str]]:
+def default_checks(params: Params) -> list[dict[str, str]]:
     """Return the default checks, for a call that names none."""
     gpus = params["gpus"] or None
     checks = [
@@ -151,7 +151,7 @@ def default_checks(params: Record) -> list[dict[str, str]]:
     return checks
 
 
-def _order(check: str, keys: dict[str, str], params: Record) -> Record:
+def _order(check: str, keys: dict[str, str], params: Params) -> PlainData:
     """Return the order to the workload for a check."""
     mode = keys.get("mode", "together")
     if check == "compute":
@@ -161,7 +161,7 @@ def _order(check: str, keys: dict[str, str], params: Record) -> Record:
     return {"do": "train", "mode": mode, "steps": int(keys["steps"])}
 
 
-def _context(order: Record, used: list[Record], output: TrainOutput, params: Record) -> Record:
+def _context(order: PlainData, used: list[PlainData], output: TrainOutput, params: Params) -> PlainData:
     training_of = {"shape": f"{params['batch']}x{params['width']}", "steps": order.get("steps")}
     product = {"type": order.get("dtype"), "shape": "x".join(map(str, order.get("shape", ())))}
     names = sorted({g["name"] or "unknown" for g in used})
@@ -181,22 +181,22 @@ def _context(order: Record, used: list[Record], output: TrainOutput, params: Rec
 class TrainOutput:
     """The output of the workload, by check and GPU."""
 
-    def __init__(self, result: t.Any, used: list[Record]) -> None:
+    def __init__(self, result: t.Any, used: list[PlainData]) -> None:
         self.result = result
         self.used = used
         self.records, self.rest = jsonlines.read(result.out)
         self.library = next((str(r["library"]) for r in self.of(kind="ready") if r.get("library")), None)
         self.host_cpu = next((str(r["host_cpu"]) for r in self.of(kind="ready") if r.get("host_cpu")), None)
 
-    def of(self, **values: t.Any) -> list[Record]:
+    def of(self, **values: t.Any) -> list[PlainData]:
         return [r for r in self.records if all(r.get(name) == value for name, value in values.items())]
 
-    def fault(self, number: int, device: int) -> Record | None:
+    def fault(self, number: int, device: int) -> PlainData | None:
         """Return the fault that ended a GPU's process in this check or before it; None if there is none."""
         faults = [r for r in self.of(kind="fault", device=device) if r.get("check") is None or r["check"] <= number]
         return faults[0] if faults else None
 
-    def when(self, **of: t.Any) -> Record:
+    def when(self, **of: t.Any) -> PlainData:
         """Return the start and the duration of a check, or of one GPU in it; empty if the times are not valid."""
         for record in self.of(**of):
             offset_s, took, total_s = record.get("after_s", -1), record.get("took_s", -1), self.result.duration_s
@@ -204,7 +204,7 @@ class TrainOutput:
                 return {"started_at": observation.utc(self.result.started_at + offset_s), "duration_s": round(took, 3)}
         return {}
 
-    def failure(self, params: Record, timeout: float) -> tuple[str, str, str] | None:
+    def failure(self, params: Params, timeout: float) -> tuple[str, str, str] | None:
         """Return why no check has a result, as (outcome, reason code, reason); None if some have."""
         result = self.result
         if result.missing:
@@ -225,7 +225,7 @@ class TrainOutput:
         return None
 
 
-def _coded(record: Record) -> tuple[str, str]:
+def _coded(record: PlainData) -> tuple[str, str]:
     code = str(record.get("code"))
     return code if code in reasons.ALL else "tool_failed", str(record.get("reason"))
 
@@ -234,7 +234,7 @@ class Rulings:
     """The convicted GPUs of each check: their bits differ from those of the other GPUs of the same model. Results of `alone` and `together`
     are compared with each other: they are the same work."""
 
-    def __init__(self, output: TrainOutput, used: list[Record], orders: list[Record]) -> None:
+    def __init__(self, output: TrainOutput, used: list[PlainData], orders: list[PlainData]) -> None:
         self.bits: dict[int, dict[str, set[str]]] = {}
         self._of: dict[int, list[majority.Ruling]] = {}
         for number, order in enumerate(orders):
@@ -263,7 +263,7 @@ class Rulings:
         right = {bit for name, bits in check_bits.items() if name not in ruling.odd for bit in bits}
         return majority.Ruling({name: why for name, why in ruling.odd.items() if check_bits[name] - right}, None)
 
-    def odd(self, number: int, g: Record) -> str | None:
+    def odd(self, number: int, g: PlainData) -> str | None:
         """Return why a GPU is convicted in a check; None if it is not."""
         name = _who(g)
         return next((f"{name} {ruling.odd[name]}" for ruling in self._of[number] if name in ruling.odd), None)
@@ -272,19 +272,19 @@ class Rulings:
         return next((ruling.unresolved for ruling in self._of[number] if ruling.unresolved), None)
 
 
-def _who(g: Record) -> str:
+def _who(g: PlainData) -> str:
     return f"{gpu.word(g)} {g['index']}"
 
 
-def _bits(record: Record) -> list[str]:
+def _bits(record: PlainData) -> list[str]:
     """The fingerprints of a result; laps of a burn-in that were not as its first one are another."""
     fingerprints = [str(record.get("fingerprint"))]
     return [*fingerprints, *(["another lap"] if record.get("wrong") and record.get("laps") else [])]
 
 
 def _observations(
-    check: str, number: int, output: TrainOutput, used: list[Record], rulings: Rulings, common: Record, raw: str
-) -> t.Iterator[Record]:
+    check: str, number: int, output: TrainOutput, used: list[PlainData], rulings: Rulings, common: PlainData, raw: str
+) -> t.Iterator[PlainData]:
     """Yield the observation of the node and those of its GPUs; each has a result, or the reason why it has none."""
     parts, tflops = [], []
     for device, g in enumerate(used):
@@ -324,7 +324,7 @@ def _observations(
     yield from parts
 
 
-def _laps(record: Record) -> str:
+def _laps(record: PlainData) -> str:
     """Return how many laps of a burn-in differed from the first one, and since when, in words; empty if none did."""
     if not record.get("wrong") or not record.get("laps"):
         return ""
@@ -333,14 +333,14 @@ def _laps(record: Record) -> str:
     return f": {record['wrong']} of {record['laps']} laps of the same training gave another loss{when}"
 
 
-def _shown(record: Record) -> Record:
+def _shown(record: PlainData) -> PlainData:
     """Return the fields of a result that belong into the context of its observation."""
     names = ("start", "end", "steps", "step_ms", "laps", "slowest_lap_s", "fingerprint", "error", "tolerance", "iterations")
     return {name: record[name] for name in names if record.get(name) is not None}
 
 
 def _problem(
-    check: str, number: int, device: int, g: Record, output: TrainOutput, results: list[Record], steps: int | None
+    check: str, number: int, device: int, g: PlainData, output: TrainOutput, results: list[PlainData], steps: int | None
 ) -> tuple[str, str, str] | None:
     """Return why a GPU has no usable result, as (outcome, reason code, reason); None if it has one."""
     who = _who(g)
@@ -366,12 +366,12 @@ def _problem(
     return _product(who, record) if check == "compute" else _burned(who, record)
 
 
-def _product(who: str, record: Record) -> tuple[str, str, str] | None:
+def _product(who: str, record: PlainData) -> tuple[str, str, str] | None:
     problem = reading.problem(who, record)
     return ("error", *problem) if problem else None
 
 
-def _trained(who: str, record: Record, steps: int | None) -> tuple[str, str, str] | None:
+def _trained(who: str, record: PlainData, steps: int | None) -> tuple[str, str, str] | None:
     losses = record.get("losses")
     if not isinstance(losses, list) or len(losses) != steps:
         return "error", "bad_output", f"the workload printed no loss for each of {steps} steps of {who}"
@@ -387,7 +387,7 @@ def _trained(who: str, record: Record, steps: int | None) -> tuple[str, str, str
     return None
 
 
-def _burned(who: str, record: Record) -> tuple[str, str, str] | None:
+def _burned(who: str, record: PlainData) -> tuple[str, str, str] | None:
     laps, wrong = record.get("laps"), record.get("wrong")
     if not jsonlines.numbers(laps, wrong) or record["laps"] < 2 or not 0 <= record["wrong"] < record["laps"]:
         return "error", "bad_output", f"the workload printed laps {laps}, wrong {wrong} for {who}"

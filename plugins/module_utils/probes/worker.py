@@ -22,6 +22,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import member, observation, probing, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 
 CHECK = "worker"
@@ -38,7 +39,7 @@ _PROGRAMS = ("sshd", "/usr/sbin/sshd", "/usr/local/sbin/sshd")
 _LIMITS = {"MaxStartups": "512", "MaxSessions": "256", "LoginGraceTime": "30"}
 
 
-def probe(params: dict[str, t.Any], node: Node) -> t.Iterator[dict[str, t.Any]]:
+def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """Start sshd on a node of a group and yield the observations of the member, or why the worker cannot be entered. `params`: {"port",
     "authorized_keys": path, "work": the request of what the node does itself as a member, or None}.
 

@@ -30,7 +30,8 @@ import time
 import typing as t
 import warnings
 
-Record = t.Dict[str, t.Any]
+# As in module_utils/plain_data.py, which does not travel with this file.
+PlainData = t.Dict[str, t.Any]
 
 # Its own text, which agents hand on to their ranks. The program that runs it from memory has set it.
 SOURCE: str = globals().get("SOURCE", "")
@@ -65,7 +66,7 @@ def words(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:600]
 
 
-def code_of(error: BaseException, otherwise: str, order: Record) -> str:
+def code_of(error: BaseException, otherwise: str, order: PlainData) -> str:
     """Return the reason code of an error; `order` is what each rank is told."""
     message = f"{type(error).__name__} {error}".lower()
     if isinstance(error, CannotTrain):
@@ -94,7 +95,7 @@ class Agent:
     MASTER_ADDR, MASTER_PORT, NNODES, NODE_RANK and NPROC_PER_NODE are in its environment.
     """
 
-    def __init__(self, order: Record) -> None:
+    def __init__(self, order: PlainData) -> None:
         self.began = time.monotonic()
         self.order = order
         self.number = int(os.environ["NODE_RANK"])
@@ -103,7 +104,7 @@ class Agent:
         self.master = os.environ["MASTER_ADDR"]
         self.port = int(os.environ["MASTER_PORT"])
         self.each = int(os.environ["NPROC_PER_NODE"])
-        self.description: Record = {}
+        self.description: PlainData = {}
 
     def run(self) -> int:
         signal.signal(signal.SIGTERM, _leave)
@@ -134,8 +135,8 @@ class Agent:
         elif planted["kind"] == "nnodes":
             self.description["nnodes"] += 1
 
-    def describe(self) -> Record:
-        description: Record = {
+    def describe(self) -> PlainData:
+        description: PlainData = {
             "id": self.order["id"],
             "node": self.name,
             "node_rank": self.number,
@@ -259,14 +260,14 @@ def _mend(run: t.Any, address: str) -> None:
         std.from_str = classmethod(lambda cls, text: cls(0) if text == "0" else from_str(text))
 
 
-def _cuda(torch: t.Any, ranks: int) -> Record:
+def _cuda(torch: t.Any, ranks: int) -> PlainData:
     """Return the versions of NCCL and CUDA of this node, and why it cannot take part."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         available = torch.cuda.is_available()
         count = torch.cuda.device_count()
     messages = " ".join(str(warning.message) for warning in caught)
-    facts: Record = {"devices": count, "nccl": ""}
+    facts: PlainData = {"devices": count, "nccl": ""}
     with contextlib.suppress(Exception):
         version = torch.cuda.nccl.version()
         facts["nccl"] = ".".join(map(str, version)) if isinstance(version, tuple) else str(version)
@@ -288,14 +289,14 @@ def _cuda(torch: t.Any, ranks: int) -> Record:
     return facts
 
 
-def _plugged(torch: t.Any, device: str, plugin: str, ranks: int) -> Record:
+def _plugged(torch: t.Any, device: str, plugin: str, ranks: int) -> PlainData:
     """Return the number of devices of a type that the package `plugin` adds to PyTorch, its version, and why the node cannot take part."""
     try:
         version = getattr(importlib.import_module(plugin), "__version__", "")
         count = getattr(torch, device).device_count()
     except (ImportError, OSError, AttributeError, RuntimeError) as error:
         return {"problem": ["torch_missing", f"{plugin} cannot be used: {error}"[:400]]}
-    facts: Record = {"devices": count, "plugin": f"{plugin} {version}"}
+    facts: PlainData = {"devices": count, "plugin": f"{plugin} {version}"}
     if count < ranks:
         facts["problem"] = ["gpu_invisible", f"{ranks} ranks were asked for and {plugin} sees {count} devices"]
     return facts
@@ -334,7 +335,7 @@ class Meeting:
     ALIKE = (("torch", "PyTorch"), ("nccl", "NCCL"), ("cuda", "the CUDA of PyTorch"), ("nnodes", "--nnodes"), ("nproc", "--nproc_per_node"),
              ("plugin", "the package that adds the devices to PyTorch"), ("backend", "the backend"))  # fmt: skip
 
-    def __init__(self, order: Record, description: Record, number: int, address: str, port: int) -> None:
+    def __init__(self, order: PlainData, description: PlainData, number: int, address: str, port: int) -> None:
         self.order = order
         self.description = description
         self.number = number
@@ -356,7 +357,7 @@ class Meeting:
         self.until = min(self.until, time.monotonic() + LATECOMERS_S)
 
     def _receive(self) -> t.List[str] | None:
-        guests: t.Dict[str, t.Tuple[socket.socket, Record]] = {}
+        guests: t.Dict[str, t.Tuple[socket.socket, PlainData]] = {}
         try:
             listener = _listener(self.port)
         except OSError as error:
@@ -389,7 +390,7 @@ class Meeting:
                     guest.recv(1)
         return refusal
 
-    def compare(self, everybody: t.List[Record], missing: t.List[str]) -> t.List[str] | None:
+    def compare(self, everybody: t.List[PlainData], missing: t.List[str]) -> t.List[str] | None:
         """Return why these nodes cannot train together, as [reason code, reason]; None if they can."""
         problems = [(node["problem"], node["node"]) for node in everybody if node.get("problem")]
         if problems:
@@ -451,7 +452,7 @@ def _listener(port: int) -> socket.socket:
     return listener
 
 
-def _read_line(link: socket.socket) -> Record | None:
+def _read_line(link: socket.socket) -> PlainData | None:
     """Return the object in a line of JSON; None for anything else."""
     received = b""
     try:

@@ -58,9 +58,10 @@ if "Training" not in globals():  # else they stand above: workloads/packing.py
         learnt,
     )
 
-Record = t.Dict[str, t.Any]
+# As in module_utils/plain_data.py, which does not travel with this file.
+PlainData = t.Dict[str, t.Any]
 
-DEFAULTS: Record = {
+DEFAULTS: PlainData = {
     "backend": "nccl",
     "device": "cuda",
     "plugin": "",
@@ -148,7 +149,7 @@ def slower(times: t.Sequence[float], nodes: t.Sequence[str], devices: t.Sequence
 class Pulse(threading.Thread):
     """The pulse of a rank: it prints what the rank is doing, and ends the rank if that takes too long or if its agent is gone."""
 
-    def __init__(self, rank: int, node: str, order: Record) -> None:
+    def __init__(self, rank: int, node: str, order: PlainData) -> None:
         super().__init__(daemon=True)
         self.rank = rank
         self.node = node
@@ -194,12 +195,12 @@ class Pulse(threading.Thread):
 class Rank:
     """One process of the group, on one device."""
 
-    def __init__(self, order: Record) -> None:
+    def __init__(self, order: PlainData) -> None:
         self.order = order
         self.rank, self.world, self.local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
         self.node = order.get("node") or socket.gethostname()
         self.first = self.rank == 0
-        self.planted: Record = json.loads(os.environ.get(PLANTED, "{}"))
+        self.planted: PlainData = json.loads(os.environ.get(PLANTED, "{}"))
         self.pulse = Pulse(self.rank, self.node, order)
         self.wrong = 0
         self.exchanges = 0
@@ -241,14 +242,14 @@ class Rank:
         say(kind="rank", **description)
         self._agree(description)
         self.pulse.doing("init_process_group", self.order["join_timeout"])
-        options: Record = {"timeout": datetime.timedelta(seconds=self.order["collective_timeout"])}
+        options: PlainData = {"timeout": datetime.timedelta(seconds=self.order["collective_timeout"])}
         if device == "cuda" and "device_id" in inspect.signature(self.dist.init_process_group).parameters:
             options["device_id"] = self.device  # connects now, not in the middle of the first operation
         self.dist.init_process_group(backend, store=self.dist.PrefixStore("group", store), rank=self.rank, world_size=self.world, **options)
         self.clock = Clock(self.torch, self.device)
 
-    def describe(self) -> Record:
-        description: Record = {
+    def describe(self) -> PlainData:
+        description: PlainData = {
             "rank": self.rank,
             "world": self.world,
             "node": self.node,
@@ -270,7 +271,7 @@ class Rank:
             description["uuid"] = f"GPU-{uuid}" if uuid else ""
         return description
 
-    def _agree(self, description: Record) -> None:
+    def _agree(self, description: PlainData) -> None:
         """Ranks of different sizes of tensors pass all the same, with status 0, and other things are found after a long wait."""
         self.pulse.doing("comparison of the ranks", self.order["join_timeout"])
         elements = self.order["elements"]
@@ -377,10 +378,10 @@ class Rank:
                 if every is not None:
                     self._say_checked(op, kind, every)
 
-    def _checked(self, op: str, kind: str) -> Record:
+    def _checked(self, op: str, kind: str) -> PlainData:
         """Return the result of a rank for an operation: {"wrong": number of elements, "from": {rank: wrong elements that it sent},
         "example"}."""
-        result: Record = {"wrong": 0, "of": 0, "from": {}, "example": "", "unsupported": ""}
+        result: PlainData = {"wrong": 0, "of": 0, "from": {}, "example": "", "unsupported": ""}
         for number in range(self.order["rounds"]):
             self._break(op)
             self.pulse.doing(f"{op} {kind}")
@@ -453,7 +454,7 @@ class Rank:
         marks = ("not support", "no support", "invalid scalar type")
         return isinstance(error, NotImplementedError) or any(mark in message for mark in marks)
 
-    def _say_checked(self, op: str, kind: str, every: t.List[Record]) -> None:
+    def _say_checked(self, op: str, kind: str, every: t.List[PlainData]) -> None:
         bad = [rank for rank, result in enumerate(every) if result["wrong"]]
         senders: t.Dict[str, int] = {}
         for result in every:
@@ -573,7 +574,7 @@ class Rank:
             odd = odd if len(odd) * 2 < len(rank_digests) else []  # of two halves neither is the odd one
         finite = all(abs(loss) < 1e30 for result in every for loss in result["losses"])
         first, last = sum(start) / len(start), sum(end) / len(end)
-        summary: Record = {
+        summary: PlainData = {
             "steps": len(losses), "first": first if finite else None, "last": last if finite else None,
             "ratio": last / first if finite and first else None, "finite": finite,
             "not_finite": [rank for rank, result in enumerate(every) if not all(abs(loss) < 1e30 for loss in result["losses"])][:16],
@@ -638,7 +639,7 @@ class Rank:
         self.pulse.doing("whole steps")
         self.dist.barrier()
         step = self.clock.typical(self.clock.times(whole, count))
-        local: Record = {"compute_ms": compute, "step_ms": step, "communication_ms": max(0.0, step - compute)}
+        local: PlainData = {"compute_ms": compute, "step_ms": step, "communication_ms": max(0.0, step - compute)}
         description = self.describe()
         local.update(node=self.node, local=self.local, uuid=description["uuid"], device=description["device"])
         every = self.collect("pace", local)
@@ -705,7 +706,7 @@ def _differ(values: t.Dict[str, t.List[str]]) -> str:
     return "; ".join(f"{text[:200]} on {', '.join(ranks[:4])}" for text, ranks in zip(texts, values.values()))
 
 
-def rank_main(order: Record) -> int:
+def rank_main(order: PlainData) -> int:
     rank = Rank({**DEFAULTS, **order})
     try:
         rank.run()

@@ -36,7 +36,8 @@ if "TorchProduct" not in globals():  # else they stand above: workloads/packing.
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.products import BEGAN, Torch, finite, measure, say, write
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.training import Training, curve, deterministic
 
-Record = t.Dict[str, t.Any]
+# As in module_utils/plain_data.py, which does not travel with this file.
+PlainData = t.Dict[str, t.Any]
 
 # This whole text, which is handed on to the processes of the GPUs. The program that runs it from memory has set it.
 SOURCE: str = globals().get("SOURCE", "")
@@ -58,7 +59,7 @@ WORDS = 2000
 class Worker:
     """Does what the head asks for, on the one GPU that it sees."""
 
-    def __init__(self, settings: Record) -> None:
+    def __init__(self, settings: PlainData) -> None:
         self.settings = settings
         self.backend = Torch(settings["kind"], settings["plugin"])
         self.torch = self.backend.torch
@@ -74,7 +75,7 @@ class Worker:
     def settle(self) -> None:
         self.backend.api.synchronize(0)
 
-    def compute(self, order: Record) -> None:
+    def compute(self, order: PlainData) -> None:
         check = {name: order[name] for name in ("dtype", "shape", "mode")}
         measure(self.backend, {**check, "mode": "alone"}, self.settings["seconds"], self.settings["warmup_seconds"])
 
@@ -112,7 +113,7 @@ class Worker:
                 say(kind="pulse")
         return [float(loss) for loss in losses], statistics.median(times)
 
-    def train(self, order: Record) -> None:
+    def train(self, order: PlainData) -> None:
         began = time.monotonic()
         losses, step_s = self.lap(order["steps"])
         parameters, gradients = self.training.digests()
@@ -126,7 +127,7 @@ class Worker:
             took_s=time.monotonic() - began,
         )
 
-    def burn(self, order: Record) -> None:
+    def burn(self, order: PlainData) -> None:
         """The same laps of training again and again: each must be as the first one, bit for bit."""
         began = time.monotonic()
         steps, flops = order["steps"], self.flops
@@ -173,7 +174,7 @@ def host_cpu() -> str | None:
         return None
 
 
-def fault_of(error: BaseException) -> Record:
+def fault_of(error: BaseException) -> PlainData:
     """Return the fault of a GPU as a code and in words."""
     words = " ".join(f"{type(error).__name__}: {error}".split())[:500]
     code = "cuda_failed"
@@ -186,7 +187,7 @@ def fault_of(error: BaseException) -> Record:
     return {"code": code, "reason": words}
 
 
-def worker(settings: Record) -> int:
+def worker(settings: PlainData) -> int:
     # Nobody is left to end a process that hangs on a GPU where its head was killed.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     say(kind="pulse")
@@ -207,7 +208,7 @@ def worker(settings: Record) -> int:
 # The head --------------------------------------------------------------------------------------------------------------
 
 
-def relay(record: Record) -> None:
+def relay(record: PlainData) -> None:
     """A record of a GPU's process, and the same in words for people; what it is worth is for others to say."""
     say(**record)
     kind, speed = record.get("kind"), f"{record.get('tflops') or 0:.4g} TFLOPS"
@@ -230,7 +231,7 @@ def relay(record: Record) -> None:
 class GpuProcess:
     """The process of one GPU, as the head sees it."""
 
-    def __init__(self, settings: Record, number: int, name: str) -> None:
+    def __init__(self, settings: PlainData, number: int, name: str) -> None:
         env = dict(os.environ, LOCAL_RANK=str(number), CUBLAS_WORKSPACE_CONFIG=":4096:8")
         if settings["visible"]:
             env[settings["visible"]] = name
@@ -254,7 +255,7 @@ class GpuProcess:
         except OSError:
             pass  # it has died, which its output tells
 
-    def ask(self, number: int, order: Record) -> None:
+    def ask(self, number: int, order: PlainData) -> None:
         self.check, self.busy, self.heard_at = number, True, time.monotonic()
         self.tell(json.dumps(order).encode() + b"\n")
 
@@ -296,7 +297,7 @@ class GpuProcess:
 
 
 class Coordinator:
-    def __init__(self, settings: Record) -> None:
+    def __init__(self, settings: PlainData) -> None:
         self.settings = settings
         self.end = time.monotonic() + settings["deadline"]
         self.selector = selectors.DefaultSelector()

@@ -26,6 +26,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
     Match,
     Measurement,
+    PlainData,
     SeriesRow,
     Subject,
     Verdict,
@@ -164,7 +165,7 @@ def of_sweep(series: t.Iterable[SeriesRow], metric: str, size: int | str, unit: 
 def compare(reading: Reading, expected: Expectation) -> Opinion:
     """The bands: higher is better: PASS from 0.95 of the expected value, WARN from 0.90, FAIL below; lower is better:
     PASS up to the value / 0.95, WARN up to the value / 0.90, FAIL above."""
-    expected_fields: dict[str, t.Any] = {
+    expected_fields: PlainData = {
         "layer": expected.layer,
         "source": expected.source,
         "confidence": expected.confidence,
@@ -184,7 +185,7 @@ def compare(reading: Reading, expected: Expectation) -> Opinion:
         reason = f"{expected.metric}{at}: found {value:g} {expected.unit}, expected a number that is not negative"
         return Opinion("UNKNOWN", reason, "bad_measurement", **expected_fields)
     lower = expected.better == "lower"
-    numbers: dict[str, t.Any] = {**expected_fields, "value": value, "unit": expected.unit, "floor": floor}
+    numbers: PlainData = {**expected_fields, "value": value, "unit": expected.unit, "floor": floor}
     sentence = f"{expected.metric} {value:.5g} {expected.unit}{at}"
     if lower and value == 0 and physics.UNITS[expected.unit][0] == "time":
         return Opinion("UNKNOWN", f"{sentence}: a time of 0 is impossible", "above_physics", **numbers)

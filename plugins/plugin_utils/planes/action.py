@@ -19,7 +19,8 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import compiled
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base, payload, registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlannedRun, Variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, PlannedRun, Variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeWork
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry as stages
 
 # Control characters that could steer a terminal. JSON contains none of them, apart from line ends.
@@ -33,10 +34,10 @@ class StageAction(ActionBase):
     """
 
     module: str
-    spec: dict[str, t.Any]
+    spec: PlainData
 
     # The request (planes/payload.py) that is sent to the node instead of the module file.
-    request: dict[str, t.Any] | None = None
+    request: NodeWork | None = None
 
     def _configure_module(self, *args: t.Any, **kwargs: t.Any) -> t.Any:
         """Replace the text of the module. Ansible does the rest: interpreter, pipelining, become, reading the answer."""
@@ -48,12 +49,12 @@ class StageAction(ActionBase):
             return configured[0], configured[1], program, configured[3]
         return dataclasses.replace(configured[0], b_module_data=program), configured[1]
 
-    def _parse_returned_data(self, res: dict[str, t.Any], *args: t.Any, **kwargs: t.Any) -> t.Any:
+    def _parse_returned_data(self, res: PlainData, *args: t.Any, **kwargs: t.Any) -> t.Any:
         """Remove control characters from the output around the answer, because Ansible shows it on the terminal."""
         printable = {name: _CONTROL.sub("?", res[name]) for name in ("stdout", "stderr") if isinstance(res.get(name), str)}
         return super()._parse_returned_data({**res, **printable}, *args, **kwargs)
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+    def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> PlainData:
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         planned = task_vars.get("acceptance_run")

@@ -8,9 +8,9 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import typing as t
-
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Completer
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer
 
 
 def one_line(text: str, limit: int = 600) -> str:
@@ -23,7 +23,7 @@ def last_words(text: str) -> str:
     return text.rstrip().rpartition("\n")[2] if "Traceback (most recent call last)" in text else text
 
 
-def interpret(answer: dict[str, t.Any], completer: Completer) -> list[dict[str, t.Any]]:
+def interpret(answer: NodeAnswer, completer: Completer) -> list[PlainData]:
     """Return the measurements of an answer, with one that gives the reason for each planned check that the answer lacks."""
     observations = answer.get("observations")
     measurements = [completer.complete(item) for item in observations] if isinstance(observations, list) else []
@@ -35,7 +35,7 @@ def interpret(answer: dict[str, t.Any], completer: Completer) -> list[dict[str, 
     return measurements
 
 
-def why_nothing(answer: dict[str, t.Any], host: str) -> tuple[str, str, str]:
+def why_nothing(answer: NodeAnswer, host: str) -> tuple[str, str, str]:
     """Return reason code, reason and outcome of a check for which the module returned nothing."""
     if "lost" in answer:
         code, reason = answer["lost"]
@@ -49,9 +49,9 @@ def why_nothing(answer: dict[str, t.Any], host: str) -> tuple[str, str, str]:
         return "timeout", f"{host}: the probe is still running after its deadline and could not be ended", "timeout"
     end = answer.get("end")
     if state == "done":
-        if answer.get("fault"):
-            full = "No space left" in str(answer["fault"])
-            return ("disk_full" if full else "module_failed"), f"{host}: {one_line(answer['fault'])}", "error"
+        fault = answer.get("fault")
+        if fault:
+            return ("disk_full" if "No space left" in str(fault) else "module_failed"), f"{host}: {one_line(fault)}", "error"
         if end == "timeout":
             return "timeout", f"{host}: the stage's deadline passed before this was measured; see its timeout", "timeout"
         if end == "done":
@@ -65,8 +65,8 @@ def _with_host(host: str, words: str) -> str:
     return words if words.startswith(f"{host}: ") else f"{host}: {words}"
 
 
-def _why_module_failed(answer: dict[str, t.Any], host: str) -> tuple[str, str, str]:
-    text = one_line(" ".join(last_words(str(answer[k])) for k in ("msg", "module_stderr", "module_stdout") if answer.get(k)))
+def _why_module_failed(answer: NodeAnswer, host: str) -> tuple[str, str, str]:
+    text = one_line(" ".join(last_words(str(text)) for text in map(answer.get, ("msg", "module_stderr", "module_stdout")) if text))
     low = f"{text} {answer.get('exception') or ''}".lower()
     for marks, code, hint in _FAILURES:
         if any(mark in low for mark in marks):

@@ -23,6 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check, Completer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, PlannedRun, Todo, TodoItem, Variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeWork
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import (
     Run,
     RunError,
@@ -183,7 +184,7 @@ class StageOnTarget:
         grace = self.vars["acceptance_stage"].get("grace")
         return {"run_id": self.acting.id, "stage": self.stage, "phase": self.phase, **({} if grace is None else {"grace": grace})}
 
-    def request(self, args: PlainData) -> PlainData:
+    def request(self, args: PlainData) -> NodeWork:
         """Return the request to a node for the stage's work with these arguments. Raise ValueError for wrong arguments."""
         return payload.request(self.action.module, self.spec, args, self.description.probe)
 

@@ -30,6 +30,8 @@ import zlib
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, Variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeWork
 
 PACKAGE = "ansible_collections.gpufleet.acceptance.plugins.module_utils"
 HERE = collection.ROOT / "plugins" / "module_utils"
@@ -91,7 +93,7 @@ def archive() -> bytes:
     return packed.getvalue()
 
 
-def program(node_request: dict[str, t.Any]) -> bytes:
+def program(node_request: NodeWork) -> bytes:
     """Return one Python source text with the files and the request. It prints the answer as JSON."""
     text = base64.encodebytes(json.dumps(node_request).encode()).decode()
     probe = "" if "source" in node_request else node_request["probe"]
@@ -132,12 +134,12 @@ def probe_module(module: str) -> t.Any:
     return importlib.import_module(f"ansible_collections.gpufleet.acceptance.plugins.modules.{module}")
 
 
-def options(module: str) -> dict[str, t.Any]:
+def options(module: str) -> PlainData:
     """Return the argument spec of a probe module."""
     return {**probe_module(module).OPTIONS, **runner.COMMON}
 
 
-def checkpoint_query(args: dict[str, t.Any]) -> dict[str, t.Any]:
+def checkpoint_query(args: PlainData) -> NodeWork:
     """Return the request for the checkpoints of an interrupted attempt, for any probe. Raise ValueError for wrong arguments."""
     validated = ArgumentSpecValidator(runner.COMMON).validate({k: v for k, v in args.items() if v is not None})
     if validated.error_messages:
@@ -146,22 +148,22 @@ def checkpoint_query(args: dict[str, t.Any]) -> dict[str, t.Any]:
     return {"probe": "", "params": validated.validated_parameters}
 
 
-def request(module: str, spec: dict[str, t.Any], args: dict[str, t.Any], own_probe: str = "") -> dict[str, t.Any]:
+def request(module: str, spec: PlainData, args: PlainData, own_probe: str = "") -> NodeWork:
     """Return the request for the work of a probe module: {"probe", "params"}. `own_probe` is the path of a team's own probe, which is sent
     along and replaces the module's. Raise ValueError for wrong arguments."""
     validated = ArgumentSpecValidator(spec).validate({k: v for k, v in args.items() if v is not None})
     if validated.error_messages:
         raise ValueError("; ".join(validated.error_messages))
     _check_timeouts(validated.validated_parameters)
-    work: dict[str, t.Any] = {"probe": probe_module(module).PROBE, "params": validated.validated_parameters}
+    work: NodeWork = {"probe": probe_module(module).PROBE, "params": validated.validated_parameters}
     if own_probe:
-        work.update(probe=pathlib.Path(own_probe).stem, source=_source(own_probe))
+        work["probe"], work["source"] = pathlib.Path(own_probe).stem, _source(own_probe)
     elif not work["probe"]:
         raise ValueError(f"module {module} does the work of a stage's own probe, and the description of this stage names none")
     return work
 
 
-def _check_timeouts(params: dict[str, t.Any]) -> None:
+def _check_timeouts(params: Variables) -> None:
     """Raise ValueError for a timeout that is not positive or not finite. The plan has checked those of variables, not those of tasks."""
     for name, value in params.items():
         if name.endswith("timeout") and isinstance(value, (int, float)) and not 0 < value < math.inf:

@@ -59,7 +59,7 @@ def strip(rows: list[Row]) -> Figure:
     """A dot for each subject, nodes side by side in the order of their names; without a value it stands at the bottom."""
     nodes = list(dict.fromkeys(r["node"] for r in rows))
     names_fit = len(nodes) <= NAMED_NODES
-    place: dict[str, t.Any] = {n: label(n) if names_fit else i + 1 for i, n in enumerate(nodes)}
+    place: dict[str, str | int] = {n: label(n) if names_fit else i + 1 for i, n in enumerate(nodes)}
     unit = _unit(rows)
     word = floor_word(unit)
     # What the fleet's own median set holds for single subjects; what an expectation set holds for the node.

@@ -32,6 +32,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
     Variables,
     Verdict,
 )
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Section
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
@@ -101,12 +102,12 @@ class StageWork:
     options: PlainData = dataclasses.field(default_factory=dict)
     keep: t.Sequence[tuple[str, str, str]] = ()
     starts_in: float | None = None
-    answer: PlainData | None = None
+    answer: NodeAnswer | None = None
     per_node: dict[str, PlainData] = dataclasses.field(default_factory=dict)
 
 
-def nothing_asked() -> PlainData:
-    """The answer of a node of whose timetable nothing is left to walk."""
+def nothing_asked() -> NodeAnswer:
+    """Return the answer of a node of whose timetable nothing is left to walk."""
     note = "nothing had to be measured again here"
     return {"state": "done", "end": "done", "observations": [observation.measured(TIMETABLE, context={"note": note})]}
 

@@ -36,6 +36,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
     Todo,
     Variables,
 )
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, directions, rdma_matrix, rdma_ports
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
@@ -314,7 +315,7 @@ def _kept(
 def _without(work: base.StageWork, target: str, keep: list[tuple[str, str, str]], walked: t.Collection[str]) -> base.StageWork:
     """Return the work of a target that keeps these pairs. A machine that has nothing else to do keeps its timetable as well."""
     if target in walked and not any(work.options.get(name, True) for name in ("rounds", "absent", "finished")):
-        nothing: PlainData = {"state": "done", "end": "done", "observations": []}
+        nothing: NodeAnswer = {"state": "done", "end": "done", "observations": []}
         return base.StageWork(answer=nothing, keep=[*keep, (TIMETABLE, "", target)])
     return dataclasses.replace(work, keep=keep)
 

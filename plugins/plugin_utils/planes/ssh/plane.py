@@ -24,14 +24,15 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.runner import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base, payload, registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret, one_line
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlannedRun, Variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, PlannedRun, Variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer, NodeWork
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, CLUSTER, MANIFEST, Stage
 
 
 class StageOnHost(base.StageOnTarget):
     """One stage on one machine behind SSH."""
 
-    def run(self) -> dict[str, t.Any]:
+    def run(self) -> PlainData:
         if not self.planned:
             return {"skipped": True, "changed": False, "skip_reason": "not in the plan of this run"}
         if self.phase == "collect" and self.acting.mailbox.is_finished(self.stage, self.host):
@@ -47,7 +48,7 @@ class StageOnHost(base.StageOnTarget):
         facts = answer.get("ansible_facts")
         return {**self.result(measurements), **({"ansible_facts": facts} if facts else {})}
 
-    def look(self) -> dict[str, t.Any]:
+    def look(self) -> PlainData:
         """Query the host's checkpoints once and save them for `Stage.work`. A host that does not answer has no checkpoints."""
         if not self.planned:
             return {"skipped": True, "changed": False, "skip_reason": "not in the plan of this run"}
@@ -56,21 +57,21 @@ class StageOnHost(base.StageOnTarget):
         self.acting.mailbox.save_checkpoints(self.stage, self.host, finished if isinstance(finished, list) else [])
         return {"changed": False, "msg": "looked"}
 
-    def _stage_result(self) -> dict[str, t.Any]:
+    def _stage_result(self) -> NodeAnswer:
         """Return the result of the stage's module, or the answer that the stage's work has for this machine."""
         answer = self.work.answer
-        return dict(answer) if answer is not None else self._execute(self.args(), self.request)
+        return answer.copy() if answer is not None else self._execute(self.args(), self.request)
 
-    def _finished_before(self) -> dict[str, t.Any]:
+    def _finished_before(self) -> NodeAnswer:
         """Return the machine's checkpoints of an interrupted attempt."""
         task_args = {name: value for name, value in self.given.items() if name in COMMON}
         return self._execute({**self.settled(COMMON), **task_args, "run": {**self.run_options(), "phase": "all"}}, payload.checkpoint_query)
 
-    def _execute(self, args: dict[str, t.Any], request: t.Callable[[dict[str, t.Any]], dict[str, t.Any]]) -> dict[str, t.Any]:
+    def _execute(self, args: PlainData, request: t.Callable[[PlainData], NodeWork]) -> NodeAnswer:
         self.action.request = request(args)
-        return dict(self.action._execute_module(module_args=args, task_vars=self.vars))
+        return t.cast(NodeAnswer, dict(self.action._execute_module(module_args=args, task_vars=self.vars)))
 
-    def run_options(self) -> dict[str, t.Any]:
+    def run_options(self) -> PlainData:
         """Return the option `run` with the attempt of each check, by which a node finds its checkpoints. For a stage between nodes it has a
         hash of the plan's settings too: the module's options differ in each attempt, the settings from which they are made do not."""
         options = super().run_options()
@@ -81,7 +82,7 @@ class StageOnHost(base.StageOnTarget):
             options["settings"] = hashlib.sha256(text.encode()).hexdigest()
         return {**options, "attempts": {checkpoints.name_of(item): item["attempt"] for item in self.planned.values()}}
 
-    def _answer(self, ask: t.Callable[[], dict[str, t.Any]]) -> dict[str, t.Any]:
+    def _answer(self, ask: t.Callable[[], NodeAnswer]) -> NodeAnswer:
         """Return the result of `ask`, or one that says why there is none."""
         lost = self.acting.mailbox.lost(self.host)
         if lost:

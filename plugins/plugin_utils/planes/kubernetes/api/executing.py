@@ -15,6 +15,7 @@ import typing as t
 import urllib.parse
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 
 try:
     import websocket
@@ -45,7 +46,7 @@ def run(client: Client, pod: str, container: str, argv: t.Sequence[str], timeout
     query += [("stdout", "true"), ("stderr", "true"), *(("command", word) for word in argv)]
     url = f"ws{server.removeprefix('http')}{pod}/exec?{urllib.parse.urlencode(query)}"
     through = urllib.parse.urlsplit(proxy)
-    by_proxy: dict[str, t.Any] = {"http_proxy_host": through.hostname, "http_proxy_port": through.port, "proxy_type": "http"}
+    by_proxy: PlainData = {"http_proxy_host": through.hostname, "http_proxy_port": through.port, "proxy_type": "http"}
     proxy_options = by_proxy if proxy else {"http_no_proxy": ["*"]}
     try:
         link = websocket.create_connection(

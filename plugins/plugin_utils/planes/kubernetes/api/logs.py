@@ -20,6 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import new_file
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer
 
 # Pauses in seconds before a log is read again. The container runtime may write the last lines a moment late.
 LATE_S = (0.3, 1.0, 3.0)
@@ -52,7 +53,7 @@ class PodLog(t.NamedTuple):
     """The result in a log, or reason code and reason why a required result is missing. `last` has the last other lines, and `foreign`
     counts the frames of other pods."""
 
-    record: Object | None
+    record: NodeAnswer | None
     reason_code: str
     reason: str
     last: str
@@ -78,7 +79,7 @@ def read(
                     result_reader, last = _first(client, pod, reader, raw_file, container)
                 else:
                     result_reader, last = _stream(client, pod, reader(), raw_file, container=container)
-                return PodLog(result_reader.result(), "", "", last, result_reader.foreign)
+                return PodLog(t.cast(NodeAnswer | None, result_reader.result()), "", "", last, result_reader.foreign)
             except KubeError as error:
                 code, reason = "no_result", f"its log cannot be read: {error.reason}"
                 if error.status == 404:

@@ -35,6 +35,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.cleanup_guard import cleanup_guard
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import Follower, Pod, holders
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.heartbeat import Heartbeat
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import node_messages
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer
 
 # Seconds within which an operator must set a condition on a new object.
 ACTS_S = 40.0
@@ -69,9 +71,9 @@ class GroupResult(t.NamedTuple):
     `absent`: if the group does not stand, (reason code, reason) of each node that keeps it from standing. It may stand without them.
     """
 
-    result: Object
+    result: NodeAnswer
     launch_facts: Object
-    workers: dict[str, Object]
+    workers: dict[str, NodeAnswer]
     absent: t.Mapping[str, tuple[str, str]] = types.MappingProxyType({})
 
 
@@ -151,7 +153,7 @@ class GroupLaunch:
                 # An init container of the operator that the measurement does not need. Another launcher does without it.
                 words = f"its operator's init container {group_objects.TORCH_INIT} does not start, or not to its end"
                 fault = _Fault("no_launcher", f"{self.shape.kind} {self.shape.name}: {words}: {fault.reason}")
-            result = {"state": "refused", "reason_code": fault.reason_code, "reason": fault.reason[:1800]}
+            result = node_messages.refused(fault.reason_code, fault.reason[:1800])
             no_node = self.placed or fault.reason_code == "no_launcher"
             return GroupResult(result, self._launch_facts(), {}, {} if no_node else self._absent(fault))
         finally:
@@ -447,9 +449,9 @@ class GroupLaunch:
         if self._fault:
             words.append(self._fault.reason)
         reason = f"the head of the group, pod {head.name}: " + "; ".join(word for word in words if word)
-        return GroupResult({"state": "refused", "reason_code": code, "reason": reason[:1800]}, launch_facts, {})
+        return GroupResult(node_messages.refused(code, reason[:1800]), launch_facts, {})
 
-    def _worker_results(self) -> dict[str, Object]:
+    def _worker_results(self) -> dict[str, NodeAnswer]:
         """Return {node: result} of the workers, which end a moment after their head."""
         end = time.monotonic() + WORKERS_END_S
         holds = self.shape.kind == STATEFULSET
@@ -464,18 +466,18 @@ class GroupLaunch:
         with concurrent.futures.ThreadPoolExecutor(READERS) as readers:
             return dict(readers.map(self._worker_result, self._workers()))
 
-    def _worker_result(self, pod: GroupPod) -> tuple[str, Object]:
+    def _worker_result(self, pod: GroupPod) -> tuple[str, NodeAnswer]:
         log = self._log(pod)
         if log.record is not None:
             return pod.node, log.record
         code, words = pod.state.code or log.reason_code, "; ".join(word for word in (pod.state.words, log.reason) if word)
-        return pod.node, {"state": "refused", "reason_code": code, "reason": f"pod {pod.name}: {words}"}
+        return pod.node, node_messages.refused(code, f"pod {pod.name}: {words}")
 
     def _log(self, pod: GroupPod, raw: logs.Raw | None = None) -> logs.PodLog:
         nonce = frame.nonce_of(self.launch.secret, pod.uid)
         return logs.read(self.client, f"{self.path}/{pod.name}", lambda: frame.Reader(nonce), raw, container=pod.container)
 
-    def _explained(self, result: Object) -> Object:
+    def _explained(self, result: NodeAnswer) -> NodeAnswer:
         """Return a result with the reasons that the head could not know: why a worker was lost."""
         now = time.monotonic()
         failed = not all(_good(observation) for observation in result.get("observations") or [{}])

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
@@ -27,7 +26,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
     short_name,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import kube_action
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver, node_messages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import new_run_id
 
 OPTIONS: Object = {
@@ -67,7 +66,7 @@ class GroupAction(kube_action.KubeAction):
 
     kind = discovery.AUTO
 
-    def act(self, client: Client, args: Object, variables: Object) -> dict[str, t.Any]:
+    def act(self, client: Client, args: Object, variables: Object) -> Object:
         overrides = {of_variables.PREFIX + name: value for name, value in args["pods"].items()}
         if args["image"]:
             overrides[of_variables.PREFIX + "image"] = args["image"]
@@ -130,7 +129,7 @@ class GroupAction(kube_action.KubeAction):
         except KubeError as error:
             if error.reason_code == "bad_spec":  # the arguments are wrong, which fails the task
                 raise
-            refusal = {"state": "refused", "reason_code": error.reason_code, "reason": error.reason}
+            refusal = node_messages.refused(error.reason_code, error.reason)
             return GroupResult(refusal, {"launcher": shape.kind, "name": shape.name}, {}), []
 
 

@@ -51,7 +51,7 @@ class KubeAction(ActionBase):
     _supports_check_mode = True
     options: Object = {}
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+    def run(self, tmp: str | None = None, task_vars: Object | None = None) -> Object:
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         validated = ArgumentSpecValidator({**CONNECTION, **self.options}).validate(dict(self._task.args))
@@ -67,7 +67,7 @@ class KubeAction(ActionBase):
         except KubeError as error:
             return {"failed": True, "msg": error.reason, "reason_code": error.reason_code}
 
-    def act(self, client: Client, args: Object, variables: Object) -> dict[str, t.Any]:
+    def act(self, client: Client, args: Object, variables: Object) -> Object:
         raise NotImplementedError
 
 

@@ -31,6 +31,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects, probe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import NodeProbe, NodeRequest, NodeResult
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import node_messages
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
 
 TAG = b"gpufleet-result/1 "
@@ -88,7 +90,7 @@ class ManifestProbe(NodeProbe):
             self._ends.setdefault(pod["metadata"]["uid"], state["terminated"].get("exitCode"))
         super()._update(pod)
 
-    def _message(self, followed: probe._Followed, pod: Object) -> Object | None:
+    def _message(self, followed: probe._Followed, pod: Object) -> NodeAnswer | None:
         """Return None: the termination message of a team's own test is no result of ours."""
         return None
 
@@ -106,12 +108,12 @@ class ManifestProbe(NodeProbe):
         elif record is None and not code and status is None:
             code, reason = "no_result", "its pod has ended, but the cluster reports no exit status"
         if code:
-            result: Object = {"state": "refused", "reason_code": code, "reason": reason[:1500]}
+            result = node_messages.refused(code, reason[:1500])
         else:
             result = {"state": "done", "end": "done", "observations": self._observations(followed, record, status, last)}
         return NodeResult(followed.request.node, result, self._pod_facts(followed))
 
-    def _observations(self, followed: probe._Followed, record: Object | None, status: int | None, last: str) -> list[Object]:
+    def _observations(self, followed: probe._Followed, record: NodeAnswer | None, status: int | None, last: str) -> list[Object]:
         container = self.manifest["spec"]["template"]["spec"]["containers"][0]
         common = {"command": [str(word) for word in [*(container.get("command") or []), *(container.get("args") or [])]]}
         if record is None:

@@ -27,6 +27,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import UNSEEN, Follower, Pod
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.heartbeat import Heartbeat
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import node_messages
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer, NodeWork
 
 # {launcher: the objects that create the pods}, empty if we create each pod ourselves.
 LAUNCHED_BY: dict[str, list[tuple[str, str]]] = {
@@ -44,7 +46,7 @@ class NodeRequest:
     """The work of one node: a request of payload.request(), and the number of devices that the node's pod requests."""
 
     node: str
-    request: Object
+    request: NodeWork
     devices: int = 0
 
 
@@ -53,7 +55,7 @@ class NodeResult(t.NamedTuple):
     "image", "image_id", "pod_waited_s"}."""
 
     node: str
-    result: Object
+    result: NodeAnswer
     pod: Object
 
 
@@ -110,13 +112,13 @@ class NodeProbe:
     def run(self, node_requests: list[NodeRequest]) -> t.Iterator[list[NodeResult]]:
         """Run the probe. Yield lists of results as they arrive. Raise KubeError if nothing could be submitted."""
         numbers, requests = _numbered(node_requests)
-        requests = [{**request, **self._ending()} for request in requests]
+        ending = self._ending()
         self.following = self._follower()
         self.following.start()
         try:
             if self.settings.keep == "never":  # pods that are kept for a person must outlive their controller
                 self.heartbeat.start(self.settings)
-            self._make_owner(requests)
+            self._make_owner([{**request, **ending} for request in requests])
             with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as makers, concurrent.futures.ThreadPoolExecutor(READERS) as readers:
                 try:
                     self._submit(node_requests, numbers, makers)
@@ -320,10 +322,12 @@ class NodeProbe:
             else:
                 self._from_messages.append(NodeResult(followed.request.node, record, self._pod_facts(followed)))
 
-    def _message(self, followed: _Followed, pod: Object) -> Object | None:
+    def _message(self, followed: _Followed, pod: Object) -> NodeAnswer | None:
         """Return the result in a pod's termination message, None if there is none."""
         termination_message = states.message(pod)
-        return frame.left(termination_message, frame.nonce_of(self.launch.secret, followed.uid)) if termination_message else None
+        if not termination_message:
+            return None
+        return t.cast(NodeAnswer | None, frame.left(termination_message, frame.nonce_of(self.launch.secret, followed.uid)))
 
     def _removed(self, pod: Object) -> list[NodeResult]:
         uid = pod["metadata"]["uid"]
@@ -346,7 +350,7 @@ class NodeProbe:
             return []
         followed.ended = True
         self._unended = True
-        return [NodeResult(node, {"state": "refused", "reason_code": code, "reason": reason[:1500]}, self._pod_facts(followed))]
+        return [NodeResult(node, node_messages.refused(code, reason[:1500]), self._pod_facts(followed))]
 
     def _pod_facts(self, followed: _Followed) -> Object:
         return {
@@ -360,7 +364,7 @@ class NodeProbe:
         try:
             answer = self._answer(followed)
         except Exception as error:  # an exception in a thread would be lost
-            refusal = {"state": "refused", "reason_code": "module_failed", "reason": f"{type(error).__name__}: {error}"}
+            refusal = node_messages.refused("module_failed", f"{type(error).__name__}: {error}")
             answer = NodeResult(followed.request.node, refusal, self._pod_facts(followed))
         self._arrived.put(("read", answer))
 
@@ -380,7 +384,7 @@ class NodeProbe:
         elif code == "no_result" and "log cannot be read" in log.reason and (lost := self.following.not_ready(followed.request.node)):
             code, words = "lost_node", [*words, lost.lstrip("; ")]
         reason = "; ".join(word for word in words if word)[:1500]
-        return NodeResult(followed.request.node, {"state": "refused", "reason_code": code, "reason": reason}, self._pod_facts(followed))
+        return NodeResult(followed.request.node, node_messages.refused(code, reason), self._pod_facts(followed))
 
     def _log(self, followed: _Followed, reader: t.Callable[[], logs.ResultReader], restarts: bool = False) -> logs.PodLog:
         place = self.raw
@@ -388,9 +392,9 @@ class NodeProbe:
         return logs.read(self.client, f"{self.pods}/{followed.name}", reader, raw, restarts)
 
 
-def _numbered(node_requests: list[NodeRequest]) -> tuple[list[int], list[Object]]:
+def _numbered(node_requests: list[NodeRequest]) -> tuple[list[int], list[NodeWork]]:
     """Return the number of each node's request, and the requests without duplicates."""
-    requests: list[Object] = []
+    requests: list[NodeWork] = []
     numbers = []
     for item in node_requests:
         if item.request not in requests:
@@ -399,7 +403,7 @@ def _numbered(node_requests: list[NodeRequest]) -> tuple[list[int], list[Object]
     return numbers, requests
 
 
-def measured(result: Object) -> bool:
+def measured(result: NodeAnswer) -> bool:
     """Return True if a result has observations and all of them are measured or not applicable."""
     observations = result.get("observations") or []
     return bool(observations) and all(

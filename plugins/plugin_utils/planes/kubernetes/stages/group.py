@@ -29,7 +29,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
     with_floating,
     with_image,
 )
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import node_messages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer, NodeWork
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import MEMBER
 
 
@@ -65,7 +67,7 @@ class GroupsOnCluster(StageOnCluster):
         problems = {member: unusable[name] for member, name in names.items() if name in unusable}
         for member in set(problems) & self.unanswered:
             code, reason = problems[member]
-            self._record(member, {"state": "refused", "reason_code": code, "reason": reason})
+            self._record(member, node_messages.refused(code, reason))
         able = list(usable)
         refusal = None
         refused = next((item["refused"] for (_c, _v, s), item in self.planned.items() if s == subject and "refused" in item), None)
@@ -78,7 +80,7 @@ class GroupsOnCluster(StageOnCluster):
         if isinstance(devices, str):
             refusal = refusal or ("gpu_count", devices)
         if refusal:
-            self._give_up_group(subject, members, {"state": "refused", "reason_code": refusal[0], "reason": refusal[1]})
+            self._give_up_group(subject, members, node_messages.refused(*refusal))
             return
         absent = [{"name": member, "address": "", "problem": reason} for member, (_code, reason) in problems.items()]
         while True:
@@ -92,10 +94,10 @@ class GroupsOnCluster(StageOnCluster):
                 Display().display(f"{self.host}: {subject} goes on without {name}: {reason}")
                 absent.append({"name": f"{self.host}/{name}", "address": "", "problem": reason})
                 if f"{self.host}/{name}" in self.unanswered:
-                    self._record(f"{self.host}/{name}", {"state": "refused", "reason_code": code, "reason": reason})
+                    self._record(f"{self.host}/{name}", node_messages.refused(code, reason))
         self._tell(subject, members, answer, pods)
 
-    def _work_of_head(self, subject: str) -> PlainData:
+    def _work_of_head(self, subject: str) -> NodeWork:
         """Return the request to the stage's probe on the head of a group. A module of a stage over groups has the options of
         module_utils/membership.py, and "floors" if the stage's description returns any."""
         floors = self.description.floors(self.acting.plan(), self.host)
@@ -134,7 +136,7 @@ class GroupsOnCluster(StageOnCluster):
         subject: str,
         nodes: list[str],
         devices: int,
-        work: PlainData,
+        work: NodeWork,
         absent: list[PlainData],
     ) -> GroupResult:
         """Return the group's result by the first launcher whose controller acts on it."""
@@ -179,10 +181,10 @@ class GroupsOnCluster(StageOnCluster):
                 self._record(f"{self.host}/{node}", with_floating(with_image(result, ran, pods.allow)))
         self._give_up_group(subject, members, with_image(answer.result, ran, pods.allow))
 
-    def _give_up_group(self, subject: str, members: list[str], result: PlainData) -> None:
+    def _give_up_group(self, subject: str, members: list[str], result: NodeAnswer) -> None:
         """Record the group's own result. Members without a result get the group's reason."""
         self._record(subject, result)
         reason = result.get("reason") or "the group ended without a word of this node"
         for member in [member for member in members if member in self.unanswered]:
             code = result.get("reason_code") or "no_result"
-            self._record(member, {"state": "refused", "reason_code": code, "reason": reason, "ran": result.get("ran")})
+            self._record(member, {**node_messages.refused(code, reason), "ran": result.get("ran") or {}})

@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.cleanup_guard import cleanup_guard
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.manifest import LAUNCHER, ManifestProbe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeWork
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
 
 
@@ -29,12 +30,13 @@ class ManifestOnCluster(StageOnCluster):
         node_requests = self._node_requests(client, pods)
         if not node_requests:
             return
-        checks = {item.node: [(c["check"], c["variant"]) for c in item.request["checks"]] for item in node_requests}
+        checks = {item.node: [(c["check"], c["variant"]) for c in item.request["params"]["checks"]] for item in node_requests}
         timeout = float(self.settings[f"{self.stage}_timeout"])
         probe = ManifestProbe(client, pods, self.acting.id, self.stage, timeout, manifest, checks, self._raw)
         with cleanup_guard(probe, self.controller, f"{self.host}: run {self.acting.id}"):
             for answers in probe.run(node_requests):
                 self.record_all([self._result(answer, probe.settings) for answer in answers])
 
-    def node_request(self, checks: t.Iterable[tuple[str, str]], pods: of_variables.PodSettings) -> dict[str, t.Any]:
-        return {"checks": [{"check": check, "variant": variant} for check, variant in checks]}
+    def node_request(self, checks: t.Iterable[tuple[str, str]], pods: of_variables.PodSettings) -> NodeWork:
+        """Return the checks of a node. The manifest's pod gets no request."""
+        return {"probe": "", "params": {"checks": [{"check": check, "variant": variant} for check, variant in checks]}}

@@ -24,8 +24,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.cleanup_guard import cleanup_guard
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import NodeProbe, NodeRequest, NodeResult
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import node_messages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer, NodeWork
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import facts_of, has_facts, node_file, readable
 
 # Reason codes with which the whole cluster is lost. It is not contacted again in this run.
@@ -40,7 +43,7 @@ class StageOnCluster(StageOnTarget):
         self._amounts: dict[str, dict[str, int]] = {}
         self._returned = 0
 
-    def run(self) -> dict[str, t.Any]:
+    def run(self) -> PlainData:
         if not self.planned:
             return {"skipped": True, "changed": False, "skip_reason": "not in the plan of this run"}
         if self.phase == "start":
@@ -51,7 +54,7 @@ class StageOnCluster(StageOnTarget):
         self.unanswered = set(self.checks_of)
         self.outcome_counts: dict[str, int] = {}
         # {subject: the node's identity by the API}.
-        self.api_identities: dict[str, dict[str, t.Any]] = {}
+        self.api_identities: dict[str, PlainData] = {}
         lost = self.acting.mailbox.lost(self.host)
         try:
             if lost:
@@ -62,7 +65,7 @@ class StageOnCluster(StageOnTarget):
             if error.reason_code in _LOST:
                 self.acting.mailbox.lose(self.host, error.reason_code, error.reason)
                 self._give_up({"lost": (error.reason_code, error.reason)})
-            self._give_up({"state": "refused", "reason_code": error.reason_code, "reason": error.reason})
+            self._give_up(node_messages.refused(error.reason_code, error.reason))
         except ValueError as error:
             self._give_up({"failed": True, "msg": f"wrong arguments: {error}"})
         words = "; ".join(f"{reason} ({count})" for reason, count in sorted(self.outcome_counts.items(), key=lambda item: -item[1])[:10])
@@ -154,10 +157,10 @@ class StageOnCluster(StageOnTarget):
         """Return the requests to the nodes. Record a refusal at once for nodes to which no pod may go."""
         names = {subject: subject.partition("/")[2] for subject in sorted(self.unanswered)}
         able, refused = self._usable(client, names.values(), pods)
-        self.record_all([(subject, _refused(*refused[name])) for subject, name in names.items() if name in refused])
+        self.record_all([(subject, node_messages.refused(*refused[name])) for subject, name in names.items() if name in refused])
         devices = asks_for_devices(self.description, self.settings)
         limit = self.description.pods(self.settings).get("devices")
-        requests: dict[tuple[tuple[str, str], ...], dict[str, t.Any]] = {}
+        requests: dict[tuple[tuple[str, str], ...], NodeWork] = {}
         node_requests = []
         for subject, name in names.items():
             if name in able:
@@ -176,7 +179,7 @@ class StageOnCluster(StageOnTarget):
         present = self._nodes(client, set(names), pods.resource)
         return inventory.usable(names, present, lambda node: self._obstacle(client, node, pods), self._absent)
 
-    def node_request(self, checks: t.Iterable[tuple[str, str]], pods: of_variables.PodSettings) -> dict[str, t.Any]:
+    def node_request(self, checks: t.Iterable[tuple[str, str]], pods: of_variables.PodSettings) -> NodeWork:
         """Return the request to a node's pod."""
         args = {**self.args(), "checks": [{"check": check, "variant": variant} for check, variant in checks]}
         # The tools under test are in the image, the host's files at the pod's mount, our state in the pod.
@@ -210,15 +213,15 @@ class StageOnCluster(StageOnTarget):
 
     # Answers -----------------------------------------------------------------------------------------------------
 
-    def subject_of(self, node: str, item: dict[str, t.Any]) -> dict[str, t.Any] | None:
+    def subject_of(self, node: str, item: PlainData) -> PlainData | None:
         """Return the subject of an observation from the pod of `node`, a subject id; None if it is about the node itself. A pod may only
         report on its own node, unless the stage overrides this."""
         return None
 
-    def note(self, node: str, result: dict[str, t.Any], items: list[dict[str, t.Any]]) -> None:
+    def note(self, node: str, result: NodeAnswer, items: list[PlainData]) -> None:
         """Take note of a node's result before it is recorded. `items` are the observations of the probe itself, which may be changed."""
 
-    def _result(self, answer: NodeResult, pods: of_variables.PodSettings) -> tuple[str, dict[str, t.Any]]:
+    def _result(self, answer: NodeResult, pods: of_variables.PodSettings) -> tuple[str, NodeAnswer]:
         """Return the subject id of the node that an answer is from, and the answer with what ran it."""
         node = f"{self.host}/{answer.node}"
         observations = answer.result.get("observations")
@@ -232,12 +235,12 @@ class StageOnCluster(StageOnTarget):
         self.note(node, result, items)
         return node, result
 
-    def _record(self, subject: str, result: dict[str, t.Any]) -> None:
+    def _record(self, subject: str, result: NodeAnswer) -> None:
         self.record_all([(subject, result)])
 
-    def record_all(self, answers: list[tuple[str, dict[str, t.Any]]]) -> None:
+    def record_all(self, answers: list[tuple[str, NodeAnswer]]) -> None:
         """Write results to the journal in one append. Every planned check of a subject gets a measurement."""
-        measurements: list[dict[str, t.Any]] = []
+        measurements: list[PlainData] = []
         for subject, result in answers:
             observations = result.get("observations")
             api_identity = self.api_identities.get(subject, {})
@@ -260,10 +263,10 @@ class StageOnCluster(StageOnTarget):
             self.keep(measurements)
             self.progress.add(measurements)
 
-    def _give_up(self, result: dict[str, t.Any]) -> None:
+    def _give_up(self, result: NodeAnswer) -> None:
         self.record_all([(subject, result) for subject in sorted(self.unanswered)])
 
-    def keep_facts(self, measurements: list[dict[str, t.Any]]) -> None:
+    def keep_facts(self, measurements: list[PlainData]) -> None:
         """Write the facts of nodes without a sync for each of thousands of files. The journal has the same data and is synced."""
         for m in measurements:
             if has_facts(m):
@@ -283,11 +286,7 @@ class StageOnCluster(StageOnTarget):
         return folder / f"{self.stage}-{who}-{attempt}.log"
 
 
-def _refused(code: str, reason: str) -> dict[str, t.Any]:
-    return {"state": "refused", "reason_code": code, "reason": reason}
-
-
-def with_image(result: dict[str, t.Any], ran: t.Mapping[str, t.Any], allow: t.Sequence[str]) -> dict[str, t.Any]:
+def with_image(result: NodeAnswer, ran: t.Mapping[str, t.Any], allow: t.Sequence[str]) -> NodeAnswer:
     """Return a pod's result with facts about the pod in the context of each observation: from `ran` the image, the digest that the kubelet
     reports and the time until the start, and from `allow` the pod's powers. The key "ran" has the same facts for checks without an
     observation."""
@@ -301,7 +300,7 @@ def with_image(result: dict[str, t.Any], ran: t.Mapping[str, t.Any], allow: t.Se
     return {**result, "ran": facts}
 
 
-def with_identity(item: t.Any, api_identity: dict[str, t.Any]) -> t.Any:
+def with_identity(item: t.Any, api_identity: PlainData) -> t.Any:
     """Return an observation with the API's identity of its node added to the node's own."""
     if not api_identity or not isinstance(item, dict) or not isinstance(item.get("context", {}), dict):
         return item
@@ -310,7 +309,7 @@ def with_identity(item: t.Any, api_identity: dict[str, t.Any]) -> t.Any:
     return {**item, "context": {**context, "identity": {**(own_identity if isinstance(own_identity, dict) else {}), **api_identity}}}
 
 
-def with_floating(result: dict[str, t.Any]) -> dict[str, t.Any]:
+def with_floating(result: NodeAnswer) -> NodeAnswer:
     """Return a node's result of with_image(), with an additional observation if the image has no fixed tag. It is a WARN of the node and
     does not affect the other checks."""
     observations, ran = result.get("observations"), result["ran"]

@@ -20,7 +20,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import guardians, objects, rendezvous
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import NodeRequest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import node_messages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer, NodeWork
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE, nothing_asked
 
 NOT_SWITCHED = "test pods switch no governor, as one that is killed could not give it back; {} lets a pod of its own do it"
@@ -35,14 +37,15 @@ class RoundsOnCluster(StageOnCluster):
 
     def measure(self) -> None:
         pods = self.pod_settings()
-        self.refused: dict[str, PlainData] = {}
+        # (reason code, reason) of each node without a timetable's result.
+        self.refused: dict[str, tuple[str, str]] = {}
         # The tests in which each node is the client: {subject id: {(check, variant, subject id of the pair)}}.
         self.asks: dict[str, set[tuple[str, str, str]]] = {}
         args = self.args()
         self.governor = str(args.get("governor") or "")
         self.guarded = bool(self.governor) and guardians.requested(self.description.guardian_switch, self.settings, pods.allow)
         if self.work.answer is not None:
-            self.record_all([(subject, dict(self.work.answer)) for subject in sorted(self.unanswered)])
+            self.record_all([(subject, self.work.answer.copy()) for subject in sorted(self.unanswered)])
             return
         client = self._begin([*access.PROBE, *access.RENDEZVOUS, *access.LAUNCHERS[pods.launcher]], pods)
         self.timetables = self.work.per_node
@@ -61,13 +64,14 @@ class RoundsOnCluster(StageOnCluster):
         folder = self.settings.get("acceptance_state_dir") or ""
         return guardians.Guardians(client, pods, self.acting.id, self.stage, payload.archive(), self.governor, folder)
 
-    def _walkers(self, client: Client, pods: PodSettings, request: PlainData) -> list[NodeRequest]:
+    def _walkers(self, client: Client, pods: PodSettings, request: NodeWork) -> list[NodeRequest]:
         """Return the requests to the nodes with a timetable. Record results at once for nodes without one and for nodes to which no pod may
         go."""
         nodes = sorted(i["subject"]["id"] for i in self.planned.values() if i["subject"]["kind"] == "node")
         names = {subject: subject.partition("/")[2] for subject in nodes}
         _able, refused = self._usable(client, names.values(), pods)
-        node_requests, answered = [], []
+        node_requests: list[NodeRequest] = []
+        answered: list[tuple[str, NodeAnswer]] = []
         absent: dict[str, list[PlainData]] = {}
         for subject, name in names.items():
             timetable = self.timetables.get(subject) or {"rounds": [], "absent": []}
@@ -75,16 +79,17 @@ class RoundsOnCluster(StageOnCluster):
                 absent.setdefault(pair["subject"]["id"], []).append(_missing(pair))
             if name in refused:
                 code, reason = refused[name]
-                answered.append((subject, {"state": "refused", "reason_code": code, "reason": reason}))
-                self.refused[subject] = answered[-1][1]
+                answered.append((subject, node_messages.refused(code, reason)))
+                self.refused[subject] = refused[name]
             elif timetable["rounds"]:
                 node_requests.append(NodeRequest(name, request))
             else:
                 answered.append((subject, nothing_asked()))
-        self.record_all([*answered, *((pair, {"state": "done", "observations": observations}) for pair, observations in absent.items())])
+        answered += [(pair, {"state": "done", "observations": observations}) for pair, observations in absent.items()]
+        self.record_all(answered)
         return node_requests
 
-    def _request_of_all(self, args: PlainData, pods: PodSettings) -> PlainData:
+    def _request_of_all(self, args: PlainData, pods: PodSettings) -> NodeWork:
         """Return the request to every pod: to wait for its rendezvous and run the timetable that comes with it."""
         # A pod waits for the start of the slowest pod, and for the delivery of the addresses.
         within = pods.start_timeout + 60.0
@@ -109,19 +114,19 @@ class RoundsOnCluster(StageOnCluster):
             return {"kind": "pair", "id": pair["id"], "members": []}
         return None
 
-    def note(self, node: str, result: PlainData, items: list[PlainData]) -> None:
+    def note(self, node: str, result: NodeAnswer, items: list[PlainData]) -> None:
         """Note why a node has no result, for its pairs. Without guardians, add to each observation that the governor was not switched."""
         if result.get("state") == "refused":
-            self.refused[node] = result
+            self.refused[node] = str(result.get("reason_code")), str(result.get("reason"))
         for item in items:
             context = item.get("context")
             if isinstance(context, dict) and self.governor and not self.guarded:
                 why = NOT_SWITCHED.format(self.description.guardian_switch)
                 context["governor"] = {"wanted": self.governor, "state": "not_switched", "reason": why}
             if item.get("check") == TIMETABLE and item.get("outcome") != "measured":
-                self.refused[node] = item
+                self.refused[node] = str(item.get("reason_code")), str(item.get("reason"))
 
-    def record_all(self, answers: list[tuple[str, PlainData]]) -> None:
+    def record_all(self, answers: list[tuple[str, NodeAnswer]]) -> None:
         super().record_all(answers)
         for _sender, result in answers:
             for item in result.get("observations") or []:
@@ -140,10 +145,10 @@ class RoundsOnCluster(StageOnCluster):
         """Record pairs without a result, with the reasons of their ends if there are any."""
         for pair in sorted(self.unanswered):
             ends = [end for end in pair.split("|") if end in self.refused]
-            result: PlainData = {"state": "done", "observations": []}
+            result: NodeAnswer = {"state": "done", "observations": []}
             if ends:
-                reasons = "; ".join(f"{end}: {self.refused[end]['reason']}" for end in ends)
-                result = {"state": "refused", "reason_code": self.refused[ends[0]]["reason_code"], "reason": reasons}
+                reasons = "; ".join(f"{end}: {self.refused[end][1]}" for end in ends)
+                result = node_messages.refused(self.refused[ends[0]][0], reasons)
             self._record(pair, result)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import gzip
 import pathlib
 import time
-import typing as t
 
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
@@ -24,7 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.sharing import Options, SharingCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, TodoItem
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, TodoItem, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import (
     baseline,
     conclusion,
@@ -111,7 +110,7 @@ class SharingOnCluster(StageOnCluster):
         )
 
 
-def foreseen(host: str, settings: dict[str, t.Any]) -> list[str]:
+def foreseen(host: str, settings: Variables) -> list[str]:
     """Return the preflight of a run as lines of text, without creating anything."""
     try:
         sharing = settled.settings_of(settings)
