@@ -79,7 +79,7 @@ def paints(console: Opened, ways: dict[str, str]) -> str:
     """First contentful paint of each page, and the cookie of the session."""
     with Browser() as browser:
         browser.size(1280, 900)
-        browser.open(console.link, "location.pathname === '/runs'")
+        browser.open(console.link, "location.pathname === '/'")
         cookies = browser._ask("Network.getCookies", urls=[console.url])["cookies"]
         for name, way in ways.items():
             took, spent = [], []
@@ -135,6 +135,7 @@ def main() -> None:
         console = Opened(pathlib.Path(folder), results, options.nodes)
         try:
             cookie = paints(console, {
+                "home": "/", "home_failed": "/?verdict=WARN",
                 "start": "/start", "runs": "/runs", "nodes": "/nodes", "node": f"/node?name={node}", "history": "/history",
                 "history_node": f"/history?node={node}", "history_warn": "/history?verdict=WARN",
                 "history_check": "/history?check=check1", "result": f"/results/{run}",

@@ -76,7 +76,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Console]:
 def browser(console: Console) -> t.Iterator[Browser]:
     with Browser() as found:
         found.size(1280, 900)
-        found.open(console.open(), "location.pathname === '/runs'")
+        found.open(console.open(), "location.pathname === '/'")
         yield found
 
 
@@ -205,6 +205,7 @@ def test_axe_finds_nothing_and_a_phone_scrolls_in_one_direction(
     browser.media(scheme)
     runs = browser.value("fetch('/api/v1/runs').then((r) => r.json()).then((r) => r.runs.map((x) => x.run))")
     ways = {
+        "fleet": "/",
         "start": "/start?kind=rdma&nodes=nobody&port=x&do=show", "stages": "/start?kind=stages", "runs": "/runs", "action": "/runs/later",
         "result": f"/results/{runs[0]}", "history": f"/history?node={NODES[0]}", "wrong": "/history?verdict=X", "nodes": "/nodes",
         "node": f"/node?name={NODES[0]}", "compare": f"/compare?after={runs[0]}", "refused": "/nothing", "chinese": "/start?lang=zh",
@@ -238,7 +239,7 @@ def test_everything_on_the_form_is_reached_with_the_tab_key(console: Console, br
 
 
 def test_nothing_comes_from_elsewhere(console: Console, browser: Browser) -> None:
-    for way in ("/start", "/runs", "/history", "/nodes"):
+    for way in ("/", "/start", "/runs", "/history", "/nodes"):
         browser.open(f"{console.url}{way}")
         assert all(one.startswith(console.url) for one in browser.requests)
         assert browser.console == [] and browser.dialogs == []

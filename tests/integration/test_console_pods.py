@@ -112,7 +112,7 @@ def entered(browser: Browser, url: str, token: str) -> Browser:
     browser.size(1280, 900)
     browser.open(f"{url}/enter", "document.getElementById('token')", 300)
     browser.value(f"document.getElementById('token').value = {token!r}; document.querySelector('main form button').click()")
-    browser.wait("location.pathname === '/runs'", 120)
+    browser.wait("location.pathname === '/'", 120)
     return browser
 
 

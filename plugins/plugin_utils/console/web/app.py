@@ -24,6 +24,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.action
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, lib, pages, streams
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.audit import Audit
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.auth import Auth, Away, bearer
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.fleet import FleetReader
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.guard import CHANGING, App, Guard
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.hub import Hub
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import starlette
@@ -65,7 +66,10 @@ def create_app(
     metrics = Metrics()
     sessions = Sessions(key, settings.session_s, settings.session_whole_s, settings.secure)
     hub = Hub(actions, settings.limits)
-    console = Console(actions, past, settings, auth, sessions, audit or Audit(), metrics, hub, limits, Storage(settings.results_dir, past))
+    console = Console(
+        actions, past, settings, auth, sessions, audit or Audit(), metrics, hub, limits, Storage(settings.results_dir, past),
+        FleetReader(past),
+    )  # fmt: skip
     metrics.streams.set_function(lambda: hub.open)
     endpoints = [*api.ENDPOINTS, *pages.ENDPOINTS]
     by_path: dict[str, list[Endpoint]] = {}

@@ -13,7 +13,10 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import allowed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
 Record = dict[str, t.Any]
 Fields = t.Sequence[tuple[str, str]]
@@ -117,6 +120,29 @@ def fields_of(spec: t.Mapping[str, t.Any]) -> list[tuple[str, str]]:
     if spec.get("ttlSecondsAfterFinished") is not None:
         found.append(("ttl", str(spec["ttlSecondsAfterFinished"])))
     return found
+
+
+def fields_again(causes: t.Sequence[CauseRow]) -> list[tuple[str, str]]:
+    """Return the fields of a form that measures the nodes of these causes again, by the stages that found them; empty if there are none.
+
+    A stage between nodes needs a second node: it gets the good ends of up to two bad pairs."""
+    nodes: list[str] = []
+    partners: list[str] = []
+    stages: list[str] = []
+    for cause in causes:
+        ends = [end.split("/")[0] for end in cause["subject"].split("|")]
+        if cause["kind"] not in ("group", "switch"):
+            nodes += ends
+        stages += [finding["stage"] for finding in cause["findings"]]
+        partners += [end for check in cause["explains"] for end in check["subject"].split("|") if "|" in check["subject"]]
+    # A repetition of a stage is not asked for by itself.
+    stages = [name for name in dict.fromkeys(stage.removesuffix("_again") for stage in stages) if name in allowed.NAMES]
+    nodes = list(dict.fromkeys(nodes))
+    if not nodes or not stages:
+        return []
+    if any(registry.shipped()[name].between for name in stages) and len(nodes) < 3:
+        nodes += [name for name in dict.fromkeys(partners) if name not in nodes][:2]
+    return [("kind", "stages"), ("where", "nodes"), ("nodes", "\n".join(nodes)), *(("stage", name) for name in stages)]
 
 
 def _typed(value: t.Any) -> str:

@@ -18,7 +18,7 @@ import urllib.parse
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, allowed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, forms
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, forms, home
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.auth import LocalLogin
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.drawing import KINDS, draw, files, url
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import prometheus_client, starlette
@@ -44,6 +44,7 @@ ON_A_PAGE = 50
 LATELY = 5
 NODES_ON_A_PAGE = 100
 FILES_ON_A_PAGE = 200
+MOST_CAUSES = 40
 # A page that a run wrote has a script of its own in it: it may do nothing here but draw itself, in a frame of this console's or alone.
 OF_A_RUN = {
     "content-security-policy": "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -139,10 +140,6 @@ def _form(
 # Runs ---------------------------------------------------------------------------------------------------------------------------------
 
 
-def _home(_ask: RequestContext) -> Response:
-    return starlette.responses.RedirectResponse("/runs", 303)
-
-
 def _runs(ask: RequestContext) -> Response:
     wrong = ""
     try:
@@ -207,13 +204,15 @@ def _result(ask: RequestContext) -> Response:
     of, head = past.run(run), past.head(run)
     if of is None and head is None:
         raise RequestRefused(404, "error_no_run")
+    causes = past.causes(run) if head is not None else []
     text = ask.one("q").strip()
     raw = [one for one in (head or {}).get("raw", ()) if text in one["path"]]
     found = past.search(Query(run=run), most=ON_A_PAGE * 4) if head is None else None
     return draw(
         ask, "result", run=run, of=of, head_of=head, raw=raw[:FILES_ON_A_PAGE], raw_all=len(raw), sought=text,
         rows=_sorted(found.rows, ask.one("sort"), ROWS_BY) if found else [], cut=bool(found and found.cut), sort=ask.one("sort"),
-        earlier=past.runs(before=run, most=ON_A_PAGE),
+        earlier=past.runs(before=run, most=ON_A_PAGE), causes=causes[:MOST_CAUSES], causes_all=len(causes),
+        again=url("/start", forms.fields_again(causes)),
     )  # fmt: skip
 
 
@@ -333,7 +332,7 @@ def _node(ask: RequestContext) -> Response:
         info = next((one for one in ask.console.actions.nodes() if one.name == name), None)
     except actions.ActionError:
         info = None
-    facts = past.facts(name)
+    facts, timeline = past.facts(name), past.timeline(name)
     try:
         found = past.search(Query(node=_literally(name)), most=ON_A_PAGE * 4)
     except HistoryError:
@@ -344,7 +343,7 @@ def _node(ask: RequestContext) -> Response:
     latest = rows[0]["run"] if rows else ""
     broken = [row for row in rows if row["run"] == latest and row["verdict"] not in ("PASS", "SKIPPED")]
     return draw(
-        ask, "node", name=name, info=info, facts=facts, changes=_changes(facts), sort=ask.one("sort"),
+        ask, "node", name=name, info=info, facts=facts, changes=_changes(facts), sort=ask.one("sort"), timeline=timeline,
         rows=_sorted(rows, ask.one("sort"), ROWS_BY), cut=bool(found and found.cut), broken=broken, latest=latest,
         curves=url("/history/curves", {"node": _literally(name)}) if rows else "",
         start=url("/start", {"nodes": name}), history=url("/history", {"node": _literally(name)}),
@@ -399,7 +398,7 @@ def _entered(ask: RequestContext, given: str) -> Response:
         return draw(ask, "enter", 401, by=ask.console.auth.enters_by, wrong=True, again=False)
     session = ask.console.sessions.begin(who)
     ask.who = who
-    response = starlette.responses.RedirectResponse("/runs", 303)
+    response = starlette.responses.RedirectResponse("/", 303)
     try:
         response.headers.append("set-cookie", ask.console.sessions.header(ask.console.sessions.sealed(session)))
     except TooLong:
@@ -457,7 +456,7 @@ def _metrics(ask: RequestContext) -> Response:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/", _home, ""),
+    Endpoint("GET", "/", home.home),
     Endpoint("GET", "/start", _start, "list"),
     Endpoint("POST", "/start", _begin, "create", "create"),
     Endpoint("GET", "/runs", _runs),

@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, is_there, url_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Comparison
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow, Comparison
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model
 
@@ -118,6 +118,10 @@ class Past:
         store = self.store()
         return machine.facts(store, node) if store else []
 
+    def timeline(self, node: str) -> list[machine.RunOfNode]:
+        store = self.store()
+        return machine.timeline(store, node) if store else []
+
     # The folders ---------------------------------------------------------------------------------------------------------------------
 
     def folder(self, run: str) -> pathlib.Path | None:
@@ -140,6 +144,17 @@ class Past:
             return {**found, "mode": mode}
         except (OSError, ValueError, KeyError, RunError) as error:
             raise HistoryError(f"run {run}: report.json cannot be read: {type(error).__name__}") from None
+
+    def causes(self, run: str) -> list[CauseRow]:
+        """Return the causes of a run's report, the worst first; empty if its folder is gone. Raises HistoryError for a broken report."""
+        folder = self.folder(run)
+        if folder is None:
+            return []
+        try:
+            causes: list[CauseRow] = formats.head(folder / "report.json", ("causes",)).get("causes") or []
+        except (OSError, ValueError) as error:
+            raise HistoryError(f"run {run}: report.json cannot be read: {type(error).__name__}") from None
+        return causes
 
     def file(self, run: str, name: str) -> pathlib.Path | None:
         """A file that a run's report lists, by its path as it stands there. Nothing else is ever given out: no way leads elsewhere."""

@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import Actions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.audit import Audit
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.auth import Auth
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.fleet import FleetReader
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.hub import Hub
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.metrics import Metrics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
@@ -42,6 +43,7 @@ class Console:
     hub: Hub
     limits: t.Callable[[], requests.Limits]
     storage: Storage
+    fleet: FleetReader
 
 
 @dataclasses.dataclass

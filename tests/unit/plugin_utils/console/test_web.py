@@ -374,7 +374,7 @@ def test_every_page_is_there_in_every_language(console: memory.Opened) -> None:
 
     for language, texts in words.languages().items():
         assert places(texts) == places(words.languages()["en"]), language
-        for path in ("/start", "/runs", "/history", "/nodes", "/compare", f"/results/{runs.run_id(3)}", "/node?name=b"):
+        for path in ("/", "/start", "/runs", "/history", "/nodes", "/compare", f"/results/{runs.run_id(3)}", "/node?name=b"):
             answer = client.get(path, headers={"accept-language": language})
             assert answer.status_code == 200 and f'<html lang="{language}">' in answer.text
     assert 'language=ru' in client.get("/runs?lang=ru").headers["set-cookie"]

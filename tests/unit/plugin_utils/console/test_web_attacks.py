@@ -397,7 +397,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> memory.Opened:
 
 def test_nothing_that_anybody_says_becomes_markup(hostile: memory.Opened) -> None:
     client = hostile.signed_in()
-    ways = ["/start", "/runs", "/nodes", "/history", "/history?check=*", "/compare"]
+    ways = ["/", "/start", "/runs", "/nodes", "/history", "/history?check=*", "/compare"]
     ways += [f"/runs/x{number}" for number in range(len(HOSTILE))]
     seen = ""
     for path in ways:
@@ -407,7 +407,7 @@ def test_nothing_that_anybody_says_becomes_markup(hostile: memory.Opened) -> Non
             ("/node", "name"), ("/history", "node"), ("/history", "check"), ("/history", "since"), ("/history", "verdict"),
             ("/history", "run"), ("/start", "nodes"), ("/start", "q"), ("/start", "name"), ("/nodes", "q"), ("/nodes", "label"),
             ("/nodes", "sort"), ("/runs", "text"), ("/runs", "phase"), ("/compare", "before"), ("/compare", "after"),
-            ("/runs", "lang"), ("/runs", "after"), ("/start", "kind"),
+            ("/runs", "lang"), ("/runs", "after"), ("/start", "kind"), ("/", "q"), ("/", "by"), ("/", "verdict"), ("/", "stage"),
         ):  # fmt: skip
             seen += _harmless(client.get(path, params={name: text, **({"do": "show"} if path == "/start" else {})}))
         _harmless(client.get("/history/curves", params={"node": "*"}), of_a_run=True)

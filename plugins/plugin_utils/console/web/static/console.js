@@ -32,8 +32,9 @@
   };
 
   const said = document.querySelector(".live");
-  if (document.querySelector("main[data-live]") && said) {
-    const look = settled(() => again(location.href), 250);
+  const live = document.querySelector("main[data-live]");
+  if (live && said) {
+    const look = settled(() => again(live.dataset.from || location.href), 250);
     const tell = (on) => {
       said.hidden = false;
       said.classList.toggle("off", !on);

@@ -1,0 +1,204 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The fleet of today for the home page: of each node the worst last verdict of every stage, and why.
+
+A large history takes seconds to read and changes only with a judgement. One thread reads it; pages show the state that was read last.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import threading
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import NodeInfo
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+
+# How long a look at the version of the history holds, and how long a page waits for the first reading.
+HOLDS_S, FIRST_S = 2.0, 0.6
+# Runs whose causes are shown, and causes of each.
+RUNS_WITH_CAUSES, CAUSES_OF_RUN = 5, 20
+# Label of an inventory's hosts: the group is in its name.
+GROUP = "group"
+MOST_GROUPS = 400
+
+
+@dataclasses.dataclass(frozen=True)
+class NodeState:
+    """A node with its worst last verdict of each stage. `judged_at` is that of the last run with it, in seconds. `worse` names the checks
+    that became worse than their own past."""
+
+    name: str
+    verdicts: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    judged_at: float = 0.0
+    run: str = ""
+    simulated: bool = False
+    worse: tuple[str, ...] = ()
+
+    def verdict(self, stage: str = "") -> str:
+        """Return the verdict of a stage, of the worst one without a stage; empty if nothing was measured."""
+        if stage:
+            return self.verdicts.get(stage, "")
+        return min(self.verdicts.values(), key=WORST_FIRST.index, default="")
+
+
+class CauseLine(t.NamedTuple):
+    """A cause of a run in one sentence, and the node that it is about."""
+
+    run: str
+    node: str
+    verdict: str
+    text: str
+    simulated: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class FleetState:
+    nodes: t.Mapping[str, NodeState] = dataclasses.field(default_factory=dict)
+    causes: tuple[CauseLine, ...] = ()
+    bad_pairs: int = 0
+
+
+class FleetReader:
+    """Reads the fleet of a history again whenever there is a new judgement."""
+
+    def __init__(self, past: Past) -> None:
+        self._past = past
+        self._lock = threading.Lock()
+        self._looked_at = float("-inf")
+        self._version: tuple[int, int] | None = None
+        self._state: FleetState | None = None
+        self._problem = ""
+        self._read = threading.Event()
+
+    def state(self) -> tuple[FleetState | None, str]:
+        """Return the state that was read last, None while the first reading goes on, and why the last reading failed, or an empty text."""
+        if time.monotonic() - self._looked_at > HOLDS_S and self._lock.acquire(blocking=False):
+            threading.Thread(target=self._look, name="console-fleet", daemon=True).start()
+        self._read.wait(FIRST_S)
+        return self._state, self._problem
+
+    def _look(self) -> None:
+        """Read the fleet if its history has changed. Holds the lock, which the caller took."""
+        try:
+            store = self._past.store()
+            version = current.version(store) if store else (0, 0)
+            if version != self._version or self._problem:
+                self._state = self._state_of(current.fleet(store)) if store else FleetState()
+                self._version = version
+            self._problem = ""
+        except RunError as error:
+            self._problem = str(error)
+        finally:
+            self._looked_at = time.monotonic()
+            self._read.set()
+            self._lock.release()
+
+    def _state_of(self, fleet: current.Fleet) -> FleetState:
+        nodes = {name: _node_state(name, node) for name, node in fleet.nodes.items() if node.kind == "node"}
+        bad_pairs = sum(any(result.verdict in ("FAIL", "UNKNOWN") for result in results.values()) for results in fleet.pairs.values())
+        return FleetState(nodes, tuple(self._causes([run.name for run in fleet.runs if not run.accepted])), bad_pairs)
+
+    def _causes(self, runs: t.Sequence[str]) -> t.Iterator[CauseLine]:
+        """Yield the causes of the newest runs that were not accepted, of each node and verdict only the newest."""
+        shown: set[tuple[str, str]] = set()
+        for run in runs[:RUNS_WITH_CAUSES]:
+            try:
+                causes = self._past.causes(run)
+            except RunError:
+                continue  # its page says why
+            for cause in causes[:CAUSES_OF_RUN]:
+                if (cause["name"], cause["verdict"]) not in shown:
+                    shown.add((cause["name"], cause["verdict"]))
+                    node = cause["subject"].split("|")[0].split("/")[0] if cause["kind"] != "group" else ""
+                    yield CauseLine(run, node, cause["verdict"], cause["said"], cause["simulated"])
+
+
+def _node_state(name: str, node: current.CurrentNode) -> NodeState:
+    verdicts: dict[str, str] = {}
+    for check, result in node.checks.items():
+        worst = verdicts.get(check.stage)
+        if worst is None or WORST_FIRST.index(result.verdict) < WORST_FIRST.index(worst):
+            verdicts[check.stage] = result.verdict
+    worse = tuple(f"{check.stage} {check.check}" for check, result in node.checks.items() if result.regressed)
+    return NodeState(name, verdicts, node.judged_at, node.run, node.simulated, worse)
+
+
+# What a page shows ---------------------------------------------------------------------------------------------------------------------
+
+
+def stages_of(nodes: t.Iterable[NodeState]) -> list[str]:
+    """Return the stages that were measured on any of these nodes, in the order in which they run."""
+    places = {name: stage.place for name, stage in registry.shipped().items()}
+    measured = {stage for node in nodes for stage in node.verdicts}
+    return sorted(measured, key=lambda stage: (places.get(stage, 10**6), stage))
+
+
+def groupings(infos: t.Collection[NodeInfo]) -> list[str]:
+    """Return the labels by which nodes can be grouped: those that make more than one group and not one for each node."""
+    values: dict[str, set[str]] = collections.defaultdict(set)
+    for info in infos:
+        for label, text in info.labels.items():
+            prefix = label.partition("/")[0]
+            values[GROUP if prefix == GROUP else label].add(label if prefix == GROUP else text)
+    return sorted(label for label, texts in values.items() if 1 < len(texts) <= min(MOST_GROUPS, max(2, len(infos) // 2)))
+
+
+def group_of(info: NodeInfo | None, label: str) -> str:
+    """Return the group of a node by a label; empty if it has none."""
+    if info is None or not label:
+        return ""
+    if label == GROUP:
+        return next((name.partition("/")[2] for name in info.labels if name.startswith(f"{GROUP}/")), "")
+    return info.labels.get(label, "")
+
+
+class Wall(t.NamedTuple):
+    """The nodes of a group as a picture: a strip for each node, a cell in it for each stage. `paths` is {verdict: path of an SVG}."""
+
+    name: str
+    counts: t.Mapping[str, int]
+    width: int
+    height: int
+    paths: t.Mapping[str, str]
+    places: t.Sequence[tuple[int, int, NodeState]]
+    strip: int
+
+
+# Nodes in a row, width of a strip, height of the cell of a stage, and the room below a row, in units of the picture.
+COLUMNS, STRIP, CELL, ROOM = 100, 10, 6, 6
+
+
+def wall(name: str, nodes: t.Sequence[NodeState], stages: t.Sequence[str]) -> Wall:
+    """Return the picture of a group. Neighbours with the same verdict are one piece, so that 5,000 nodes are a few kilobytes of paths."""
+    cell = CELL * 2 if len(stages) == 1 else CELL
+    strip = cell * max(1, len(stages))
+    pieces: dict[str, list[str]] = collections.defaultdict(list)
+    places = []
+    for first in range(0, len(nodes), COLUMNS):
+        row = nodes[first : first + COLUMNS]
+        top = first // COLUMNS * (strip + ROOM)
+        places += [(number * STRIP, top, node) for number, node in enumerate(row)]
+        for number, stage in enumerate(stages):
+            begin = 0
+            for end in range(1, len(row) + 1):
+                verdict = row[begin].verdict(stage)
+                if end == len(row) or row[end].verdict(stage) != verdict:
+                    width = (end - begin) * STRIP
+                    pieces[verdict or "none"].append(f"M{begin * STRIP} {top + number * cell}h{width}v{cell - 1}h-{width}z")
+                    begin = end
+    rows = -(-len(nodes) // COLUMNS)
+    counts = collections.Counter(node.verdict() for node in nodes)
+    return Wall(
+        name, {word: counts[word] for word in (*WORST_FIRST, "") if counts[word]}, min(len(nodes), COLUMNS) * STRIP,
+        max(1, rows * (strip + ROOM) - ROOM), {verdict: "".join(of_verdict) for verdict, of_verdict in pieces.items()}, places, strip,
+    )  # fmt: skip

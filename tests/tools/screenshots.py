@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Pictures of the console's ten main pages, light, dark and as on a phone, for a person to look at.
+
+    python tests/tools/screenshots.py FOLDER [--results-dir RESULTS]
+
+The console is that of `make console`. If nothing was measured in RESULTS yet, the run of the demo is waited for first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from rigs.browser import Browser  # noqa: E402
+
+# How a page is shown: (width, colour scheme).
+LOOKS = {"light": (1280, "light"), "dark": (1280, "dark"), "phone": (390, "light")}
+
+
+def pages(browser: Browser) -> dict[str, str]:
+    """Return the addresses of the pages, with the newest run and action that there are."""
+    listed = "fetch('/api/v1/{0}').then((r) => r.json()).then((r) => r.{0}.map((one) => one.{1}))"
+    run = next(iter(browser.value(listed.format("runs", "run"))), "")
+    action = next(iter(browser.value(listed.format("actions", "name"))), "")
+    node = browser.value(listed.format("nodes", "name"))[-1]
+    return {
+        "fleet": "/", "start": f"/start?kind=rdma&nodes={node}&do=show", "runs": "/runs", "run": f"/runs/{action}",
+        "result": f"/results/{run}", "history": f"/history?node={node}", "nodes": "/nodes", "node": f"/node?name={node}",
+        "compare": f"/compare?after={run}", "refused": "/nothing",
+    }  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path, help="of the pictures; made if it does not exist")
+    parser.add_argument("--results-dir", default=str(ROOT / "results"))
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, str(ROOT / "tests/tools/console.py"), "--port", "0", "--results-dir", arguments.results_dir]
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as console:
+        try:
+            lines = iter(console.stdout or ())
+            link = next((found[0] for line in lines if (found := re.search(r"http://\S+/enter\?code=\S+", line))), None)
+            if link is None:
+                print("the console did not open", file=sys.stderr)
+                return 1
+            with Browser() as browser:
+                browser.open(link, "location.pathname === '/'")
+                begun = "fetch('/api/v1/runs').then((r) => r.json()).then((r) => r.runs.length)"
+                browser.wait(begun, 600)
+                origin = browser.value("location.origin")
+                for name, address in pages(browser).items():
+                    for look, (width, scheme) in LOOKS.items():
+                        browser.size(width, 900, phone=look == "phone")
+                        browser.media(scheme)
+                        browser.open(f"{origin}{address}")
+                        browser.picture(arguments.folder / f"{name}-{look}.png", full=True)
+        finally:
+            console.terminate()
+    print(f"{len(list(arguments.folder.glob('*.png')))} pictures in {arguments.folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The home page with its heat map, the cards of a result, and the timeline of a node."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import fleet, forms
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current
+from harness import console_memory as memory
+from harness import history_runs as runs
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[memory.Opened]:
+    """Three runs of the nodes a and b, of which b fails in the last one; c was never measured."""
+    results = tmp_path_factory.mktemp("fleet") / "results"
+    for day, slow in enumerate((670.0, 671.0, 400.0), 1):
+        runs.judged(results, day, runs.fleet(a=672.0, b=slow), acceptance_history=True)
+    infos = [actions.NodeInfo(name, 8, 8, {"rack": rack, "group/gpus": "true"}) for name, rack in (("a", "1"), ("b", "2"), ("c", "2"))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(current, "DAYS", 36500)
+        yield memory.opened(results, memory=memory.Memory(infos))
+
+
+def rows(text: str) -> list[tuple[str, list[str]]]:
+    """(node, verdicts of its cells) of the heat map."""
+    found = []
+    for row in re.findall(r'<tr><td class="w">.*?</tr>', text, re.DOTALL):
+        found.append((re.findall(r"name=(\w+)", row)[0], re.findall(r'<td class="cell (\w+)"', row)))
+    return found
+
+
+def test_home_shows_the_worst_last_verdict_of_each_stage_and_its_cause(console: memory.Opened) -> None:
+    text = console.signed_in().get("/").text
+    assert rows(text) == [("a", ["PASS", "PASS"]), ("b", ["PASS", "FAIL"]), ("c", ["none", "none"])]
+    assert re.search(rf'href="/results/{runs.run_id(3)}">b[^<]*gemm bf16', text)
+
+
+@pytest.mark.parametrize(
+    ("query", "nodes"),
+    [
+        ("q=b", ["b"]), ("verdict=FAIL", ["b"]), ("verdict=FAIL&stage=stack", []), ("verdict=none", ["c"]), ("by=rack", ["a", "b", "c"]),
+        ("stage=nothing&by=nothing", ["a", "b", "c"]),
+    ],
+)  # fmt: skip
+def test_filters_of_the_home_page_are_in_its_address(console: memory.Opened, query: str, nodes: list[str]) -> None:
+    text = console.signed_in().get(f"/?{query}").text
+    assert [name for name, _verdicts in rows(text)] == nodes
+
+
+def test_home_names_what_runs_and_what_waits_for_whom(console: memory.Opened) -> None:
+    running = actions.Status(phase=actions.RUNNING, progress="3/8")
+    console.actions.put(actions.Action("first", "", {}, running, ""))
+    waiting = actions.Status(phase=actions.QUEUED, queue_position=1, waiting_for="first, which has its nodes")
+    console.actions.put(actions.Action("second", "", {}, waiting, ""))
+    text = console.signed_in().get("/?part=lists").text
+    assert '<progress max="8" value="3"' in text and "first, which has its nodes" in text
+
+
+def test_a_broken_history_is_named_and_the_nodes_stay(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "history.db").write_text("no database")
+    text = memory.opened(tmp_path).signed_in().get("/").text
+    assert 'role="alert"' in text and len(rows(text)) == 12
+
+
+def test_a_wall_joins_neighbours_of_one_verdict_and_names_every_node() -> None:
+    nodes = [fleet.NodeState(f"n{number}", {"stack": "FAIL" if number == 150 else "PASS"}) for number in range(200)]
+    wall = fleet.wall("", nodes, ["stack"])
+    assert {verdict: path.count("M") for verdict, path in wall.paths.items()} == {"PASS": 3, "FAIL": 1}
+    assert len(wall.places) == 200 and wall.counts == {"PASS": 199, "FAIL": 1}
+
+
+def test_groups_are_labels_that_some_nodes_share() -> None:
+    labels = [{"rack": str(number // 2), "host": str(number), "all": "true", f"group/g{number % 2}": "true"} for number in range(8)]
+    infos = [actions.NodeInfo(str(number), labels=of) for number, of in enumerate(labels)]
+    assert fleet.groupings(infos) == ["group", "rack"]
+    assert fleet.group_of(infos[3], "group") == "g1" and fleet.group_of(infos[3], "rack") == "1" and fleet.group_of(None, "rack") == ""
+
+
+def test_a_result_has_a_card_for_each_cause_and_runs_again_on_the_failed_nodes(console: memory.Opened) -> None:
+    client = console.signed_in()
+    text = client.get(f"/results/{runs.run_id(3)}").text
+    assert len(re.findall(r'<section class="card', text)) == 2  # the node and its GPU
+    again = client.get(re.findall(r'href="(/start\?[^"]+)"', text)[0].replace("&amp;", "&")).text
+    assert ">b</textarea>" in again and re.search(r'name="stage" value="gemm" checked', again)
+    assert "card" not in client.get(f"/results/{runs.run_id(1)}").text
+
+
+def test_a_stage_between_nodes_gets_good_partners_for_its_failed_node() -> None:
+    pair = {"stage": "rdma", "check": "read_bw", "variant": "", "verdict": "FAIL"}
+    finding = {**pair, "subject": "b/nic/mlx5_0/1", "reason": "slow", "evidence": [], "raw": None, "command": "", "also": []}
+    explains = [{**pair, "subject": subject} for subject in ("a|b", "b|c", "b|d")]
+    cause: t.Any = {"subject": "b/nic/mlx5_0/1", "kind": "nic", "findings": [finding], "explains": explains}
+    fields = dict(forms.fields_again([cause]))
+    assert (fields["nodes"], fields["stage"]) == ("b\na\nc", "rdma")
+    assert forms.fields_again([]) == []
+
+
+def test_a_node_has_a_timeline_of_its_runs_with_the_worst_verdict_of_each(console: memory.Opened) -> None:
+    text = console.signed_in().get("/node?name=b").text
+    timeline = text.partition('<ol class="timeline">')[2].partition("</ol>")[0]
+    assert re.findall(r'/results/(\S+?)"><span class="b (\w+)', timeline) == [
+        (runs.run_id(3), "FAIL"), (runs.run_id(2), "PASS"), (runs.run_id(1), "PASS"),
+    ]  # fmt: skip
