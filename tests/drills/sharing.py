@@ -38,7 +38,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / ".collections")]
 
 from harness.sharing import Clusters, two_clusters  # noqa: E402
 from harness.sharing_runs import Found, Matrix  # noqa: E402
-from rigs.sharing.defects import ALL, DEFECTS, OF  # noqa: E402
+from rigs.sharing.defects import ALL, BEYOND, DEFECTS, OF  # noqa: E402
 
 # A wrong verdict: (defect or nothing, cluster, case, verdict, why).
 Wrong = tuple[str, str, str, str, str]
@@ -98,7 +98,7 @@ def batches(names: t.Sequence[str], nodes: t.Mapping[str, int]) -> list[dict[str
 
 def places(name: str, nodes: t.Mapping[str, int]) -> list[str]:
     """The clusters on which a case can see it; one that is of a node among others needs others."""
-    found = [cluster for cluster, of in OF.items() if DEFECTS[name].seen & of]
+    found = [cluster for cluster, of in OF.items() if DEFECTS[name].seen & (of | BEYOND)]
     return [cluster for cluster in found if nodes[cluster] > 1] or found if DEFECTS[name].last else found
 
 
@@ -117,8 +117,8 @@ def main() -> int:
     if asked.results and asked.results.is_dir() and any(asked.results.iterdir()):
         parser.error(f"--results: found files in {asked.results}, expected a folder that is empty or not there")
     names = list(DEFECTS) if asked.defects == "all" else [name for name in asked.defects.split(",") if name != "none"]
-    cases = sorted(ALL) if asked.cases == "all" else [case for case in asked.cases.split(",") if case != "none"]
-    for given, known in ((names, DEFECTS), (cases, ALL)):
+    cases = sorted(ALL | BEYOND) if asked.cases == "all" else [case for case in asked.cases.split(",") if case != "none"]
+    for given, known in ((names, DEFECTS), (cases, ALL | BEYOND)):
         if unknown := set(given) - set(known):
             parser.error(f"unknown: {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}")
     dice = random.Random(asked.seed)
@@ -140,7 +140,7 @@ def main() -> int:
             seen, quiet = {}, {}
             for cluster, name in planted.items():
                 defect = DEFECTS[name]
-                of, rest = sorted(defect.seen & OF[cluster]), sorted(OF[cluster] - defect.seen - defect.may)
+                of, rest = sorted(defect.seen & (OF[cluster] | BEYOND)), sorted(OF[cluster] - defect.seen - defect.may)
                 seen[cluster], quiet[cluster] = dice.sample(of, min(asked.seen, len(of))), dice.sample(rest, min(asked.others, len(rest)))
             found = drill.sick(planted, seen, quiet)
             for cluster, name in planted.items():

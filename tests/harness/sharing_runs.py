@@ -13,7 +13,7 @@ import typing as t
 
 from harness.fleet_runs import latest, read, run_folder
 from harness.sharing import Clusters
-from rigs.sharing.defects import ALL
+from rigs.sharing.defects import ALL, BEYOND
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What waits for defects waits briefly, and what is looked at is looked at often. A scheduler of the rig looks at annotations every 0.5 s.
@@ -72,7 +72,7 @@ class Matrix:
         found: Found = {}
         for verdict in latest(folder):
             case = verdict["check"].upper().replace("_", "-")
-            if case in ALL:
+            if case in ALL | BEYOND:
                 key, now = (verdict["subject"]["id"].rpartition("lab-")[2], case), (verdict["verdict"], str(verdict["reason"])[:300])
                 found[key] = max(found.get(key, now), now, key=lambda one: _WORST.index(one[0]))
         return found

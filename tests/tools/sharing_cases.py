@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import
 
 PAGE = ROOT / "docs" / "gpu_sharing.md"
 TITLE, NEXT = "## What each case asserts\n", "\n## "
+HEAD = "| case | | clusters | asserts |\n|---|---|---|---|\n"
 NEEDED = "where the system has "
 
 
@@ -34,7 +35,10 @@ def section() -> str:
     return (
         f"The assertions of the {len(shipped)} cases in profile `strict`, with the gate of each. `tests/tools/sharing_cases.py` writes\n"
         f"this table from the files of the cases. All cases but {but} also assert {' and '.join(f'`{that}`' for that in always)}.\n\n"
-        "| case | | clusters | asserts |\n|---|---|---|---|\n" + rows
+        f"{HEAD}{rows}\n"
+        "The suite `robustness` runs only if it or its cases are named (`-e suite=robustness`). Each case is for a defect of a real\n"
+        "version that none of the others sees. No gate depends on these cases, but a FAIL of one is a FAIL of its run.\n\n"
+        f"{HEAD}{''.join(f'{row(case)}{chr(10)}' for case in cases.beyond(cases.STRICT))}"
     )
 
 
@@ -44,7 +48,7 @@ def row(case: cases.Case) -> str:
         if one.always:
             continue
         needs = f" ({NEEDED}{', '.join(one.needs)})" if one.needs else ""
-        asserted.append(f"{'/'.join(one.gates)} `{one.expression}`{needs}")
+        asserted.append(f"{'/'.join(one.gates)} `{one.expression}`{needs}".strip())
     skips = [f"skipped by `{rule}` where `{when}`" for rule, when in case.skips]
     more = [word for word, holds in (("soak", case.soak), ("destructive", case.destructive)) if holds]
     title = case.title + (f" ({', '.join(more)})" if more else "")

@@ -196,7 +196,7 @@ _WORDS: dict[str, t.Callable[[Step], str]] = {
     ),
     "wait": lambda step: f"wait until {step['group']} {'runs' if step['until'] == 'running' else 'is over'}",
     "pause": lambda step: f"wait {step['seconds']} s",
-    "probes": lambda step: f"wait for {step['count']} probe lines of {step['group']}",
+    "probes": lambda step: f"wait for {step['count']} {step.get('pattern', 'probe')} lines of {step['group']}",
     "change": lambda step: (
         f"set the {'compute' if 'core' in step else 'memory'} quota of {step['group']} to "
         + (f"{step['core']} %" if "core" in step else str(step["memory"]))

@@ -21,8 +21,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
 
 FILES = collection.ROOT / "roles" / "gpu_sharing" / "files"
-# The order in which a whole matrix runs.
+# The order in which a whole matrix runs, and the suite beyond it, which runs only if it or its cases are named.
 SUITES = ("functional", "combination", "performance", "metrics", "stability")
+ROBUSTNESS = "robustness"
 STRICT, FAITHFUL = "strict", "faithful"
 PROFILES = (STRICT, FAITHFUL)
 GATES = ("P0", "P1", "P2")
@@ -79,8 +80,13 @@ class Case:
 
 
 def shipped(profile: str) -> list[Case]:
-    """Return the cases of the collection."""
+    """Return the cases of the matrix."""
     return [case for suite in SUITES for case in load(str(FILES / "cases" / f"{suite}.yml"), profile)]
+
+
+def beyond(profile: str) -> list[Case]:
+    """Return the cases of the collection that do not belong to the matrix."""
+    return load(str(FILES / "cases" / f"{ROBUSTNESS}.yml"), profile)
 
 
 def load(path: str, profile: str) -> list[Case]:
@@ -204,7 +210,8 @@ def lacking(needs: t.Iterable[str], system: System) -> list[str]:
 
 
 def chosen(cases: t.Sequence[Case], requested: t.Sequence[str], suites: t.Sequence[str], smoke: t.Sequence[str] | None) -> list[Case]:
-    """Return the requested cases in the order of `cases`. Raise RunError if a requested case or suite does not exist."""
+    """Return the requested cases in the order of `cases`; without a request, all but those beyond the matrix. Raise RunError if a requested
+    case or suite does not exist."""
     by_id = {case.id: case for case in cases}
     unknown = sorted({name.upper() for name in requested} - set(by_id))
     if unknown:
@@ -215,6 +222,8 @@ def chosen(cases: t.Sequence[Case], requested: t.Sequence[str], suites: t.Sequen
         raise RunError(f"gpu_sharing_suite: found {strange[0]!r}, expected some of {', '.join(known_suites)}")
     ids = {name.upper() for name in requested}
     selection = [case for case in cases if (not ids or case.id in ids) and (not suites or case.suite in suites)]
+    if not ids and not suites:
+        selection = [case for case in selection if case.suite != ROBUSTNESS]
     if smoke is not None:
         selection = [case for case in selection if case.id in smoke]
     if not selection:

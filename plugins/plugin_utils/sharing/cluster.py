@@ -45,11 +45,12 @@ class WorkloadState:
 
 @dataclasses.dataclass(frozen=True)
 class Daemon:
-    """A running pod of the sharing system."""
+    """A running pod of the sharing system. `address` is its IP address, empty if unknown."""
 
     name: str
     node: str
     restarts: int
+    address: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

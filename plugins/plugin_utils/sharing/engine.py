@@ -98,9 +98,11 @@ class CaseRun:
         self.looking.sample(arguments["as"])
 
     def _probes(self, arguments: t.Any, bindings: t.Any) -> None:
-        """Wait until every pod has printed `count` probes since the last change took effect, or has ended."""
+        """Wait until every pod has printed `count` probes (or lines that match `pattern`) since the last change took effect, or has
+        ended."""
         timeout = float(arguments.get("timeout", self.parameters.numbers["probe_timeout_s"]))
         pods = self.pods.live(arguments["group"])
+        pattern = self.system.pattern(arguments["pattern"]) if "pattern" in arguments else ""
         last = max(self.evidence.changes.values(), key=lambda change: change.at, default=None)
 
         def enough() -> bool:
@@ -110,7 +112,9 @@ class CaseRun:
                     continue
                 log = lines.lines_of(self.cluster.log(pod.current_name) or [])
                 since = last.since(pod.name) if last else ""
-                if len(lines.probes(lines.after(log, since or ""))) < int(arguments["count"]):
+                recent = lines.after(log, since or "")
+                printed = lines.matching(recent, pattern) if pattern else lines.probes(recent)
+                if len(printed) < int(arguments["count"]):
                     return False
             return True
 

@@ -12,11 +12,11 @@ import math
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import quantities
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import PodRequest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import SCHEDULER, PodRequest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.running import RunningCase, Stopped
 
-# The workload of a pod that only holds a shared device.
-HOLD = "hold"
+# The workload of a pod that only holds a shared device, and that of one that only opens connections to the schedulers.
+HOLD, CONNECTING = "hold", "connecting"
 # Bytes of one element of the workloads' matrices.
 ELEMENT = 4
 SMALL = 1e6
@@ -35,6 +35,9 @@ def request_of(run: RunningCase, arguments: t.Mapping[str, t.Any], number: int, 
     for key, value in (("debug", "1"), ("memory", arguments.get("memory_env")), ("oversub", "1" if arguments.get("oversub") else None)):
         if value is not None and key in system.environment:
             environment[system.environment[key]] = str(value)
+    if arguments["workload"] == CONNECTING:
+        addresses = [f"{daemon.address}:{system.scheduler['port']}" for daemon in run.cluster.daemons(SCHEDULER) if daemon.address]
+        environment["GPUFLEET_W_ADDRESSES"] = ",".join(addresses)
     annotations = {system.annotations[kind]: str(arguments[kind]) for kind in ("core", "memory") if kind in arguments}
     app = app_of(run)
     return PodRequest(

@@ -53,7 +53,7 @@ def settings_of(variables: t.Mapping[str, t.Any]) -> Settled:
     if prometheus and alerts.conditions(sharing):
         sharing = dataclasses.replace(sharing, has=sharing.has | {alerts.PROMETHEUS})
     numbers = parameters.settle(cluster, float(variable("scale")), variable("parameters") or {})
-    all_cases = cases.shipped(profile)
+    all_cases = [*cases.shipped(profile), *cases.beyond(profile)]
     for path in variable("suites") or ():
         all_cases += cases.load(str(path), profile)
     twice = sorted({duplicate.id for duplicate in all_cases if [case.id for case in all_cases].count(duplicate.id) > 1})

@@ -597,6 +597,23 @@ def gpus(evidence: CaseEvidence, sample: str, group: str) -> Value:
 
 
 @word(SAMPLE, GROUP)
+def indexed(evidence: CaseEvidence, sample: str, group: str) -> Value:
+    """Return how many pods of a group the schedulers show with the index of their GPU. Raise Absent unless a scheduler knows each pod."""
+    gpus(evidence, sample, group)
+    label, last = evidence.system.labels, _last(evidence, sample)
+    indexes = {entry.labels.get(label["gpu"]): entry.labels.get(label["index"]) for entry in _series(evidence, last, "gpu_info")}
+    pod_names = {pod.current_name for pod in _pods(evidence, group)}
+    return float(
+        len({
+            entry.labels[label["pod"]]
+            for entry in _series(evidence, last, "client_info")
+            if entry.labels.get(label["pod"]) in pod_names
+            and entry.labels.get(label["index"]) == indexes.get(entry.labels.get(label["gpu"]), "")
+        })
+    )  # fmt: skip
+
+
+@word(SAMPLE, GROUP)
 def gpus_known(evidence: CaseEvidence, sample: str, group: str) -> Value:
     """Return the number of GPUs on which those pods of a group are that a scheduler knows."""
     by_pod = _gpus_of(evidence, _last(evidence, sample), group)

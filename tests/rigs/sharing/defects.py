@@ -37,7 +37,9 @@ ALL = cases(
     "FUNC-1 2 3 4 5 6 7 8 9 10 11 12 COMBO-1 2 3 4 5 6 7 8 PERF-1 2 3 4 5 6 7 8 MET-1 2 3 4 5 6 7 8 "
     "STAB-1 2 3 4 LEAK-1 2 3 4 5 FAIL-1 2 3 4"
 )
-# Those of the two clusters.
+# Those of the suite robustness, which are for both clusters and run only if they are named.
+BEYOND = cases("ROBUST-1 2 3 4 5 6 7")
+# Those of the matrix for the two clusters.
 OF = {"c1": ALL - cases("PERF-6 STAB-2 FAIL-4"), "c2": ALL - cases("FUNC-3 4 COMBO-1 5 PERF-5 STAB-1 FAIL-3")}
 # What changes while pods run.
 CORE_CHANGES = cases("FUNC-12 COMBO-4 6 PERF-7 MET-5 STAB-3")
@@ -85,8 +87,8 @@ DEFECTS: dict[str, Defect] = {
     "oom_silent": Defect("who is refused memory dies without a word", cases("FUNC-4 6 COMBO-1"), MEMORY_CHANGES),
     "oom_hangs": Defect("who is refused memory waits for ever", cases("FUNC-4 6 COMBO-1"), MEMORY_CHANGES),
     "oom_unlogged": Defect("the refusal stands in no log", cases("FUNC-6 COMBO-1"), MEMORY_CHANGES),
-    "oversub_refused": Defect("oversubscription has no effect", cases("FUNC-5"), by_chance=True),
-    "oversub_kills": Defect("oversubscription ends the pod", cases("FUNC-5"), by_chance=True),
+    "oversub_refused": Defect("oversubscription has no effect", cases("ROBUST-3"), cases("FUNC-5 MET-8")),
+    "oversub_kills": Defect("oversubscription ends the pod", cases("ROBUST-3"), cases("FUNC-5 MET-8")),
     "oversub_crash": Defect("oversubscription ends the scheduler", cases("FUNC-5")),
     "limit_lifted_by_oversub": Defect("oversubscription lifts the quota", cases("COMBO-1")),
     "limit_ends_oversub": Defect("with oversubscription every quota is nothing", cases("COMBO-7 8"), MEMORY | cases("STAB-4")),
@@ -119,6 +121,13 @@ DEFECTS: dict[str, Defect] = {
     "throttled_never": Defect("throttling is not shown", cases("MET-8")),
     "uuid_wrong": Defect("all clients are shown on a GPU that there is not", cases("FUNC-2 3 9 COMBO-8 MET-6"), SHARED),
     "clock_skew": Defect("the clock of one node is five minutes ahead", cases("FUNC-1 MET-1"), ALL, {"seconds": 300}, last=True),
+    # As real versions are
+    "quota_inherited": Defect("a pod without a quota shows that of the pod before it", cases("ROBUST-1")),
+    "overload_sticks": Defect("a GPU that was overloaded once is so for ever", cases("ROBUST-2")),
+    "idle_blocks": Defect("an idle connection blocks the endpoint", cases("ROBUST-4")),
+    "negative_quota_huge": Defect("a negative quota is one of exabytes", cases("ROBUST-5")),
+    "decimal_quota_ignored": Defect("a quota with a decimal unit is none", cases("ROBUST-6")),
+    "index_unknown": Defect("clients are shown on no GPU's index", cases("ROBUST-7")),
     # Life and death
     "wrong_sums": Defect("what is computed is wrong", cases("FUNC-1 7 8 PERF-1 3"), ALL - cases("MET-1 7")),
     "crash_on_disconnect": Defect("a pod's end is the scheduler's", cases("FUNC-8 PERF-3"), ALL, leaves=True),

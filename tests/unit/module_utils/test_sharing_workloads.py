@@ -9,6 +9,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 
@@ -98,6 +99,21 @@ def test_a_holder_says_where_it_is_and_ends_when_it_is_told_to(pod: pathlib.Path
     assert running.returncode == 128 + 15
 
 
+def test_connections_are_open_until_their_pod_ends(pod: pathlib.Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        settings = {"PATH": os.environ["PATH"], "GPUFLEET_W_ADDRESSES": f"127.0.0.1:{port}"}
+        command = [sys.executable, "-u", str(pod / "connecting.py")]
+        with subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, text=True) as running:
+            assert running.stdout is not None and running.stdout.readline() == "connected to 1 schedulers\n"
+            connection, _address = server.accept()
+            running.terminate()
+            with connection:
+                assert connection.recv(1) == b""
+    refused = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1 and f"no connection to '127.0.0.1:{port}'" in refused.stdout
+
+
 def test_who_is_told_to_end_does_so_at_once_and_by_itself(pod: pathlib.Path) -> None:
     """As process 1 of a container nothing else ends it but a kill."""
     settings = {"PATH": os.environ["PATH"], "GPUFLEET_W_N": "100", "GPUFLEET_W_DURATION_S": "600", "GPUFLEET_W_PROBE_S": "0"}
@@ -173,7 +189,7 @@ def test_an_h200_wrote_the_same_lines(fixtures: pathlib.Path) -> None:
 @pytest.mark.skipif(not all(map(os.path.exists, pytorch.PACKAGES)), reason="Debian's PyTorch is not installed")
 def test_real_pytorch_runs_them(pod: pathlib.Path) -> None:
     (pod / "torch.py").unlink()
-    for name in TEXTS.keys() - {"hold.py"}:
+    for name in TEXTS.keys() - {"hold.py", "connecting.py"}:
         done = run(pod, name, pytorch.PYTHON, DEVICE="cpu", N=64, ITERATIONS=3, DURATION_S=0.2, PROBE_S=0.1, ALLOCATE_BYTES=1000)
         assert done.returncode == 0, done.stderr
         assert "PASS\n" in done.stdout, name

@@ -9,7 +9,18 @@ This module util is PRIVATE to the collection.
 from __future__ import annotations
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import packing
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.sharing import adding, hold, w1, w2, w3, w4a, w4b, w5
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.sharing import (
+    adding,
+    connecting,
+    hold,
+    w1,
+    w2,
+    w3,
+    w4a,
+    w4b,
+    w5,
+)
 
+MODULES = (connecting, hold, w1, w2, w3, w4a, w4b, w5)
 # File name -> text.
-TEXTS = {f"{module.__name__.rpartition('.')[2]}.py": packing.packed(adding, module) for module in (hold, w1, w2, w3, w4a, w4b, w5)}
+TEXTS = {f"{module.__name__.rpartition('.')[2]}.py": packing.packed(adding, module) for module in MODULES}

@@ -60,7 +60,7 @@ class Running:
     @property
     def bytes(self) -> float:
         n, load = self.env("N", 14000), self.wanted.workload
-        if load == "hold":
+        if load in ("hold", "connecting"):
             return 0
         if n == 0:  # it asks its GPU
             return self.env("FACTOR", 1.25) * self.memory
@@ -123,9 +123,13 @@ class Memory:
             free = self.memory * (1 - DRIVER_SHARE) - RESERVE
             if pod.wanted.workload == "hold":
                 self.say(pod.log, f"--- on GPU-{pod.node}-{pod.gpu} ---")
-            elif pod.bytes > pod.quotas.get("memory", pod.bytes):
+            elif pod.wanted.workload == "connecting":
+                self.say(pod.log, f"connected to {len(pod.wanted.environment['GPUFLEET_W_ADDRESSES'].split(','))} schedulers")
+            elif pod.bytes > (pod.quotas.get("memory") or pod.bytes):
                 self.refuse(pod, f"{rejected}: 1 + {pod.bytes:.0f} = {pod.bytes:.0f} would exceed limit 1 bytes")
-            elif pod.bytes > free and self.system.environment.get("oversub") not in pod.wanted.environment:
+            elif pod.bytes > free and (
+                self.system.environment.get("oversub") not in pod.wanted.environment or "oversub_refused" in self.defects
+            ):
                 self.refuse(pod, "torch.OutOfMemoryError: CUDA out of memory")
             elif pod.bytes > free:
                 self.say(pod.log, "" if "oversub_unlogged" in self.defects else beyond)
@@ -139,7 +143,7 @@ class Memory:
         pod.phase = "Failed"
 
     def work(self, pod: Running, step: float) -> None:
-        if pod.wanted.workload == "hold":
+        if not pod.bytes:
             return
         pod.done += step * SPEED * self.share(pod)
         if pod.wanted.workload == "w5":
@@ -192,6 +196,9 @@ class Memory:
 
     def quotas(self, wanted: PodRequest) -> dict[str, float]:
         found = {kind: amount(wanted.annotations[key]) for kind, key in self.system.annotations.items() if key in wanted.annotations}
+        memory = wanted.annotations.get(str(self.system.annotations.get("memory")), "")
+        if memory.startswith("-") or (memory.endswith("G") and "decimal_quota_ignored" in self.defects):
+            found["memory"] = 2.0**64 + amount(memory) if "negative_quota_huge" in self.defects else 0.0
         limit = self.system.environment.get("memory")
         if limit in wanted.environment:
             found["memory"] = amount(wanted.environment[str(limit)])
@@ -220,7 +227,7 @@ class Memory:
         return self.nodes
 
     def daemons(self, what: str) -> list[Daemon]:
-        return [Daemon(f"{what}-{node}", node, self.restarts) for node in self.nodes]
+        return [Daemon(f"{what}-{node}", node, self.restarts, f"10.0.0.{1 + self.nodes.index(node)}") for node in self.nodes]
 
     def daemon_log(self, pod: str, since_s: float | None = None, tail: int | None = None) -> list[str] | None:
         first = (EPOCH + datetime.timedelta(seconds=self.clock - ROTATED_S)).strftime("%Y-%m-%dT%H:%M:%S")
@@ -231,6 +238,8 @@ class Memory:
         node = scheduler.partition("-")[2]
         if "one_silent" in self.defects and node == self.nodes[-1]:
             return Answer(0, "", 0.1, "no answer in time")
+        if "idle_blocks" in self.defects and any(pod.wanted.workload == "connecting" for pod in self.pods.values()):
+            return Answer(0, "", 10.0, "no answer in time")
         return Answer(200, "OK" if path == "/healthz" else self.exposition(node), 0.01)
 
     def exposition(self, node: str) -> str:
@@ -250,12 +259,17 @@ class Memory:
                 "utilization_ratio": (0.5 if "utilization_wrong" in self.defects else 0.9) if here else 0.0,
             }  # fmt: skip
             text += "".join(f"{prefix}gpu_{name}{labels} {value}\n" for name, value in values.items() if name != lacking)
+            held = sum(pod.bytes for pod in [*here, *(self.gone if "overload_sticks" in self.defects else [])])
+            text += f"{prefix}scheduler_memory_overloaded{labels} {float(held > 0.9 * self.memory)}\n"
         for pod in [*mine, *(one for one in ghosts if one.node == node)]:
-            labels = f'{{namespace="default",pod="{pod.wanted.name}",client_id="1",gpu_uuid="GPU-{node}-{pod.gpu}"}}'
-            memory, core = pod.quotas.get("memory", 0.0), pod.quotas.get("core", 100.0)
+            labels = f'{{namespace="default",pod="{pod.wanted.name}",client_id="1",gpu_uuid="GPU-{node}-{pod.gpu}"'
+            index = -1 if "index_unknown" in self.defects else pod.gpu
+            text += f'{prefix}client_info{labels},gpu_index="{index}"}} 1\n'
+            labels += "}"
+            memory, core = pod.quotas.get("memory", self.quota_of_nobody()), pod.quotas.get("core", 100.0)
             together = sum(other.quotas.get("core", 100.0) for other in mine if other.gpu == pod.gpu)
             values = {
-                "info": 1, "managed_allocated_bytes": pod.bytes, "nvml_used_bytes": CONTEXT, "memory_quota_bytes": memory,
+                "managed_allocated_bytes": pod.bytes, "nvml_used_bytes": CONTEXT, "memory_quota_bytes": memory,
                 "core_quota_config_percent": core,
                 "core_quota_effective_percent": 1.0 if "effective_wrong" in self.defects else core * 100 / max(100.0, together),
                 "core_window_usage_ms": 1, "core_window_limit_ms": 1, "throttled": 0.95 if core < 100 else 0.0,
@@ -263,6 +277,11 @@ class Memory:
             }  # fmt: skip
             text += "".join(f"{prefix}client_{name}{labels} {value}\n" for name, value in values.items())
         return text
+
+    def quota_of_nobody(self) -> float:
+        """What a pod without a memory quota is shown with."""
+        earlier = [pod.quotas["memory"] for pod in self.gone if "memory" in pod.quotas]
+        return earlier[-1] if earlier and "quota_inherited" in self.defects else 0.0
 
     def process(self, scheduler: Daemon) -> Process:
         leak = 9000.0 * len(self.gone) if "leak" in self.defects else 0.0
@@ -294,4 +313,4 @@ class Memory:
 
 
 def amount(text: str) -> float:
-    return float(text[:-2]) * GIB if text.endswith("Gi") else float(text)
+    return float(text[:-2]) * GIB if text.endswith("Gi") else float(text[:-1]) * 1e9 if text.endswith("G") else float(text)

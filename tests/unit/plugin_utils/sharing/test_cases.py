@@ -236,7 +236,7 @@ def test_a_team_adds_a_case_without_python(tmp_path: pathlib.Path) -> None:
     ("changes", "words"),
     [
         ({"clusters": ["c3"]}, "'c3' is not one of"),
-        ({"gates": []}, "cases.0.gates"),
+        ({"gates": ["P3"]}, "'P3' is not one of"),
         ({"steps": [{"dance": {}}]}, "'dance' was unexpected"),
         ({"steps": [{"make": {"group": "main", "workload": "w9"}}]}, "'w9' is not one of"),
         ({"steps": [{"change": {"as": "up", "group": "main", "core": 1, "memory": "1Gi"}}]}, "cases.0.steps.0.change"),
@@ -274,6 +274,18 @@ def test_cases_are_chosen_by_name_suite_and_smoke() -> None:
     for wrong in (["FUNC-999"], [], None), ([], ["strange"], None), (["FUNC-002"], [], smoke):
         with pytest.raises(RunError, match="gpu_sharing_"):
             cases.chosen(all_, *wrong)
+
+
+def test_cases_beyond_the_matrix_run_only_if_they_are_named_and_no_gate_depends_on_them() -> None:
+    beyond = cases.beyond(cases.STRICT)
+    all_ = [*cases.shipped(cases.STRICT), *beyond]
+    assert len(cases.chosen(all_, [], [], None)) == 49
+    assert cases.chosen(all_, [], ["robustness"], None) == beyond
+    assert [case.id for case in cases.chosen(all_, ["FUNC-001", "robust-004"], [], None)] == ["FUNC-001", "ROBUST-004"]
+    assert not any(case.gates or assertion.gates for case in beyond for assertion in case.assertions)
+    for case in beyond:
+        assert all(assertion.cause for assertion in case.assertions) and case.clusters == cases.CLUSTERS
+        assert cases.unknown_words(case, SYSTEM, parameters.settle("c1", 1, {}).values) is None
 
 
 def test_a_scaled_run_shortens_soaks_and_waits_and_nothing_else() -> None:

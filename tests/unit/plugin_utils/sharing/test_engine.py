@@ -38,7 +38,7 @@ SMALL = {"scale_set": [2, 4, 8], "mix_small_pods": 2, "mix_large_pods": 4, "stab
 
 
 def case_of(name: str, profile: str = cases.STRICT) -> cases.Case:
-    return next(case for case in cases.shipped(profile) if case.id == name)
+    return next(case for case in [*cases.shipped(profile), *cases.beyond(profile)] if case.id == name)
 
 
 def ran(
@@ -55,7 +55,7 @@ def ran(
 
 
 @pytest.mark.parametrize("cluster", cases.CLUSTERS)
-@pytest.mark.parametrize("case", cases.shipped(cases.STRICT), ids=lambda case: case.id)
+@pytest.mark.parametrize("case", [*cases.shipped(cases.STRICT), *cases.beyond(cases.STRICT)], ids=lambda case: case.id)
 def test_a_healthy_system_passes(case: cases.Case, cluster: str) -> None:
     found, of, _kept = ran(case, cluster)
     expected = conclusion.PASS if cluster in case.clusters else conclusion.SKIP
@@ -107,6 +107,13 @@ SEEN = [
     ("new_refused", "c1", ["FUNC-011"], ["FUNC-010"]),
     ("effective_wrong", "c1", ["COMBO-003"], ["MET-004"]),
     ("full_elsewhere", "c1", ["MET-008"], ["MET-004"]),
+    ("quota_inherited", "c1", ["ROBUST-001"], ["MET-004"]),
+    ("overload_sticks", "c1", ["ROBUST-002"], ["FUNC-005"]),
+    ("oversub_refused", "c1", ["ROBUST-003"], ["FUNC-005", "PERF-005"]),
+    ("idle_blocks", "c1", ["ROBUST-004"], ["MET-007"]),
+    ("negative_quota_huge", "c1", ["ROBUST-005"], ["ROBUST-006"]),
+    ("decimal_quota_ignored", "c1", ["ROBUST-006"], ["MET-004"]),
+    ("index_unknown", "c1", ["ROBUST-007"], ["MET-002", "FUNC-002"]),
     ("pending", "c1", ["FUNC-001", "MET-004", "PERF-004"], ["MET-001"]),
 ]
 

@@ -283,6 +283,23 @@ def test_where_pods_are() -> None:
     assert "on which GPU a, b is" in absent(of, "colocated", "mid", "one", "two")
 
 
+def test_a_client_has_the_index_of_its_gpu_or_not() -> None:
+    info = 'nvshare_gpu_info{gpu_uuid="1",gpu_index="0"} 1\n'
+    clients = "".join(
+        f'nvshare_client_info{{namespace="default",pod="{name}",client_id="{name}",gpu_uuid="1",gpu_index="{index}"}} 1\n'
+        for name, index in (("a", 0), ("b", -1))
+    )
+    of = evidence(pod("a", "one"), pod("b", "two"), pod("c", "three"), samples=[look("mid", info + clients)])
+    assert [said(of, "indexed", "mid", group) for group in ("one", "two")] == [1, 0]
+    assert "on which GPU c is" in absent(of, "indexed", "mid", "all")
+
+
+def test_a_pattern_that_a_canary_did_not_log_either_counts_nothing() -> None:
+    of = evidence(pod("a", "one", log=log("PASS")), pod("b", "two", log=log("all is well")))
+    assert (said(of, "logged", "two", "passed"), said(of, "logged", "two", "passed", "one")) == (0, 0)
+    assert absent(of, "logged", "one", "passed", "two") == "no pod of two logged a line that matches the pattern passed"
+
+
 def test_schedulers_that_are_silent_are_counted() -> None:
     of = evidence(samples=[look("now", gpu("1", 1), "", expected=3)])
     found = {word: said(of, word, "now") for word in ("schedulers", "expected_schedulers", "healthy", "answering", "scrapes", "scraped")}

@@ -255,7 +255,8 @@ class SharingCluster:
             status = item.get("status") or {}
             if status.get("phase") == "Running" and not item["metadata"].get("deletionTimestamp"):
                 restarts = sum(int(container_status.get("restartCount") or 0) for container_status in status.get("containerStatuses") or [])
-                daemons.append(Daemon(item["metadata"]["name"], str(item["spec"].get("nodeName") or ""), restarts))
+                node, address = str(item["spec"].get("nodeName") or ""), str(status.get("podIP") or "")
+                daemons.append(Daemon(item["metadata"]["name"], node, restarts, address))
         return sorted(daemons, key=lambda daemon: daemon.name)
 
     def daemon_log(self, pod: str, since_s: float | None = None, tail: int | None = None) -> list[str] | None:
