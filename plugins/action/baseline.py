@@ -71,7 +71,7 @@ class ActionModule(ActionBase):
 
 
 def _doubt(run: Run, plan: Plan) -> str:
-    """Why the numbers of a run are no yardstick, in words; empty if it was accepted, or only lacks expectations, which is what a proposal
+    """Return why the numbers of a run are no yardstick; empty if it was accepted, or only lacks expectations, which is what a proposal
     is for. The newest judgement of the run counts."""
     if plan.mode == "quick":
         return "is a quick test"
@@ -93,7 +93,7 @@ def _doubt(run: Run, plan: Plan) -> str:
 
 
 def said(proposal: baseline.Proposal, path: str) -> list[str]:
-    """What people need to know of a proposal."""
+    """Return the lines about a proposal that people need to know."""
     lines = [f"left out: {line}" for line in proposal.left_out]
     lines += [f"commented out: {line}" for line in proposal.under]
     few = [entry["id"] for entry in proposal.entries if entry["confidence"] == "derived"]

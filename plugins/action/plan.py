@@ -40,7 +40,7 @@ class ActionModule(ActionBase):
 
 
 def confirmed(question: str) -> bool:
-    """What a person at the terminal answers; where there is nobody, nobody objects."""
+    """Return the answer of a person at the terminal; True if there is no terminal."""
     try:
         answer = Display().prompt_until(f"{question}. Go on? [y/N]\r\n")
     except AnsiblePromptNoninteractive:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which expectation holds for what was measured, and for which message size. The controller judges by it, and the head of a group of
+"""Choose the expectation that holds for a measurement, and its message size. The controller judges by it, and the head of a group of
 nodes searches by it: an expectation that one of them is held to, the other is too.
 
 This module util is PRIVATE to the collection.

@@ -60,8 +60,8 @@ class Node:
         self._machine_id: str | None = None
 
     def identity(self) -> dict[str, t.Any]:
-        """Which machine this is, as far as that is known: {"machine_id", "gpu_uuids"}. A pod that does not see its node's files does
-        not know the first."""
+        """Return the identity of this machine, as far as it is known: {"machine_id", "gpu_uuids"}. A pod that does not see its
+        node's files does not know the first."""
         if self._machine_id is None:
             inside = self.root == "/" and bool(os.environ.get("GPUFLEET_POD_UID"))
             machine_id = "" if inside else (self.read("/etc/machine-id") or "")[:64]

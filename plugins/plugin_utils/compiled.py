@@ -39,7 +39,7 @@ class Finder:
 
 @contextlib.contextmanager
 def cached() -> t.Iterator[None]:
-    """What is imported within comes out of the cache. Nobody else finds anything in another way, then or afterwards."""
+    """Import our modules from Python's cache within this context. Other imports are not affected, then or afterwards."""
     finder = t.cast(t.Any, Finder())
     sys.meta_path.insert(0, finder)
     try:

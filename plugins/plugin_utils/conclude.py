@@ -52,8 +52,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import 
 
 @contextlib.contextmanager
 def _uncollected() -> t.Iterator[None]:
-    """Nothing that is made here is a circle, and to look for circles among the millions of objects of a large run takes a third of its
-    time."""
+    """Switch the search for circular garbage off. Nothing that is made here is a circle, and the search among the millions of objects of a
+    large run takes a third of its time."""
     before = gc.isenabled()
     gc.disable()
     try:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What checking every product costs on a real GPU, and whether planted wrong products are found:
+"""Measure the cost of checking every product on a real GPU, and look for planted wrong products:
 python tests/bench/gemm_check.py [torch:bf16,fp8 ...]
 
 Needs a GPU with PyTorch or cuBLAS, and nothing else of the project. One JSON line per library and type; exit status 0 when all
@@ -89,7 +89,7 @@ def plants(product: t.Any) -> dict[str, tuple[bool, t.Callable[[Planted, int], N
 
 
 def missed(product: t.Any) -> list[str]:
-    """Which planted errors the check accepts."""
+    """Return the planted errors that the check accepts."""
     multiply, planted, found = product.multiply, Planted(product), []
     for name, (always, change) in plants(product).items():
         calls = 0

@@ -69,7 +69,7 @@ def say(text: str) -> None:
 
 @dataclasses.dataclass
 class Score:
-    """What one way to judge found in a fleet, by the alarms of each subject."""
+    """The score of one way to judge a fleet, by the alarms of each subject."""
 
     of: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 

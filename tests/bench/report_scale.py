@@ -77,7 +77,7 @@ def judge(results: str) -> None:
 
 
 def timed(command: list[t.Any]) -> Record:
-    """What a process says."""
+    """Return the output of a process."""
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 

@@ -143,7 +143,7 @@ def state() -> str:
 
 
 def proposed(busbw: float) -> str:
-    """Whether a fleet proposes its own number over the shipped one."""
+    """Return True if a fleet proposes its own number over the shipped one."""
     made = [one for number in range(6) for one in records(f"n{number}", number, Node(busbw=busbw))]
     return "accepted" if baseline.propose(map(measurement_of, made), RUN, "2026-11-21").entries else "refused"
 
@@ -274,7 +274,7 @@ WORDS = ("refused", "warned", "accepted")
 
 
 def wrong() -> tuple[int, list[str], list[str]]:
-    """How many faults were planted, which of them are accepted all the same, and which healthy fleets are not."""
+    """Return the number of planted faults, the accepted ones, and the healthy fleets that are refused."""
     bad = [f"{what}: {word}" for what, best, ask in FAULTS if WORDS.index(word := ask()) > WORDS.index(best)]
     good = [f"{what}: {word}" for what, worst, ask in HEALTHY if WORDS.index(word := ask()) < WORDS.index(worst)]
     return len(FAULTS), bad, good

@@ -84,7 +84,7 @@ def strike(
 
 
 def faults(found: dict[str, t.Any], wanted: list[str], victim: str) -> list[str]:
-    """What is wrong with what was found, in words."""
+    """Return what is wrong with the findings, in words."""
     if "failed" in found:
         return [found["failed"]]
     wrong = []

@@ -87,7 +87,7 @@ def kill(victim: str, seconds: float) -> None:
 
 
 def look(since: float, **more: t.Any) -> None:
-    """What the next session finds, and what the machine is like after it."""
+    """Return what the next session finds, and the state of the machine after it."""
     session = Session(STATE, "20260101T000000Z-000002", "drill", 60)
     session.start(lambda: (), wait_for_lock_s=LIMIT_S)
     took = time.monotonic() - since

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What groups print that train, and tables of HCCL, changed in one thing each: read by the probes and judged as in a run. Nothing is
+"""Output of groups that train, and tables of HCCL, each changed in one thing: read by the probes and judged as in a run. Nothing is
 launched."""
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ def fills(folder: pathlib.Path, gpu: str, gpus: int, nics: int, gbps: float, val
 
 
 def accepted(folder: pathlib.Path) -> tuple[int, list[str], list[str]]:
-    """How many faults were planted, which of them are accepted all the same, and which healthy groups are not."""
+    """Return the number of planted faults, the accepted ones, and the healthy groups that are refused."""
     accepts, rejects = [], []
     fabric = [[(one[0], one[1:]) for one in several] for several in (FABRIC_HEALTHY, FABRIC_FAULTS)]
     numbers = [[(one[0], one[1:]) for one in several] for several in (NUMBERS_HEALTHY, NUMBERS_FAULTS)]

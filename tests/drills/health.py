@@ -31,7 +31,7 @@ LONG = {"SLEEP": 4}
 
 
 class Plant(t.NamedTuple):
-    """What is planted: `faults` of the simulated tools, lines that the kernel has `logged` since boot (None: nobody may read them), how
+    """A planted fault: `faults` of the simulated tools, lines that the kernel has `logged` since boot (None: nobody may read them), how
     many GPUs, other settings of the node, lines that the kernel logs `between` the health check and the test, and whether the run has a
     `health` check. The worst verdict of the node must be one of `verdicts`."""
 
@@ -203,7 +203,7 @@ def judged(folder: pathlib.Path, plant: Plant) -> set[str]:
 
 
 def accepted(folder: pathlib.Path) -> tuple[int, list[str], list[str]]:
-    """How many faults were planted, which of them are accepted all the same, and which good nodes are not accepted as they should be."""
+    """Return the number of planted faults, the accepted ones, and the good nodes that are not accepted as they should be."""
     plants = [*HEALTHY, *WORTH_A_LOOK, *FAULTS]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda numbered: judged(folder / f"health-{numbered[0]}", numbered[1]), enumerate(plants)))

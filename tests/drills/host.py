@@ -35,7 +35,7 @@ def recorded(name: str) -> str:
 
 
 class Plant(t.NamedTuple):
-    """What is planted on the second machine, by `write`; the worst verdict that it must have, the GB/s of its NUMA nodes,
+    """A fault that `write` plants on the second machine; the worst verdict that it must have, the GB/s of its NUMA nodes,
     and codes of what was counted while they were measured."""
 
     what: str
@@ -140,7 +140,7 @@ def judged(folder: pathlib.Path, plant: Plant) -> tuple[str, str]:
 
 
 def accepted(folder: pathlib.Path) -> tuple[int, list[str], list[str]]:
-    """How many faults were planted, which of them are accepted all the same, and which good machines are not accepted as they should be."""
+    """Return the number of planted faults, the accepted ones, and the good machines that are not accepted as they should be."""
     accepts: list[str] = []
     rejects: list[str] = []
     path = os.environ["PATH"]

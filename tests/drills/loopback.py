@@ -29,7 +29,7 @@ Change = t.Callable[[pathlib.Path], None]
 
 
 class Plant(t.NamedTuple):
-    """What is planted on a node with four ports: lines of the simulated perftest (ADDRESS stands for its last port), a change of its tree,
+    """A fault planted on a node with four ports: lines of the simulated perftest (ADDRESS stands for its last port), a change of its tree,
     options of the module. The worst verdict of the node must be one of `verdicts`."""
 
     what: str
@@ -166,7 +166,7 @@ def judged(folder: pathlib.Path, number: int, plant: Plant) -> set[str]:
 
 
 def accepted(folder: pathlib.Path) -> tuple[int, list[str], list[str]]:
-    """How many faults were planted, which of them are accepted all the same, and which good nodes are not accepted as they should be."""
+    """Return the number of planted faults, the accepted ones, and the good nodes that are not accepted as they should be."""
     plants = [*HEALTHY, *FAULTS]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda one: judged(folder / f"loopback-{one[0]}", *one), enumerate(plants)))

@@ -148,7 +148,7 @@ EDITED: list[tuple[str, t.Callable[[pathlib.Path], None]]] = [
 
 
 def whole_run(run: Run) -> bool:
-    """Whether verify finds nothing."""
+    """Return True if verify finds nothing."""
     try:
         return bool(integrity.verify(run))
     except RunError:
@@ -156,7 +156,7 @@ def whole_run(run: Run) -> bool:
 
 
 def accepted(accepted_run: pathlib.Path, place: pathlib.Path) -> tuple[int, list[str]]:
-    """How many runs were made of an accepted one, and which of them are accepted all the same."""
+    """Return the number of runs that were made of an accepted one, and the accepted ones among them."""
     wrong = []
     records, _notes = Run(accepted_run.parent, accepted_run.name).journal.read()
     if not judged(_copy(accepted_run, place / "as it was")):
@@ -197,7 +197,7 @@ def _digest(folder: pathlib.Path) -> list[tuple[str, bytes]]:
 
 
 def judged(run: Run) -> bool:
-    """Whether a run is accepted."""
+    """Return True if a run is accepted."""
     return bool(conclude.judge({}, None, None, {"acceptance_run": {"results_dir": str(run.dir.parent), "run_id": run.id}})["accepted"])
 
 

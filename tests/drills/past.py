@@ -96,7 +96,7 @@ class Seen(t.NamedTuple):
 
 
 def seen(fleet: Fleet, hit: t.Collection[str], only: t.Collection[str] = (), days: int = 1) -> Seen:
-    """What was said of the planted subjects in any of the last `days` runs."""
+    """Return what any of the last `days` runs said of the planted subjects."""
     found, named, others = set(), set(), set()
     for day in range(days):
         for change in fleet.changes(only, -1 - day):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What hccl_test prints of healthy runs, computed and rounded as its source does it (there are no recordings).
+"""The output of hccl_test for healthy runs, computed and rounded as its source does it (there are no recordings).
 
 `run(random)` gives a Run: its text, and what its caller has to say of it: how the sizes grow where it is neither the factor 2 nor
 the program's own step, and sometimes operation and ranks.

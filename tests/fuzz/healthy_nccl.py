@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What nccl-tests and rccl-tests print of healthy runs: every version, test and option, from nanoseconds to minutes, computed and
+"""The output of nccl-tests and rccl-tests for healthy runs: every version, test and option, from nanoseconds to minutes, computed and
 rounded as the tools do it.
 
 `output(random)` gives a text, or the JSON of one.
@@ -28,7 +28,7 @@ GPUS = ("NVIDIA H200", "NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-32GB", "AMD Ins
 
 @dataclasses.dataclass
 class Run:
-    """What a run is; drawn by `draw`."""
+    """A run, drawn by `draw`."""
 
     version: tuple[int, int, int]
     op: str

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What perftest prints of healthy runs: every test and option, fast and slow devices, computed and rounded as the tool does it.
+"""The output of perftest for healthy runs: every test and option, fast and slow devices, computed and rounded as the tool does it.
 
 `run(random)` gives a Run: its text, its JSON (of 24.01 on; None where the tool writes none), and what was asked of it.
 """
@@ -35,7 +35,7 @@ class Run:
 
 @dataclasses.dataclass
 class _Chosen:
-    """What a run is."""
+    """The properties of a run."""
 
     op: str
     kind: str
@@ -142,7 +142,7 @@ def _speed(r: random.Random) -> float:
 
 
 def _late(r: random.Random, seconds: int) -> float:
-    """How long a test by duration really lasts, on a clock that is known to 2 %."""
+    """Return the real duration of a test by duration, on a clock that is known to 2 %."""
     return (seconds + abs(r.gauss(0, 0.03))) * r.uniform(0.985, 1.015)
 
 

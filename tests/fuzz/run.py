@@ -136,7 +136,7 @@ def lie(name: str, lies: int, seed: int) -> dict[str, t.Any] | None:
 
 
 def healthy(name: str, inputs: int, seed: int) -> dict[str, t.Any] | None:
-    """How many of the texts that a target makes up its reader refuses."""
+    """Return how many of the texts that a target makes up its reader refuses."""
     target = load(name)
     if not hasattr(target, "HEALTHY"):
         return None

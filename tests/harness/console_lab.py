@@ -60,7 +60,7 @@ def person(admin: Client, where: str, name: str, verbs: t.Sequence[str]) -> str:
 
 
 def play(inventory: pathlib.Path, *more: str, secret: str = "") -> str:
-    """How much playbooks/console.yml says it has changed; it never says the secret."""
+    """Run playbooks/console.yml and return how much it changed. The secret must not be in its output."""
     program = str(pathlib.Path(sys.executable).with_name("ansible-playbook"))
     done = subprocess.run(
         [program, "playbooks/console.yml", "-i", str(inventory), *more],
@@ -93,7 +93,7 @@ class ConsoleLab(Namespace):
         self._volume()
 
     def _volume(self) -> None:
-        """What a provisioner of volumes would make."""
+        """Return the volume that a provisioner would make."""
         self.volume.mkdir()
         os.chown(self.volume, NOBODY, NOBODY)
         on = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [self.node]}]}
@@ -126,7 +126,7 @@ class ConsoleLab(Namespace):
         return f"http://{self.cluster.address(self.node)}:{made['spec']['ports'][0]['nodePort']}"
 
     def pods(self) -> list[Object]:
-        """Of the console."""
+        """Return the pods of the console."""
         return list(self.admin.get(f"{self.core}/pods", labelSelector=f"app.kubernetes.io/name={NAME}")["items"])
 
     def ready(self) -> list[Object]:
@@ -155,7 +155,7 @@ class ConsoleLab(Namespace):
         return next((str(one["status"]) for one in self.status(name).get("conditions") or [] if one["type"] == kind), "")
 
     def said(self) -> str:
-        """What pods and actions say, where something else was expected."""
+        """Return what pods and actions say, for a failed expectation."""
         found = [json.dumps(item.get("status"))[:1500] for item in self._actions()]
         for pod in self.pods():
             found.append(f"{pod['metadata']['name']}: {json.dumps(pod['status'])[:1500]}")

@@ -146,7 +146,7 @@ class Acceptance:
         self.fleet.inside(host, "/usr/sbin/sshd", "-E", "/run/sshd.log")
 
     def logins(self, host: str) -> list[str]:
-        """What the host's sshd has said of every login."""
+        """Return the lines of the host's sshd about every login."""
         log = (self.fleet.folder(host) / "log").read_text(errors="replace")
         with contextlib.suppress(common.RigError):
             log += self.fleet.inside(host, "cat", "/run/sshd.log")

@@ -139,7 +139,7 @@ def _collective(measured: t.Callable[..., Record], common: Record, check: str, b
 
 
 def _window(uuids: list[str], rng: random.Random) -> Record:
-    """What the samples beside a test say of each GPU."""
+    """Return the evidence of each GPU by the samples taken during a test."""
     found = {}
     for uuid in uuids:
         watts, celsius = rng.uniform(590, 640), rng.randint(52, 66)

@@ -44,7 +44,7 @@ class Namespace:
         self.api = client.connect(client.Connection("lab", kubeconfig=self.kubeconfig, namespace=self.namespace))
 
     def left(self) -> t.Any:
-        """What of ours is in it."""
+        """Return the names of our objects in the namespace."""
         return cleanup.left_over(self.admin)
 
     def nothing_left(self, seconds: float = 90) -> None:

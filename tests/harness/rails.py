@@ -55,12 +55,12 @@ def plant(cluster: Kubernetes, node: str, *lines: str, state: str = "ACTIVE") ->
 
 
 def address(cluster: Kubernetes, node: str) -> str:
-    """Of a node's rail, which is no address of its pod."""
+    """Return the address of a node's rail, which is no address of its pod."""
     return f"10.99.0.{cluster.nodes.index(node) + 1}"
 
 
 def offer(cluster: Kubernetes, count: int, *nodes: str) -> None:
-    """What a device plugin would say of a node."""
+    """Offer the devices of a node as a device plugin would."""
     for node in nodes or cluster.nodes:
         path = f"/api/v1/nodes/{node}/status"
         body = {"status": {"capacity": {HCA: str(count)}, "allocatable": {HCA: str(count)}}}

@@ -78,7 +78,7 @@ def plan(nodes: t.Iterable[str], stages: t.Iterable[str], **fields: t.Any) -> Pl
 def judgement(
     given_verdicts: list[dict[str, t.Any]], measurements: t.Iterable[dict[str, t.Any]] = (), **fields: t.Any
 ) -> types.SimpleNamespace:
-    """What the verdict engine would hand over, as far as a report reads it."""
+    """Return the judgement of the verdict engine, as far as a report reads it."""
     verdicts = [records.verdict(one) for one in given_verdicts]
     deciding = {key_of(m): records.measurement(m) for m in measurements}
     simulated = any(of.simulated for of in (*verdicts, *deciding.values()))
@@ -169,7 +169,7 @@ def pairs(size: int, rails: int = 2, seed: int = 1) -> list[Cell]:
 
 
 def charts() -> list[dict[str, t.Any]]:
-    """Of a case that failed and of one that passed, as a stage's description tells them."""
+    """Return the charts of a case that failed and of one that passed, as a stage's description gives them."""
     rates = [{"name": f"pod-{n}", "x": [10, 20, 30, 40], "y": [100 + n, 101, 290, 300]} for n in range(2)]
     expected = {"name": "by the quota", "x": [25, 50, 100], "y": [984, 492, 246], "expected": True}
     took = [{"name": "measured", "x": [25, 50, 100], "y": [911, 440, 246], "dots": True}, expected]

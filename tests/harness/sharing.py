@@ -147,7 +147,7 @@ class Pods:
         return str(self.api.request("GET", f"{self.base}/pods/{name}")["status"].get("phase"))
 
     def ended(self, name: str) -> tuple[str, str]:
-        """How it ended, and what it has written."""
+        """Return how a program ended, and its output."""
         self.until(lambda: self.phase(name) in ("Succeeded", "Failed"), f"the end of {name}")
         return self.phase(name), self.log(name)
 
@@ -173,11 +173,11 @@ class Pods:
         self.until(lambda: not there() & set(names), f"the removal of {', '.join(names)}")
 
     def schedulers(self) -> list[str]:
-        """What the schedulers have written."""
+        """Return the output of the schedulers."""
         return [str(self.api.request("GET", f"{PODS}/{name}/log")) for name in self.system.schedulers()]
 
     def metrics(self) -> str:
-        """Of all schedulers, through the API server, as the engine reads them."""
+        """Return the metrics of all schedulers, through the API server, as the engine reads them."""
         return "".join(str(self.api.request("GET", f"{PODS}/{name}:9402/proxy/metrics")) for name in self.system.schedulers())
 
     def value(self, metric: str, **labels: str) -> float | None:

@@ -93,7 +93,7 @@ class Matrix:
         ]
 
     def left(self) -> list[str]:
-        """What is on the clusters of any run: objects with our labels, and nodes that are cordoned or marked."""
+        """Return what is left on the clusters of any run: objects with our labels, and nodes that are cordoned or marked."""
         found = []
         for name, system in self.clusters.both.items():
             for base, kind in ("api/v1", "pods"), ("api/v1", "configmaps"), ("apis/batch/v1", "jobs"):
@@ -105,7 +105,7 @@ class Matrix:
         return found
 
     def gone(self) -> list[str]:
-        """What is left in the end, after a while: pods take some seconds to go."""
+        """Return what is left in the end, after a while: pods take some seconds to go."""
         end = time.monotonic() + GONE_S
         while (left := self.left()) and time.monotonic() < end:
             time.sleep(0.5)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What healthy ranks of the stage ddp print, changed in one thing or another, as the head of their group reads it."""
+"""The output of healthy ranks of the stage ddp, changed in one thing or another, as the head of their group reads it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who dies when: hosts lost in mid-probe, killed controllers, two runs on one node. A gate holds the tool while it happens."""
+"""Losses in mid-run: hosts lost in mid-probe, killed controllers, two runs on one node. A gate holds the tool while it happens."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who may do what in the console of a cluster is what its API server says: real tokens, real roles, and a console with the rights of
+"""Rights in the console of a cluster come from its API server: real tokens, real roles, and a console with the rights of
 files/console and no more."""
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def fleet(rig_fleet: Fleet) -> Fleet:
 
 
 def train(fleet: Fleet, planted: dict[str, t.Any] | None = None, ipv6: bool = False, **options: t.Any) -> list[Observation]:
-    """What the head of a group says that reaches its nodes by SSH: this test is the head."""
+    """Return the answer of the head of a group that reaches its nodes by SSH: this test is the head."""
     address = fleet.address6 if ipv6 else fleet.address
     members = [{"name": host, "address": address(host), "hostname": host, "gpus": 2} for host in fleet.hosts]
     env = {PLANTED: json.dumps(planted)} if planted else {}
@@ -266,7 +266,7 @@ def test_what_the_head_had_finished_is_taken_after_kill_9(fleet: Fleet, tmp_path
 
 
 def said(fleet: Fleet, host: str) -> str:
-    """What a host's session of the stage has written."""
+    """Return the output of a host's session of the stage."""
     found = list(fleet.var_lib(host).glob("gpufleet-acceptance/*/ddp.jsonl"))
     try:
         return found[0].read_text() if found else ""

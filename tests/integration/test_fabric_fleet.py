@@ -338,7 +338,7 @@ def killed_and_resumed(healthy: Fleet, results: pathlib.Path) -> tuple[str, dict
 
 
 def said(fleet: Fleet, host: str) -> str:
-    """What a host's session of the stage has written."""
+    """Return the output of a host's session of the stage."""
     found = list(fleet.var_lib(host).glob("gpufleet-acceptance/*/nccl_fabric.jsonl"))
     try:
         return found[0].read_text() if found else ""

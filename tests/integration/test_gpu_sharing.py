@@ -98,7 +98,7 @@ def test_a_system_that_is_not_installed_as_expected_is_refused_before_anything_i
 
 
 def ours(system: Sharing, namespace: str) -> list[t.Any]:
-    """What a run has left in a cluster."""
+    """Return the objects that a run has left in a cluster."""
     kinds = (("api/v1", "pods"), ("api/v1", "configmaps"), ("apis/batch/v1", "jobs"))
     items = [item for api, kind in kinds for item in system.cluster.api.items(f"/{api}/namespaces/{namespace}/{kind}")]
     return [item for item in items if "gpufleet.acceptance/run-id" in (item["metadata"].get("labels") or {})]

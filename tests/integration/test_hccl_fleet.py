@@ -82,7 +82,7 @@ def behave(fleet: Fleet, host: str, **settings: t.Any) -> None:
 
 
 def ask(fleet: Fleet, **changes: t.Any) -> dict[str, t.Any]:
-    """What the module says of the first host and the second, by the SSH that they have."""
+    """Return the module's answer about the first two hosts, by the SSH that they have."""
     members = [
         {"name": host, "address": fleet.address(host), "hostname": host, "gpus": NPUS, "local": host == "gpu-01"}
         for host in ("gpu-01", "gpu-02")
@@ -148,7 +148,7 @@ def test_a_launcher_of_another_library_is_named(npus: Fleet, tmp_path: pathlib.P
 
 
 def run(fleet: Fleet, results: pathlib.Path, **changes: t.Any) -> tuple[str, list[dict[str, t.Any]], list[dict[str, t.Any]]]:
-    """What the playbook printed, the verdicts and the journal."""
+    """Return the output of the playbook, the verdicts and the journal."""
     variables = {
         "acceptance_results_dir": str(results), "acceptance_stages": ["stack", "hccl"], "acceptance_simulated": True, **SMI,
         "acceptance_expectations": EXPECTED, "acceptance_fabric_address": "{{ ansible_host }}", "stack_python": f"{TOOLS}/python3",

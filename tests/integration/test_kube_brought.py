@@ -43,7 +43,7 @@ def api(cluster: Kubernetes) -> client.Client:
 def stack(
     cluster: Kubernetes, api: client.Client, params: dict[str, t.Any] | None = None, **variables: t.Any
 ) -> dict[str, dict[str, t.Any]]:
-    """What each node says to stage stack; nothing stays behind."""
+    """Return the answer of each node in stage stack; nothing stays behind."""
     given = {"image": cluster.bare_image, "start_timeout": 60, **variables}
     pods = settings.pods({f"acceptance_kube_{name}": value for name, value in given.items()})
     asked = {"checks": [{"check": "facts"}], "timeout": 60, "root": "/host", "state_dir": "/gpufleet/work/state", **(params or {})}

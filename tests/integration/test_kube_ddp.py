@@ -46,7 +46,7 @@ def lab(cluster: Kubernetes) -> t.Iterator[groups.Lab]:
 def accepted(
     lab: groups.Lab, folder: pathlib.Path, planted: dict[str, t.Any] | None = None, **changes: t.Any
 ) -> tuple[bool, list[dict[str, t.Any]]]:
-    """Whether a run of the stage over the cluster was accepted, and its journal."""
+    """Return whether a run of the stage over the cluster was accepted, and its journal."""
     env = {**FIND, **({PLANTED: json.dumps(planted)} if planted else {})}
     settings = {
         "acceptance_plane": "kubernetes", "acceptance_stages": ["ddp"], "acceptance_kube_image": lab.image,

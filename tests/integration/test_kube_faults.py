@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a real cluster does to groups of pods in mid-run: webhooks that do not answer, preemption, eviction, tokens that expire, proxies."""
+"""Faults of a real cluster under groups of pods: webhooks that do not answer, preemption, eviction, tokens that expire, proxies."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_webhook_that_cannot_be_reached(lab: groups.Lab) -> None:
 
 @contextlib.contextmanager
 def important(lab: groups.Lab, node: str) -> t.Iterator[t.Callable[[], None]]:
-    """What makes a pod of a class above ours that wants all devices of this node."""
+    """Return the manifest of a pod of a class above ours that requests all devices of this node."""
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
     high = f"high-{lab.namespace}"
     ours = {"metadata": {"name": "gpufleet-acceptance"}, "value": 0, "preemptionPolicy": "Never"}  # files/rbac/priority.yaml

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whom stage nccl_fabric blames over four nodes with a real kubelet each."""
+"""Convictions of stage nccl_fabric over four nodes with a real kubelet each."""
 
 from __future__ import annotations
 

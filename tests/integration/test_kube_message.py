@@ -34,7 +34,7 @@ class Seen(t.NamedTuple):
 
 @pytest.fixture
 def answer(rig_kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch) -> t.Callable[..., Seen]:
-    """What a pod on a real node answers whose tool is this line of shell, and how it came."""
+    """Return the answer of a pod on a real node whose tool is this line of shell, and how it came."""
     lab = Namespace(rig_kubernetes, roles("probe", "daemonset", "job"))
     read: list[str] = []
     real = logs.read

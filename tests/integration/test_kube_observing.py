@@ -33,7 +33,7 @@ def runs(rig_kubernetes: Kubernetes, tmp_path: pathlib.Path) -> t.Iterator[KubeR
 
 
 def metrics(runs: KubeRuns) -> dict[str, str]:
-    """What each pod answers to a scrape from a node of the cluster, by its node; empty as long as it does not."""
+    """Return each pod's answer to a scrape from a node of the cluster, by its node; empty as long as there is none."""
     found = {}
     for pod in runs.pods():
         node, address = pod["spec"].get("nodeName"), (pod.get("status") or {}).get("podIP")

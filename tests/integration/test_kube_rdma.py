@@ -64,7 +64,7 @@ def words(done: Done, stage: str = "rdma") -> dict[str, str]:
 
 
 def worst(verdicts: list[dict[str, t.Any]], stage: str = "rdma") -> dict[str, dict[str, t.Any]]:
-    """Of each subject, of a pair the worse of its directions."""
+    """Return the worst verdict of each subject, of a pair the worse of its directions."""
     return {v["subject"]["id"].replace("lab/", ""): v for v in reversed(verdicts) if v["stage"] == stage}
 
 
@@ -250,7 +250,7 @@ def kill_9(pod: dict[str, t.Any]) -> None:
 
 
 def held(records: list[dict[str, t.Any]], name: str) -> dict[str, t.Any]:
-    """What the measurements of a subject in the stage rdma say of its governor, those of both directions of a pair the same."""
+    """Return what the measurements of a subject in the stage rdma say of its governor, those of both directions of a pair the same."""
     found, *_others = [m["context"] for m in records if m["stage"] == "rdma" and m["subject"]["id"].replace("lab/", "") == name]
     return t.cast("dict[str, t.Any]", {**found["governor"], "allowed": found["allowed"]})
 

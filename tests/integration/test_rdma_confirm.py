@@ -20,7 +20,7 @@ NOBODY = [{"ansible_host": f"127.0.0.{number}", "ansible_port": 1} for number in
 
 
 def dialogue(folder: pathlib.Path, answer: bytes) -> str:
-    """What a run at a terminal says when it is answered so."""
+    """Return the output of a run at a terminal that gets this answer."""
     inventory = folder / "hosts.json"
     inventory.write_text(json.dumps({"all": {"hosts": {"x1": NOBODY[0], "x2": NOBODY[1]}}}))
     values = {"acceptance_stages": ["rdma"], "rdma_confirm_above": 1, "acceptance_results_dir": str(folder)}

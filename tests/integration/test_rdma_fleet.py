@@ -40,13 +40,13 @@ class Run(t.NamedTuple):
         return {subject for subject, word in worst.items() if word in words}
 
     def ways(self, *words: str) -> set[tuple[str, str]]:
-        """Who sends and who receives, of the directions of pairs that have one of these verdicts."""
+        """Return (sender, receiver) of the directions of pairs that have one of these verdicts."""
         found = [v for v in self.verdicts if v["subject"]["kind"] == "pair" and v["verdict"] in words]
         ends = [(*v["subject"]["id"].split("|"), v["variant"]) for v in found]
         return {(a, b) if "direction=forward" in variant else (b, a) for a, b, variant in ends}
 
     def reason(self, stage: str, subject: str) -> str:
-        """Of its worst verdict."""
+        """Return the reason of the worst verdict."""
         found = next(v for v in self.verdicts if v["stage"] == stage and v["subject"]["id"] == subject)
         return " ".join([found["reason"], *found["findings"]])
 
@@ -68,7 +68,7 @@ def run(fleet: Fleet, results: pathlib.Path, *more: str, playbook: str = "accept
 
 @pytest.fixture(scope="module")
 def trees(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """What hosts have as /sys, a folder each."""
+    """Return the folders that hosts have as /sys."""
     return tmp_path_factory.mktemp("sysfs")
 
 
@@ -244,7 +244,7 @@ def test_what_both_ends_had_finished_is_taken_after_kill_9(healthy: Fleet, tmp_p
 
 
 def memos(fleet: Fleet, host: str) -> list[dict[str, t.Any]]:
-    """What a host has left of its walk for whoever resumes."""
+    """Return the checkpoints of a host's walk."""
     for path in fleet.var_lib(host).glob("gpufleet-acceptance/*/rdma.jsonl"):
         lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
         return [one["memo"] for one in map(json.loads, lines) if "memo" in one]

@@ -67,7 +67,7 @@ def phase(cluster: Kubernetes, name: str) -> str:
 
 
 def output(cluster: Kubernetes, name: str) -> str:
-    """What the pod has printed when it is done."""
+    """Return the output of the pod when it is done."""
     done = wait(name, lambda: phase(cluster, name) in ("Succeeded", "Failed") and phase(cluster, name))
     text: str = cluster.api.request("GET", f"{PODS}/{name}/log")
     assert done == "Succeeded", text
@@ -339,7 +339,7 @@ def test_the_api_server_is_killed_and_cut_off_and_a_node_falls_silent(cluster: K
 
 
 def traces(cluster: Kubernetes) -> list[str]:
-    """What there is of this cluster on the machine."""
+    """Return the traces of this cluster on the machine."""
     word = f"gfk{cluster.instance}"
     found = [f"link {link}" for link in common.links() if link.startswith(word)]
     found += [f"cgroup {path}" for path in pathlib.Path("/sys/fs/cgroup").glob(f"**/{word}-*")]

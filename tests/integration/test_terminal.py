@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What stands on the terminal at the end of a run over simulated hosts of this machine, and what check mode leaves behind."""
+"""The terminal at the end of a run over simulated hosts of this machine, and what check mode leaves behind."""
 
 from __future__ import annotations
 

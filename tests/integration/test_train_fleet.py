@@ -70,7 +70,7 @@ def faulty(runs: Acceptance) -> Done:
 
 
 def said(done: Done, host: str, number: int, check: str = "train", mode: str = "together") -> tuple[str, str, str]:
-    """What is said of a GPU in a check."""
+    """Return the reason of a GPU in a check."""
     (found,) = (
         v for v in done.on(host) if v["subject"]["id"].endswith(f"-{number:012x}") and v["check"] == check and mode in v["variant"]
     )

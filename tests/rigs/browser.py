@@ -124,7 +124,7 @@ class Browser:
         self._ask("Emulation.setEmulatedMedia", media=medium, features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def value(self, expression: str) -> t.Any:
-        """What an expression is worth in the page."""
+        """Return the value of an expression in the page."""
         answer = self._ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the rigs share: root, packages, recorded processes, links, keys, the wait for sshd.
+"""Shared parts of the rigs: root, packages, recorded processes, links, keys, the wait for sshd.
 
 A rig keeps all it makes under STATE/<rig> and ends only processes it recorded there, checked by boot and start time. Links and namespaces
 are the machine's: the alias of a rig's bridge says whose they are, and who finds another's leaves them alone.

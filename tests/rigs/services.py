@@ -40,7 +40,7 @@ class Service:
             )
 
     def until(self, what: str, ready: t.Callable[[], t.Any]) -> t.Any:
-        """What `ready` returns once it is true; RigError with the end of its output where it ended before or never was."""
+        """Return what `ready` returns once it is true; RigError with the end of its output where it ended before or never was."""
         end = time.monotonic() + READY_S
         while time.monotonic() < end:
             if self._process is None or self._process.poll() is not None:

@@ -94,7 +94,7 @@ def text() -> str:
 
 
 def coverage(entries: t.Sequence[Expectation]) -> str:
-    """Which GPU has entries of which stage, and how sure the best of them is."""
+    """Return the table of GPUs by stages, with the kinds of the entries of each."""
     stages = [stage for stage in STAGES if stage not in ("rdma", "nic_loopback")]
     rows = []
     for name in sorted({name for e in entries for name in several(e.match.get("gpu"))}):

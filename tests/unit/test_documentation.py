@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What modules say of their options is what they take, and nothing is said twice that several share."""
+"""Modules take the options that they document, and shared options are documented once."""
 
 from __future__ import annotations
 

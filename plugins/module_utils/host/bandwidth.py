@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How fast the processors of each NUMA node copy memory of that node: all of its cores together, and one alone.
+"""The rate at which the processors of each NUMA node copy memory of that node: all of its cores together, and one alone.
 
 Copies are memmove of the C library, called by threads that are bound to a core each; Python's lock is free meanwhile.
 

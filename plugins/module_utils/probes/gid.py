@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which of a port's GIDs a test uses: RoCE v2 before anything else, the wanted network, IPv4 before IPv6, then the lowest index.
+"""Choose the GID of a port that a test uses: RoCE v2 before anything else, the wanted network, IPv4 before IPv6, then the lowest index.
 
 A GID table is a list of {"index", "gid" (as sysfs writes it), "address" (IPv4 or IPv6), "type" ("RoCE v1", "RoCE v2", "InfiniBand"),
 "netdev"} without its empty entries. Indexes differ between hosts: every host chooses for itself.

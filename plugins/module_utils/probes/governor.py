@@ -185,7 +185,7 @@ def said(restored: int) -> list[str]:
 
 
 def pending(ledger: session.Ledger) -> dict[str, str]:
-    """What a restore would write now: policy -> governor."""
+    """Return {policy: governor} that a restore would write now."""
     return {
         _name(path): governor
         for entry in ledger.entries()
@@ -196,7 +196,7 @@ def pending(ledger: session.Ledger) -> dict[str, str]:
 
 
 def undo(entry: dict[str, t.Any]) -> str:
-    """What the guardian and the janitor call."""
+    """Undo an entry of the ledger; the guardian and the janitor call it."""
     return "; ".join(restore(entry)) or "governors were as before"
 
 

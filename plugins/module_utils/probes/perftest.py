@@ -119,7 +119,7 @@ def default_checks(_params: dict[str, t.Any]) -> list[dict[str, str]]:
 
 
 def _told(node: Node, path: str, within: float) -> dict[str, t.Any] | None:
-    """What a file says that is still to come, packed: {"addresses": {name: address} of all who came, "rounds"} and, where a pod beside
+    """Wait for a packed file and return its content: {"addresses": {name: address} of all who came, "rounds"} and, where a pod beside
     this one holds the governor, its "guardian" as guardian_pod.Held is told."""
     end = min(time.monotonic() + within, node.end)
     while time.monotonic() < end:
@@ -132,7 +132,7 @@ def _told(node: Node, path: str, within: float) -> dict[str, t.Any] | None:
 
 
 def _governor(params: dict[str, t.Any], node: Node) -> governor.GovernorLease | guardian_pod.Held | None:
-    """What holds the governor while the rounds last: this node's guardian, or we ourselves."""
+    """Return the holder of the governor during the rounds: a pod beside this one, or a lease of this node; None if it stays as it is."""
     if params.get("guardian"):
         return guardian_pod.Held(params["guardian"])
     return governor.GovernorLease(node, params["governor"]) if params["governor"] and params["rounds"] and node.ledger else None
@@ -198,7 +198,7 @@ class _Walk(PerftestRunner):
         self._take_up({self._test(test) for test in tests})
 
     def _take_up(self, repeated: set[tuple[str, ...]]) -> None:
-        """What this node had finished when its walk was cut off, but for the tests that are measured again: the other side had not."""
+        """Take over the tests that this node had finished when its walk was cut off, without those that the other side had not finished."""
         latest: dict[tuple[str, ...], dict[str, t.Any]] = {}
         for checkpoint in self.node.checkpoints or ():
             _round, _walk, *test = checkpoint["key"]
@@ -245,7 +245,7 @@ class _Walk(PerftestRunner):
         return kind["check"], kind["variant"], test["subject"]
 
     def _asks(self, test: t.Mapping[str, t.Any]) -> bool:
-        """Whether this side speaks for the pair. Tests that only tell a suspect from its partners speak for none."""
+        """Return True if this side speaks for the pair. Tests that only tell a suspect from its partners speak for none."""
         return test["role"] == "client" and bool(test["subject"])
 
     def rounds(self) -> t.Iterator[dict[str, t.Any]]:
@@ -335,7 +335,7 @@ class _Walk(PerftestRunner):
         return observation.measured(check, metrics={name: {"value": worst, "unit": SERIES_UNITS[name]}}, **common)
 
     def _held(self) -> dict[str, t.Any] | None:
-        """How the governor is held at this moment."""
+        """Return the present state of the governor's lease."""
         return self.governor.summary() if self.governor else None
 
     def timetable(self) -> dict[str, t.Any]:
@@ -394,11 +394,11 @@ class PerftestSide:
 
     @property
     def waits(self) -> bool:
-        """Whether the other side has not come yet."""
+        """Return True if the other side has not come yet."""
         return self.child is not None and self.began_at is None
 
     def _refused(self) -> tuple[str, str, str] | None:
-        """What makes the test senseless before it starts: (outcome, code, reason)."""
+        """Return (outcome, code, reason) why the test makes no sense, before it starts; None if it does."""
         test, node = self.test, self.walk.node
         where = f"{test['device']} port {test['port']}"
         if test["partner"] in self.walk.lost:
@@ -445,7 +445,7 @@ class PerftestSide:
             self._finish("timeout", "timeout", f"{sentence}: the link or {self.test['partner']} is gone, or far too slow")
 
     def _connected(self, connected: set[tuple[str, str, int]]) -> bool:
-        """Whether the other side is there. A server may be asked at another address than it has, a client knows whom it asks."""
+        """Return True if the other side is connected. A server may be asked at another address than it has, a client knows whom it asks."""
         port = self.test["tcp_port"]
         if self.serves or not _is_address(self.test["peer"]):
             return ("local" if self.serves else "remote", "", port) in connected
@@ -469,7 +469,7 @@ class PerftestSide:
             self._finish("error", code, f"{self.tool}: {os.strerror(error.errno or 0)}; {self.walk.if_missing}")
 
     def _writes_json(self) -> bool:
-        """Whether the side whose number counts can be had as JSON too; the text stays the raw output."""
+        """Return True if the side whose number counts can write JSON too; the text stays the raw output."""
         if self.serves or any(word.partition("=")[0] in NO_JSON for word in self.kind["options"]):
             return False
         version = self.walk.version(self.tool)
@@ -538,7 +538,7 @@ class PerftestSide:
             self._finish("measured", None, None, read)
 
     def _unexpected(self, read: dict[str, t.Any]) -> str | None:
-        """What the output says of another test than the one that was asked for."""
+        """Return the sentence about a difference between the requested test and the one in the output; None if there is none."""
         kind, test, seen_test = self.kind, self.test, read["test"]
         for name, expected, measured in (
             ("op", kind["op"], seen_test["op"]),
@@ -595,12 +595,12 @@ class PerftestSide:
 
 
 def _content(handle: int) -> str:
-    """Of a file in memory, as far as it is of a sane size."""
+    """Return the text of a file in memory, up to a sane size."""
     return os.pread(handle, min(os.fstat(handle).st_size, OUTPUT_LIMIT), 0).decode("utf-8", "replace")
 
 
 def _precise(read: dict[str, t.Any], same: dict[str, t.Any]) -> dict[str, t.Any]:
-    """What the text says, with the row of the JSON, which has more digits; an error where they contradict each other."""
+    """Return the result of the text with the row of the JSON, which has more digits; an error if they contradict each other."""
     (row,), metric = same["rows"], "t_avg" if same["test"]["kind"] == "lat" else "bw_average"
     text, json = ((of["value"] if metric == "bw_average" else of) for of in (read["rows"][-1][metric], row[metric]))
     digit = 0.01 if text >= 0.1 else 1e-6  # the last that perftest prints

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the RDMA devices of a node are and how their ports stand, from sysfs alone.
+"""Read the RDMA devices of a node and the state of their ports from sysfs alone.
 
 Every kind of device lacks some of the files: what is not there is None, and no reason to fail.
 
@@ -428,7 +428,7 @@ def warnings(devices: list[dict[str, t.Any]]) -> list[str]:
 
 
 def netdev_table(ports: list[Port]) -> list[str]:
-    """What ibdev2netdev prints."""
+    """Return the lines that ibdev2netdev prints."""
     return [
         f"{p['device']} port {p['port']} ==> {p['netdev'] or 'no netdev'} ({'Up' if p['state'] == 'ACTIVE' else 'Down'})" for p in ports
     ]

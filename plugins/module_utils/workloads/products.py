@@ -52,7 +52,7 @@ SINGLE, DOUBLE = 2.0**-24, 2.0**-53
 
 
 def element_tolerance(dtype: str, k: int, largest: float) -> float:
-    """How far an element may be from the reference, as a part of the `largest` element of it.
+    """Return the largest distance of an element from the reference, as a part of its `largest` element.
 
     With A and B of standard normal numbers |a|^T |b| <= k, and an inner product is off by at most
     u_stored |c| + 2 u_rounded |c| + LAMBDA sqrt(k) (2 u_rounded + k u). Tensor cores cut where they should round, so u is twice
@@ -65,7 +65,7 @@ def element_tolerance(dtype: str, k: int, largest: float) -> float:
 
 
 def sum_tolerance(dtype: str, m: int, k: int, largest: float) -> float:
-    """How far x^T C may be from (x^T A) B, as a part of the `largest` sum.
+    """Return the largest distance of x^T C from (x^T A) B, as a part of the `largest` sum.
 
     The partial sums of terms of mean zero grow as a square root (Higham and Mary, "Sharper Probabilistic Backward Error Analysis
     for Basic Linear Algebra Kernels with Random Data", SIAM J. Sci. Comput. 42(5), 2020): an inner product of k terms of size s is

@@ -333,7 +333,7 @@ class Centre(t.NamedTuple):
 
 
 def centre(values: t.Sequence[float]) -> Centre | None:
-    """None where the values are of too few subjects to say anything."""
+    """Return the centre of values; None if they are of too few subjects to say anything."""
     if len(values) <= NEIGHBOURS:
         return None
     median = statistics.median(values)

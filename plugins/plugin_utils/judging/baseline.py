@@ -237,7 +237,7 @@ def _id(match: Match, used_names: t.Container[str]) -> str:
 
 
 def _problem(entry: ExpectationData) -> str | None:
-    """Why a median is no expectation, or None."""
+    """Return why a median is no expectation, or None."""
     try:
         parsed = parse(entry, "run")
     except ExpectationError as error:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which facts of a node differ from what they must be, or from what most nodes have.
+"""Find the facts of a node that differ from what they must be, or from what most nodes have.
 
 This plugin util is PRIVATE to the collection.
 """

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which pairs of nodes are equally far apart, so that their latencies can be compared.
+"""Find the pairs of nodes that are equally far apart, so that their latencies can be compared.
 
 Where the leaf switch of every node is given, pairs within a leaf are near and all others far. Otherwise it is read off the latencies,
 and only where they say so twice: the values fall into two levels, and being near is an equivalence: the nodes fall into leaves, within
@@ -36,7 +36,7 @@ ALIKE = 0.5  # two nodes of one leaf have at least so much of their near ones in
 
 @dataclasses.dataclass(frozen=True)
 class Levels:
-    """`of`: the level of each pair, 0 the nearest. `known`: whether pairs of one level are equally far apart, or nobody knows.
+    """The distance of pairs. `of`: the level of each pair, 0 the nearest. `known`: pairs of one level are equally far apart.
     `alone`: nodes whose pairs are all further than others', by their latencies only."""
 
     of: dict[Pair, int]
@@ -192,7 +192,7 @@ def _parts(values: t.Mapping[tuple[t.Any, t.Any], float], far_from: float) -> di
 
 
 def _chance(sizes: list[int], pairs: int, near: int, misfits: int) -> float:
-    """That so many of the pairs, taken at random, make parts of these sizes."""
+    """Return the chance that so many of the pairs, taken at random, make parts of these sizes."""
     log_ways = math.lgamma(sum(sizes) + 1) - sum(math.lgamma(n + 1) for n in [*sizes, *Counter(sizes).values()])
     log_ways += math.log(sum(math.comb(pairs, k) for k in range(misfits + 1)))
     return math.exp(min(0.0, log_ways - math.log(math.comb(pairs, near))))

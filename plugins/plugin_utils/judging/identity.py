@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which machine and which GPUs stand behind a name, by everything that a run has recorded of it.
+"""Find the machine and the GPUs behind a name, by everything that a run has recorded of it.
 
 A node is one machine with one set of GPUs for the whole run: a stage that saw fewer GPUs is not judged by a smaller floor, and what
 was another machine in another stage is not judged at all.
@@ -162,7 +162,7 @@ class Nodes:
                     yield key, opinion
 
     def _counts(self) -> dict[str, dict[str, int]]:
-        """How many GPUs each node has, {model: {node: count}}, as far as both are known."""
+        """Return the number of GPUs of each node, {model: {node: count}}, as far as both are known."""
         alike: dict[str, dict[str, int]] = collections.defaultdict(dict)
         for node, views in self.views.items():
             model = next((view.model for view in views if view.model), "")
@@ -226,7 +226,7 @@ class Nodes:
 
 
 def _count(views: t.Iterable[View]) -> int:
-    """How many GPUs a node has, by the stage that saw most of those that asked for all."""
+    """Return the number of GPUs of a node, by the stage that saw most of those that measure all GPUs."""
     return max((view.many for view in views if view.whole), default=0)
 
 

@@ -186,7 +186,7 @@ def _left_out(partners: int) -> int:
 
 
 def _against(of: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
-    """How many of a port's tests were bad, and how many there were, without its worst partners; `of`: both by partner."""
+    """Return (bad tests, all tests) of a port without its worst partners; `of`: both by partner."""
     counted = sorted(of, key=lambda peer: (-of[peer][0], of[peer][1], peer))[_left_out(len(of)) :]
     return sum(of[peer][0] for peer in counted), sum(of[peer][1] for peer in counted)
 
@@ -217,7 +217,7 @@ def _peel(tests: Mapping[str, Mapping[str, tuple[int, int]]], noise: float) -> s
 
 
 def _as_others(bad: int, tests: int, bad_others: int, tests_of_others: int, subjects: int) -> float:
-    """That one of so many subjects differs so much from the other tests of what it belongs to, where nothing is wrong but that."""
+    """Return the chance that one of so many healthy subjects differs so much from the other tests of what it belongs to."""
     return subjects * (tests - bad + 1) * chance(bad, tests, bad_others, tests_of_others)
 
 
@@ -347,10 +347,7 @@ class _Reading:
         )
 
     def _again(self, tests: Iterable[Cell]) -> tuple[int, int]:
-        """How many of the tests that were asked for were bad, and how many gave something.
-
-        Whatever was suspected was bad before, so that says nothing of how often it is.
-        """
+        """Return (bad, usable) numbers of the repeated tests. First tests do not count: a suspect is one because they were bad."""
         states = [self._judge(cell) for cell in tests if cell.again]
         return states.count("bad"), len(states) - states.count("unknown")
 
@@ -360,14 +357,14 @@ class _Reading:
         return len(depths) > 3 and max(depths) < 1
 
     def _by_chance(self, bad: int, tests: int, mildest: float, subjects: int, own_bad: int = 0) -> float:
-        """That one of so many healthy subjects has so many bad tests; `own_bad` of them are among the others'."""
+        """Return the chance that one of so many healthy subjects has so many bad tests; `own_bad` of them are in `self.others`."""
         elsewhere = max(1, len(self.others) - own_bad)
         milder = max(0, bisect_right(self.others, mildest) - own_bad)
         share = min(1.0, max(NOISE, (milder + 2 * math.sqrt(milder)) / elsewhere))
         return subjects * (tests - bad + 1) * tail(bad, tests, share)
 
     def _tests_of(self, port: str, suspects: set[str]) -> dict[str, tuple[int, int]]:
-        """How many of a port's tests were bad, and how many there were, with each of its partners."""
+        """Return (bad tests, all tests) of a port with each of its partners."""
         partners = [o for o in self.bad[port] | self.good[port] if o not in suspects and _pair(port, o) not in self.explained]
         depths = {peer: self.depths[_pair(port, peer)] for peer in sorted(partners)}
         return {peer: (sum(depth < 1 for depth in depths_of_pair), len(depths_of_pair)) for peer, depths_of_pair in depths.items()}
@@ -777,7 +774,7 @@ class _Reading:
         return [name for name in places if name in alike and any(met[name])]
 
     def _path_needs(self, a: str, b: str, suspects: set[str]) -> dict[str, int] | None:
-        """How many more tests of the path (``), and of each of its ends with others, convict it if they come out as before.
+        """Return how many more tests of the path (``), and of each of its ends with others, convict it if they come out as before.
 
         The fewest one after the other; None where SUSPECT_TESTS do not suffice.
         """

@@ -179,7 +179,7 @@ def _gpu(name: str) -> Gpu | None:
 
 @functools.lru_cache(maxsize=256)
 def board(name: str) -> tuple[int, ...]:
-    """How many GPUs a machine with this product can have, by the boards that it is soldered to; empty if any number can be."""
+    """Return the numbers of GPUs that a machine with this product can have, by its boards; empty if any number is possible."""
     return next((counts for pattern, counts in BOARDS if re.fullmatch(pattern, name)), ())
 
 

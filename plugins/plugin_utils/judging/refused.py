@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which inventory hosts are not accepted: what Ansible's own summary shows as failed.
+"""Find the inventory hosts that are not accepted, which Ansible's own summary shows as failed.
 
 This plugin util is PRIVATE to the collection.
 """

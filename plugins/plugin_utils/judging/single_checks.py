@@ -270,7 +270,7 @@ def primary(record: Measurement) -> str | None:
 
 
 def better_of(unit: str) -> str:
-    """Which way a number is better where no expectation says it."""
+    """Return `higher` or `lower`, which is better for a number without an expectation."""
     return "lower" if physics.UNITS.get(unit, ("",))[0] == "time" else "higher"
 
 

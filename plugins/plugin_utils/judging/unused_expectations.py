@@ -85,7 +85,7 @@ def _seen(records: t.Iterable[Measurement], of: dict[str, int], keys: set[str]) 
 
 
 def _in_vain(entry: Expectation, stage_cases: list[Seen], is_used: bool, competing: list[Expectation], plan: Plan) -> str | None:
-    """Why an entry is taken for a mistake; None where it is not, or where nothing says so."""
+    """Return why an entry is taken for a mistake; None if it is not, or if nothing says so."""
     if is_used:
         return _no_size(entry, [case for case in stage_cases if not case.differs(entry)])
     stages = {stage["name"] for stage in plan.stages} | {*plan.skipped_stages}

@@ -162,7 +162,7 @@ def _holds(waiver: Waiver, opinion: Opinion, states: set[str]) -> bool:
 
 
 def _exceeded(waiver: Waiver, opinion: Opinion, state: str) -> str:
-    """Why a waiver that names the code of a failure does not cover it."""
+    """Return why a waiver that names the code of a failure does not cover it."""
     if not waiver.state:
         when = next((words for end, words in NEW.items() if opinion.reason.endswith(end)), "in the run")
         return f"waiver {waiver.ticket} is for what was there before the run, and this came up {when}: a new failure ({state})"

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which layer of the inventory a variable was set in.
+"""Find the layer of the inventory in which a variable was set.
 
 Ansible merges layers away before anybody sees them; a verdict has to say whether a floor came from the group, from the
 host or from the command line. All use of Ansible's inner workings for that stands here.

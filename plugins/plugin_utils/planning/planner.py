@@ -327,7 +327,7 @@ def named(item: t.Any, where: str) -> PlannedStage:
 
 
 def tags_of(name: str) -> list[str]:
-    """Whom --tags rdma asks for means what that stage brings along too."""
+    """Return the tags of a stage, with those of the stages that bring it along: --tags rdma means these, too."""
     return [name, *(stage.name for stage in registry.shipped().values() if name in (*stage.before, *stage.after))]
 
 

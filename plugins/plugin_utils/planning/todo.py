@@ -110,8 +110,8 @@ def _phase(stage: PlayedStage, phase: t.Literal["look", "start", "collect", "all
 
 
 def grace(hosts: int, forks: int) -> float:
-    """How long a start waits for a quick end, in seconds: what ends within it costs no second connection, and where it does not each
-    round of forks has waited in vain. All rounds together wait about PATIENCE_S, and each long enough for a busy machine."""
+    """Return the seconds for which a start waits for a quick end. What ends within them costs no second connection; else each round of
+    forks has waited in vain. All rounds together wait about PATIENCE_S, and each long enough for a busy machine."""
     return min(3.0, max(1.0, PATIENCE_S / -(-hosts // forks)))
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who drives a run: one process, of one boot of one machine, in one container of it.
+"""The driver of a run: one process, of one boot of one machine, in one container of it.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -36,7 +36,7 @@ def of(pid: int = 0) -> str:
 
 @functools.lru_cache(maxsize=1)  # every object in a cluster says it, and a process does not move
 def here() -> str:
-    """Where a process id means something."""
+    """Return the place within which a process id means something: machine, boot and container."""
     try:
         with open("/etc/machine-id", encoding="ascii") as source:
             machine = source.read().strip()
@@ -46,7 +46,7 @@ def here() -> str:
 
 
 def state(driver: str) -> t.Literal["alive", "gone", "elsewhere"]:
-    """Whether somebody still drives. `elsewhere`: on another machine, or in another container, from where nobody can tell."""
+    """Return the state of a run's driver. `elsewhere`: on another machine, or in another container, so that it cannot be seen from here."""
     place, pid, started = driver.rsplit("/", 2) if driver.count("/") >= 2 else ("", "0", "0")
     now = here()
     if place == now and pid.isdigit() and started.isdigit():

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether what lies in a run's folder is what the run wrote: the chain of its journal, its raw files, its reports.
+"""Compare a run's folder with what the run wrote: the chain of its journal, its raw files, its reports.
 
 Against a slip of the hand and a quick correction, not against somebody who writes everything anew: without a signature nothing
 in the folder can tell that. The fingerprint on a printed and signed report can.
@@ -93,7 +93,7 @@ def _digests(folder: pathlib.Path, names: list[str]) -> dict[str, str]:
 
 
 def broken_chain(plan: Plan, records: t.Sequence[Line], chain: Chain) -> str:
-    """Where the journal was changed, in words; nothing where it was not, or is of a version that could not know."""
+    """Return where the journal was changed, in words; empty if it was not, or if its version had no chain."""
     if plan.chained and records and not chain.chained:
         return f"journal.jsonl line 1 {NOT_OF_THIS_PLAN}"
     return chain.broken
@@ -241,7 +241,7 @@ def _first_difference(content: t.Any, expected: PlainData) -> str:
 
 
 def _report(run: Run, folder: pathlib.Path, now: t.Mapping[str, str]) -> tuple[str, str]:
-    """What is wrong with one report, and its fingerprint."""
+    """Return what is wrong with one report, and its fingerprint."""
     try:
         lines = (folder / LISTED).read_text(encoding="utf-8").splitlines()
         listed = {name: expected for expected, name in (line.split("  ", 1) for line in lines)}

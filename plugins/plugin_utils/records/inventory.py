@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Of which inventory a run is, by its last name.
+"""The name of the inventory of a run: the last part of its path.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -21,5 +21,5 @@ def of_today() -> str:
 
 
 def of_plan(plan: Plan) -> str:
-    """That of a run's plan. A plan of an older version does not say it: whoever judges it does so with the run's own inventory."""
+    """Return the inventory of a run's plan. A plan of an older version does not say it: it is judged with the run's own inventory."""
     return str(plan.inventory or of_today())

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a record is about: the key of a measurement, and the ids of subjects.
+"""The key of a measurement, and the ids of subjects.
 
     NODE or CLUSTER/NODE           a node
     NODE/gpu/UUID, NODE/nic/DEVICE/PORT   a part of it
@@ -21,7 +21,7 @@ _PART = re.compile(r"/(?:gpu|nic)/")
 
 
 class Key(t.NamedTuple):
-    """What was or is to be measured, of which subject. A plain tuple of the same four texts is equal to it."""
+    """The key of a check: stage, check, variant and subject. A plain tuple of the same four texts is equal to it."""
 
     stage: str
     check: str
@@ -52,7 +52,7 @@ def target_of(node: str) -> str:
 
 
 def kind_of(subject: str) -> str:
-    """What a subject must be that is a node or a part of one."""
+    """Return the kind of a subject that is a node or a part of one, by its id."""
     return "gpu" if "/gpu/" in subject else "nic" if "/nic/" in subject else "node"
 
 

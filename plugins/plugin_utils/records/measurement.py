@@ -58,7 +58,7 @@ def require() -> None:
 
 
 def problem(record: t.Any) -> str | None:
-    """Why a record is not a measurement/v1, or None."""
+    """Return why a record is not a measurement/v1, or None."""
     try:
         size = len(json.dumps(record, allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -155,7 +155,7 @@ class Completer:
         return {**context, "identities": identities} if identities else context
 
     def _in_a_group(self, subject: PlainData) -> bool:
-        """Whether it is about members of a group that was asked of this target, and of nobody else."""
+        """Return True if a subject consists of members of one group that this target measures."""
         nodes = set(subject["members"]) if subject["kind"] in ("pair", "group", "switch") else {node_of(subject["id"])}
         return bool(nodes) and any(nodes <= set(group["members"]) for group in self._groups)
 

@@ -152,16 +152,16 @@ class Run:
         write_atomically(self.dir / "controller.json", json.dumps({"driver": own_driver}))
 
     def driven(self) -> str:
-        """Whether somebody drives it, as driver.state() says it; empty where nobody ever did, or the last one was through."""
+        """Return the state of the run's driver by driver.state(); empty if there never was one, or if the last one was through."""
         current_driver = self._driver()
         return driver.state(current_driver) if current_driver else ""
 
     def is_mine(self, pid: int) -> bool:
-        """Whether `pid` still is the controller: a worker that outlived its own must not write into a resumed run."""
+        """Return True if `pid` still is the controller: a worker that outlived its own must not write into a resumed run."""
         return self._driver() == driver.of(pid)
 
     def release(self) -> None:
-        """Nobody drives this run any more."""
+        """Remove the driver of this run."""
         with contextlib.suppress(OSError):
             (self.dir / "controller.json").unlink()
 

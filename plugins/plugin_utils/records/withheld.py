@@ -16,7 +16,7 @@ _WITHHELD = {"withheld from the files of a run": True}
 
 
 def public(value: t.Any) -> t.Any:
-    """What a file may hold of a value: every environment in it without its values."""
+    """Return what a file may hold of a value: every environment in it without its values."""
     if isinstance(value, dict):
         return {key: _names(inner) if key == _ENVIRONMENT else public(inner) for key, inner in value.items()}
     return [public(inner) for inner in value] if isinstance(value, list) else value
@@ -30,7 +30,7 @@ def _names(environment: t.Any) -> t.Any:
 
 
 def whole(saved: t.Any, current: t.Any) -> t.Any:
-    """What a file holds, with what is lacking as the same place of `current` has it."""
+    """Return what a file holds, with the missing parts from the same place of `current`."""
     if saved == _WITHHELD:
         return saved if current is None else current
     if isinstance(saved, dict):

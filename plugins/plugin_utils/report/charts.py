@@ -101,7 +101,7 @@ def strip(rows: list[Row]) -> Figure:
 
 
 def histogram(rows: list[Row]) -> Figure:
-    """How many subjects have which value, and above it each one that is not a PASS."""
+    """Return the figure of how many subjects have which value, with a mark for each that is not a PASS."""
     unit = _unit(rows)
     word = floor_word(unit)
     values = [r["value"] for r in rows if r["value"] is not None]

@@ -130,7 +130,7 @@ def _line(text: t.Any) -> str:
 
 
 def columns(text: str) -> int:
-    """How many columns a text takes: wide characters take two, combining ones none."""
+    """Return the number of columns that a text takes: wide characters take two, combining ones none."""
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 

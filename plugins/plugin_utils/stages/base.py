@@ -223,7 +223,8 @@ class Stage:
         return None
 
     def complete(self, items: list[PlanItem], remaining: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
-        """Which of its `items` of the plan must be measured again because of what is `remaining` of the whole plan, besides that."""
+        """Return the keys of those `items` of the plan, which are this stage's, that must be measured again because of what is
+        `remaining` of the whole plan."""
         return frozenset()
 
     def remeasure(self, last: t.Mapping[Key, Measurement], records: t.Sequence[Measurement]) -> t.AbstractSet[Key]:

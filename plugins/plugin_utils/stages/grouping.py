@@ -135,7 +135,7 @@ class Grouped(base.Stage):
         return members_of
 
     def _count(self, variables: Variables, where: str) -> int:
-        """How many nodes of a group take part: `NAME_node_count`, or as many as `NAME_world_size` GPUs are in, or 0 for all."""
+        """Return how many nodes of a group take part: `NAME_node_count`, or as many as `NAME_world_size` GPUs are in, or 0 for all."""
         stage = self.name
         count, world = variables[f"{stage}_node_count"], variables[f"{stage}_world_size"]
         if world:
@@ -228,7 +228,7 @@ class Grouped(base.Stage):
 
 
 def _no_group(name: str, count: int, members: list[str]) -> str:
-    """Why these nodes make no group; empty where they do."""
+    """Return why these nodes make no group; empty if they do."""
     if count > len(members):
         return f"{name}: {count} nodes were asked for and {len(members)} are in the group"
     if len(members) < 2:

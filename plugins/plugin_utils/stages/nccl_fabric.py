@@ -25,7 +25,7 @@ LOCALISE = "localise"
 
 
 def convicted(stage: str, deciding: t.Mapping[Key, Measurement]) -> t.Iterator[Blame]:
-    """Whom the search behind a slow group convicts, with the group; where it left something open, nobody explains the group."""
+    """Yield a blame for each subject that the search behind a slow group convicts. A search that left something open explains no group."""
     own_records = {key: record for key, record in deciding.items() if key.stage == stage}
     searched: dict[tuple[str, str], list[Key]] = {}
     groups: dict[tuple[str, str], list[Key]] = {}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which pairs are measured together: rounds in which no node has two partners.
+"""The rounds of pairs that are measured together, in which no node has two partners.
 
 This plugin util is PRIVATE to the collection.
 """

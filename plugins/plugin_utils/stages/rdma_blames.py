@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whom the matrix of pairs convicts, in words for whoever goes there, and which pairs are bad because of it.
+"""The ports, nodes, switches and paths that the matrix of pairs convicts, in words, with the pairs that are bad because of them.
 
 This plugin util is PRIVATE to the collection.
 """

@@ -76,7 +76,7 @@ def accepts(text: str, healthy: str) -> bool:
 
 
 def judge(text: str, healthy: str) -> t.Any:
-    """What a verdict uses: the best of the largest sizes."""
+    """Return what a verdict uses: the best of the largest sizes."""
     found = parse(text, **ASKED[healthy])
     peaks = [(peak["value"], peak["unit"]) for peak in (found["peak_algbw"], found["peak_busbw"]) if peak]
     return (peaks, found["world_size"]) if found["outcome"] == "measured" else None

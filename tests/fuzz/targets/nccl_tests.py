@@ -182,7 +182,7 @@ class Table:
         return float((f"{value:.6g}" if value is not None else tail).split()[0])
 
     def adrift(self) -> bool:
-        """Whether the rows are further from the average of the last lines than what is rounded away."""
+        """Return True if the rows are further from the average of the last lines than what is rounded away."""
         return abs(self.mean() - self.average()) > (3e-6 if self.json else 0.0055 + 1e-5 * self.average())
 
 
@@ -198,7 +198,7 @@ def _some(rows: list[t.Any], source: random.Random) -> list[t.Any]:
 
 
 def _differs(table: Table, text: str) -> bool:
-    """Whether bandwidths changed by more than their last digit."""
+    """Return True if bandwidths changed by more than their last digit."""
     pairs = zip(table.halves(), Table(text).halves())
     return any(abs(float(a[n]) - float(b[n])) > 0.011 + 1e-3 * float(b[n]) for a, b in pairs for n in ("algbw", "busbw"))
 
@@ -250,7 +250,7 @@ def _unchecked(text: str, source: random.Random, which: str) -> str | None:
 
 
 def _as_unchecked(table: Table, text: str) -> bool:
-    """Whether it looks now like a test that is never checked in place, in an output that does not say which test it is."""
+    """Return True if it looks now like a test that is never checked in place, in an output that does not say which test it is."""
     ranks, op = len(_READ[text]["ranks"]), _READ[text]["op"]
     alike = op in ("all_gather", None) or ranks == 1 or (ranks == 2 and op == "all_reduce")
     unnamed = not table.json and "_perf" not in text
@@ -509,7 +509,7 @@ def _header_changed(text: str, source: random.Random) -> str | None:
 
 
 def _sizes(text: str) -> list[int]:
-    """Of the sweep that the header says."""
+    """Return the sizes of the sweep in the header."""
     found = re.search(r"minBytes:? (\d+) maxBytes:? (\d+) step: (\d+)\((\w+)", text)
     if not found:
         config = json.loads(text)["config"]
@@ -732,7 +732,7 @@ def accepts(text: str, healthy: str) -> bool:
 
 
 def judge(text: str, healthy: str) -> t.Any:
-    """What a verdict uses: the best bandwidth, and each row by its size; of the ranks, how many there are."""
+    """Return what a verdict uses: the best bandwidth, each row by its size, and the number of ranks."""
     found = parse(text)
     if found["outcome"] != "measured":
         return None

@@ -22,7 +22,7 @@ ASKED = (
 
 
 def _said() -> list[str]:
-    """What the simulated tools print, of each shape of the table."""
+    """Return the output of the simulated tools for each shape of the table."""
     found = []
     for layout in ("910b", "a3", "950"):
         with tempfile.TemporaryDirectory() as folder:

@@ -84,7 +84,7 @@ def accepts(text: str, healthy: str) -> bool:
 
 
 def judge(text: str, healthy: str) -> t.Any:
-    """What a verdict uses, read by somebody who says what was asked for: of each size the average bandwidth, or the median latency."""
+    """Return what a verdict uses, read with the options of the test: of each size the average bandwidth, or the median latency."""
     found = parse(text, **ASKED[healthy])
     if found["outcome"] != "measured":
         return None
@@ -171,7 +171,7 @@ def _is_bandwidth(text: str) -> bool:
 
 
 def _shows_rate(text: str) -> bool:
-    """Whether the rates of a bandwidth have two digits; else the device is so slow that they tell little."""
+    """Return True if the rates of a bandwidth have two digits; else the device is so slow that they tell little."""
     if _is_latency(text):
         return False
     return all(float(row.split()[4 + ("#sl" in text)]) >= 1e-5 for row in _rows(text)) if _rows(text) else float(_values(text)[4]) >= 1e-5
@@ -421,7 +421,7 @@ def _far(column: int) -> Lie:
 
 
 def _few(text: str) -> bool:
-    """Whether there are too few samples for the highest percentile to be another than t_max."""
+    """Return True if there are too few samples for the highest percentile to be another than t_max."""
     return _by_iterations(text) and all(int(row.split()[1]) <= 1002 for row in _rows(text) or [" ".join(_values(text))])
 
 

@@ -86,7 +86,7 @@ class Fleet:
         return f"fd67:6670:{self.instance:x}::{10 + _index(host):x}"
 
     def folder(self, host: str) -> pathlib.Path:
-        """What the host keeps over a reboot."""
+        """Return the folder that the host keeps over a reboot."""
         return self.state / host
 
     def plant(self, host: str) -> pathlib.Path:
@@ -288,7 +288,7 @@ class Fleet:
         )  # fmt: skip
 
     def find(self, host: str, *words: str) -> list[str]:
-        """What `find` lists on the host; asked again where something went while it looked, which it calls an error."""
+        """Return what `find` lists on the host; asked again where something went while it looked, which it calls an error."""
         for _again in range(20):
             try:
                 return self.inside(host, "find", *words).splitlines()

@@ -59,7 +59,7 @@ def optional() -> pathlib.Path:
 
 
 def _built(what: str, modules: pathlib.Path, programs: Programs, manifests: Programs) -> pathlib.Path:
-    """What an interrupted build made is kept."""
+    """Return the folder of programs, and build those that are missing. What an interrupted build made is kept."""
     target = common.CACHE / "kubernetes" / f"{what}-{_version(modules, programs, manifests)}"
     with common.locked(target.with_name("lock"), f"another process, which builds the {what} of the Kubernetes rig"):
         target.mkdir(exist_ok=True)

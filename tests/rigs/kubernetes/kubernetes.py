@@ -96,7 +96,7 @@ class Kubernetes:
         return sorted(path.parent.name for path in self.state.glob("kube-*/machine-id"))
 
     def folder(self, machine: str) -> pathlib.Path:
-        """What the machine sees as /rig."""
+        """Return the folder that the machine sees as /rig."""
         return self.state / machine
 
     def plant(self, node: str) -> pathlib.Path:
@@ -549,7 +549,7 @@ class Kubernetes:
         )  # fmt: skip
 
     def _devices(self, name: str) -> None:
-        """What a GPU operator brings to a cluster: the device plugin and the runtime class."""
+        """Install what a GPU operator brings to a cluster: the device plugin and the runtime class."""
         self.api.apply("/apis/node.k8s.io/v1/runtimeclasses/nvidia", {
             "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia",
         })  # fmt: skip
@@ -744,7 +744,7 @@ def _index(node: str) -> int:
 
 
 def _need_machine() -> None:
-    """What no package brings, all that is missing at once."""
+    """Raise RigError that names everything missing that no package brings."""
     missing = []
     if platform.machine() != "x86_64":
         missing.append(f"an x86_64 machine, which the images are made for: this one is {platform.machine()}")
@@ -766,7 +766,7 @@ def _need_machine() -> None:
 
 
 def _words(command: pathlib.Path) -> list[str]:
-    """Of a kept command: variables, program, arguments."""
+    """Return the words of a kept command: variables, program, arguments."""
     return shlex.split(command.read_text())
 
 

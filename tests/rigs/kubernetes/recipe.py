@@ -49,7 +49,7 @@ def steps(file: pathlib.Path) -> list[Step]:
 
 
 class Build:
-    """Of a recipe in `context`; `made` is the root and `config` what a container of it starts with."""
+    """The build of a recipe in `context`; `made` is the root and `config` what a container of it starts with."""
 
     def __init__(self, file: pathlib.Path, context: pathlib.Path, kept: pathlib.Path) -> None:
         self.context, self.kept = context, kept

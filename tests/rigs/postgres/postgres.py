@@ -19,7 +19,7 @@ USER, PASSWORD = "acceptance", "s3cret-of-the-rig"
 
 
 def programs() -> pathlib.Path | None:
-    """Where initdb and pg_ctl are; None where the package `postgresql` is not installed."""
+    """Return the folder of initdb and pg_ctl; None where the package `postgresql` is not installed."""
     found = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     return found[-1].parent if found else None
 

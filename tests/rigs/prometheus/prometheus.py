@@ -25,7 +25,7 @@ Record = t.Dict[str, t.Any]
 
 
 def get(url: str) -> str | None:
-    """What an address answers with, whatever its status; None where nobody does."""
+    """Return the answer of an address, whatever its status; None if there is none."""
     try:
         with urllib.request.urlopen(url, timeout=10) as answer:
             return str(answer.read().decode())
@@ -36,7 +36,7 @@ def get(url: str) -> str | None:
 
 
 class _Daemon:
-    """What the three have in common; `folder` has configuration, data and log."""
+    """The common part of the three programs; `folder` has configuration, data and log."""
 
     def __init__(self, name: str, folder: pathlib.Path, *options: str) -> None:
         common.need_packages(PACKAGES)

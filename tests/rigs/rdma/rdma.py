@@ -66,7 +66,7 @@ Subsystem sftp internal-sftp
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What a guest is born with; `governor` "" takes another one for each guest in turn."""
+    """The options of a guest; `governor` "" takes another one for each guest in turn."""
 
     governor: str = ""
     cpus: int = 1  # 1, 2 or 4
@@ -334,7 +334,7 @@ class Guests:
         return self.inside(guest, "sh", "-c", "cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor").split()
 
     def set_governor(self, guest: str, governor: str, cpu: int = 0) -> None:
-        """What somebody else on the machine would do."""
+        """Set the governor as another user of the machine would."""
         path = f"/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"
         self.inside(guest, "sh", "-c", f"echo {shlex.quote(governor)} > {path}")
 

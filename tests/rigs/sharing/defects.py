@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What can be wrong with a system that shares GPUs, and which cases of the matrix are meant to see it."""
+"""Defects of a system that shares GPUs, and the cases of the matrix that are meant to see each."""
 
 from __future__ import annotations
 

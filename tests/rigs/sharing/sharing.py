@@ -116,12 +116,12 @@ class Sharing:
             time.sleep(0.2)
 
     def told(self) -> str:
-        """Why pods of the system do not run, for whoever waits for them in vain."""
+        """Return why pods of the system do not run, for a failed wait."""
         pods = self.cluster.api.items(PODS)
         return json.dumps([[pod["metadata"]["name"], pod["status"].get("containerStatuses")] for pod in pods])[:2000]
 
     def folder(self, node: str) -> pathlib.Path:
-        """What pods of the node see of the stand-in's files."""
+        """Return the folder of the stand-in's files that pods of the node see."""
         return self.cluster.folder(node) / "sharing"
 
     def plant_gpus(self, node: str, number: int, **more: object) -> None:
@@ -130,7 +130,7 @@ class Sharing:
         self.cluster.plant(node).write_text(" ".join(f"{name}={value}" for name, value in words.items()) + "\n")
 
     def plant(self, defect: dict[str, t.Any] | None) -> None:
-        """What is wrong from now on, on every node; nothing with None."""
+        """Plant a defect on every node from now on; None removes it."""
         for node in self.cluster.nodes:
             file = self.folder(node) / "defect.json"
             if defect is None:
@@ -155,7 +155,7 @@ class Sharing:
 
 
 def path(document: dict[str, t.Any]) -> str:
-    """Where an object of the manifests stands in the API."""
+    """Return the path of an object of the manifests in the API."""
     version, kind, metadata = document["apiVersion"], document["kind"], document["metadata"]
     base = f"/api/{version}" if "/" not in version else f"/apis/{version}"
     plural = {"ResourceQuota": "resourcequotas"}.get(kind, f"{kind.lower()}s")

@@ -226,7 +226,7 @@ def _draw(
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """What a session made of a scenario."""
+    """The result of a session in a scenario."""
 
     scenario: Scenario
     findings: list[SearchFinding]

@@ -23,7 +23,7 @@ MODELS = {
 
 
 def ascend(model: str) -> bool:
-    """Whether a model is an NPU: another tool shows it, and its driver counts its versions otherwise."""
+    """Return True if a model is an NPU: another tool shows it, and its driver counts its versions otherwise."""
     return model.startswith("Ascend")
 
 

@@ -48,7 +48,7 @@ def tools_of(root: pathlib.Path) -> pathlib.Path:
 
 
 def conf(root: pathlib.Path, *lines: str) -> None:
-    """What the tools do on the node whose root this is; lines as perftest.c says."""
+    """Set the behaviour of the tools on the node whose root this is; lines as perftest.c says."""
     (root / "opt/simulated").mkdir(parents=True, exist_ok=True)
     settings(root / "opt/simulated", *lines)
 
@@ -113,5 +113,5 @@ def planted(plant: pathlib.Path) -> None:
 
 
 def settings(plant: pathlib.Path, *lines: str) -> None:
-    """What the tools of a host do."""
+    """Set the behaviour of the tools of a host."""
     (plant / "perftest.conf").write_text("".join(f"{line}\n" for line in lines))

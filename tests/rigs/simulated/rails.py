@@ -39,7 +39,7 @@ class Fault:
     way: str = ""  # one way only: a port "sends" or "receives", a path from its "first" port or to it ("second")
 
     def exercised(self, a: str, b: str) -> bool:
-        """Whether a test in which `a` sends meets it. Without a way both are met by every test between them."""
+        """Return True if a test in which `a` sends meets the fault. Without a way both are met by every test between them."""
         if self.way == "sends" and a not in self.ports:
             return False
         if self.way == "receives" and b not in self.ports:

@@ -21,7 +21,7 @@ PER_NODE = 8
 
 @dataclasses.dataclass(frozen=True)
 class Weather:
-    """What a fleet goes through without being ill. `noise` is a standard deviation, drawn for each subject between the two."""
+    """The healthy variation of a fleet. `noise` is a standard deviation, drawn for each subject between the two."""
 
     noise: tuple[float, float] = (0.01, 0.01)
     shape: str = "heavy"
@@ -132,7 +132,7 @@ def _values(rng: random.Random, made: Fleet, subject: str, of_run: t.Sequence[fl
 
 
 def lost(plant: Plant | None, run: int) -> float:
-    """What a subject has lost in a run, as a part of its level."""
+    """Return the loss of a subject in a run, as a part of its level."""
     if plant is None or not plant.onset <= run < plant.until:
         return 0.0
     if plant.kind == "step":

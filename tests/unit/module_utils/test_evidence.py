@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a window sees of a test, with a real sampler and a kernel log that is a file."""
+"""The window of a test, with a real sampler and a kernel log that is a file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who is convicted of several that should have computed the same bits."""
+"""The conviction of one of several GPUs that should have computed the same bits."""
 
 from __future__ import annotations
 

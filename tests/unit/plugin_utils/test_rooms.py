@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Who may import whom: a room only those below it, no module itself in a circle, wherever in the file the import stands."""
+"""Imports between packages: a package imports only those below it, no module itself in a circle, wherever in the file the import stands."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What kwok pods say: the kubelet that every kwok node claims to have, as far as the API server asks it for logs, and the termination
+"""Logs of kwok pods: the kubelet that every kwok node claims to have, as far as the API server asks it for logs, and the termination
 messages for which kwok asks (modules/kwok/main.go).
 
 What a pod has written is what `log(pod)` of /rig/answer.py says, a function from the pod's object to text, and its message what

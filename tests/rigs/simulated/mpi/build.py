@@ -88,7 +88,7 @@ def plant(fleet: Fleet, binary: pathlib.Path) -> None:
 
 
 def behave(fleet: Fleet, host: str, **settings: t.Any) -> None:
-    """How a host behaves, as all_reduce_perf.c reads it: slow=0.5, slow3=0.5, hang=1 ... A dash in a name is written as two
+    """Set how a host behaves, as all_reduce_perf.c reads it: slow=0.5, slow3=0.5, hang=1 ... A dash in a name is written as two
     underscores."""
     lines = [f"{name.replace('__', '-')}={value}\n" for name, value in settings.items()]
     (fleet.plant(host) / "fabric.conf").write_text("".join(lines))

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What readers of the host's tables and tools make of rubbish: an answer, never an exception."""
+"""Readers of the host's tables and tools read rubbish: an answer, never an exception."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a group of ranks printed, and why it ended: the precedence of causes, and whom values blame."""
+"""The output of a group of ranks, and why it ended: the precedence of causes, and whom values blame."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What lies behind verdicts: each bad thing once, with what is bad because of it."""
+"""The causes behind verdicts: each bad thing once, with what is bad because of it."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ def test_who_set_a_changed_value_stands_in_its_source() -> None:
 
 
 class Text(str):
-    """What Ansible makes of text: a class of its own."""
+    """The class that Ansible makes of text."""
 
 
 class Number(int):

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which inventory hosts a run that is not accepted fails."""
+"""The inventory hosts that fail in a run that is not accepted."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class KubeError(reasons.ReasonedError):
 
 
 class Connection(t.NamedTuple):
-    """How to reach a cluster; the `acceptance_kube_*` variables of its inventory host.
+    """The connection to a cluster: the `acceptance_kube_*` variables of its inventory host.
 
     Set a kubeconfig file, or a server with a token file, or nothing inside of a cluster. A token itself is no variable, because variables
     are written to the results.

@@ -31,7 +31,7 @@ GOING_ON = (states.RUNNING, states.READY)
 
 
 class Trouble(t.NamedTuple):
-    """Why a pod does not go on: a reason code of reasons.py, and words."""
+    """The reason why a pod does not go on: a reason code of reasons.py, and words."""
 
     code: str
     reason: str
