@@ -67,14 +67,18 @@ class MeasuredChecks:
     def __init__(self, journal: pathlib.Path) -> None:
         self._journal = journal
         self._read_bytes = 0
-        self._checks: set[tuple[str, str, str, str]] = set()
+        self._outcomes: dict[tuple[str, str, str, str], str] = {}
 
     def count(self) -> int:
         """Return the number of checks. Raises OSError if there is no journal."""
+        return len(self.outcomes())
+
+    def outcomes(self) -> t.Mapping[tuple[str, str, str, str], str]:
+        """Return {(stage, check, variant, subject): outcome of its last attempt}. Raises OSError if there is no journal."""
         with open(self._journal, "rb") as lines:
             if lines.seek(0, os.SEEK_END) < self._read_bytes:  # another journal
                 self._read_bytes = 0
-                self._checks.clear()
+                self._outcomes.clear()
             lines.seek(self._read_bytes)
             for line in lines:
                 if not line.endswith(b"\n"):
@@ -83,8 +87,9 @@ class MeasuredChecks:
                 with contextlib.suppress(ValueError, KeyError, TypeError):
                     record = json.loads(line)
                     if record["subject"]["kind"] not in PARTS:
-                        self._checks.add((record["stage"], record["check"], record["variant"], record["subject"]["id"]))
-        return len(self._checks)
+                        key = (record["stage"], record["check"], record["variant"], record["subject"]["id"])
+                        self._outcomes[key] = str(record.get("outcome"))
+        return self._outcomes
 
 
 class Runner:

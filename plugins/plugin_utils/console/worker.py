@@ -31,6 +31,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.inventory import SELECTOR
 
 LEASE = "gpufleet-acceptance-console"
+# Folder of the runs' logs and variables in that of the worker.
+ACTIONS = "actions"
 
 
 def work(folder: str, inventory: str, results: str, most: int = 4) -> None:
@@ -38,7 +40,7 @@ def work(folder: str, inventory: str, results: str, most: int = 4) -> None:
     stopped = _signalled()
     place = pathlib.Path(folder)
     with alone(place):
-        runner = Runner(place / "actions", inventory, pathlib.Path(results))
+        runner = Runner(place / ACTIONS, inventory, pathlib.Path(results))
         Controller(LocalActions(place, inventory), runner, most).run(stopped)
 
 
@@ -51,7 +53,7 @@ def lead(
     stopped = _signalled()
     store = ClusterActions(connection, namespaces, images, selector)
     told = {"acceptance_history_url": pathlib.Path(url_file).read_text(encoding="utf-8").strip()} if url_file else {}
-    runner = Runner(pathlib.Path(folder) / "actions", inventory, pathlib.Path(results), told)
+    runner = Runner(pathlib.Path(folder) / ACTIONS, inventory, pathlib.Path(results), told)
     controller = Controller(store, runner, most)
     holder = f"{socket.gethostname()}_{secrets.token_hex(4)}"
     lease = Lease(connect(connection), LEASE, holder, controller.end_all)

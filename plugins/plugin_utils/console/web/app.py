@@ -9,6 +9,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import logging
+import pathlib
 import typing as t
 import urllib.parse
 
@@ -30,6 +31,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.hu
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import starlette
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.metrics import Metrics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.progress import RunProgress
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.request_context import (
     Console,
     Endpoint,
@@ -68,7 +70,7 @@ def create_app(
     hub = Hub(actions, settings.limits)
     console = Console(
         actions, past, settings, auth, sessions, audit or Audit(), metrics, hub, limits, Storage(settings.results_dir, past),
-        FleetReader(past),
+        FleetReader(past), RunProgress(pathlib.Path(settings.results_dir), pathlib.Path(settings.logs) if settings.logs else None),
     )  # fmt: skip
     metrics.streams.set_function(lambda: hub.open)
     endpoints = [*api.ENDPOINTS, *pages.ENDPOINTS]

@@ -71,7 +71,8 @@ def run(of: ConsoleFiles, port: int, say: Say, address: str = "127.0.0.1", secon
         host = f"[{address}]" if ":" in address else address
         who = auth.LocalLogin(getpass.getuser(), lambda code: say(f"open http://{host}:{found.port}/enter?code={code}"),
                               sessions.token_in(of.folder))  # fmt: skip
-        options = settings.Settings(of.results, of.history_url, hosts=frozenset(name.format(port=found.port) for name in names))
+        names = {name.format(port=found.port) for name in names}
+        options = settings.Settings(of.results, of.history_url, hosts=frozenset(names), logs=str(of.folder / worker.ACTIONS))
         key = sessions.key_in(of.folder)
         made = app.create_app(kept, Past(of.results, of.history_url), options, who, key, lambda: kept.limits(kept.known()), Audit(audited))
         server = serving.server(made, address, found.port)

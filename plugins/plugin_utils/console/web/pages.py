@@ -16,9 +16,9 @@ import time
 import typing as t
 import urllib.parse
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, allowed
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, allowed, calendar
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, forms, home
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, forms, home, progress
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.auth import LocalLogin
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.drawing import KINDS, draw, files, url
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import prometheus_client, starlette
@@ -166,10 +166,39 @@ def _action(ask: RequestContext) -> Response:
     name = ask.request.path_params["name"]
     if RUN_ID.fullmatch(name):  # no action is called so: a run of an action
         return starlette.responses.RedirectResponse(f"/results/{name}", 303)
-    of = api.shown(ask.console.actions.get(name, ask.namespace))
+    action = ask.console.actions.get(name, ask.namespace)
+    of, status = api.shown(action), action.status
     again = url("/start", forms.fields_of(of["spec"]))
     spec = json.dumps(of["spec"], indent=1, sort_keys=True)
-    return draw(ask, "action", of=of, spec=spec, again=again, may=ask.may("patch", name), may_delete=ask.may("delete", name))
+    node = ask.one("node")
+    grid = ask.console.progress.grid(status.run_id) if status.run_id else None
+    failed = ask.console.past.causes(status.run_id) if status.verdict == actions.NOT_ACCEPTED else []
+    return draw(
+        ask, "action", of=of, spec=spec, again=again, may=ask.may("patch", name), may_delete=ask.may("delete", name), grid=grid,
+        rows=_first_unfinished(grid) if grid else [], log=ask.console.progress.log(action.uid, node), node=node,
+        again_failed=url("/start", forms.fields_again(failed)) if failed else "", times=_times(status),
+    )  # fmt: skip
+
+
+def _first_unfinished(grid: progress.RunGrid) -> list[str]:
+    """Return the nodes whose rows are shown: of many those with failed tests first, then those that are not done."""
+    ranks = {"failed": 0, "begun": 1, "open": 2, "done": 3}
+    ranked = sorted(grid.nodes, key=lambda name: (min(ranks[cell.state] for cell in grid.nodes[name].values()), name))
+    return sorted(ranked[:NODES_ON_A_PAGE])
+
+
+def _times(status: actions.Status) -> tuple[int, int | None] | None:
+    """Return how many minutes a run has taken, and how many are left as far as its progress tells; None if it has not begun."""
+    try:
+        until = calendar.moment(status.ended) if status.ended else time.time()
+        elapsed = max(0.0, until - calendar.moment(status.started))
+    except ValueError:  # it has not begun, or the time is none
+        return None
+    measured, _slash, planned = status.progress.partition("/")
+    left = None
+    if not status.ended and measured.isdigit() and planned.isdigit() and 0 < int(measured) <= int(planned):
+        left = round(elapsed * (int(planned) - int(measured)) / int(measured) / 60)
+    return round(elapsed / 60), left
 
 
 def _act(ask: RequestContext) -> Response:

@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.fl
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.hub import Hub
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.metrics import Metrics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.progress import RunProgress
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Caller, Sessions, WebSession
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.settings import Settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.storage import Storage
@@ -44,6 +45,7 @@ class Console:
     limits: t.Callable[[], requests.Limits]
     storage: Storage
     fleet: FleetReader
+    progress: RunProgress
 
 
 @dataclasses.dataclass

@@ -29,13 +29,15 @@ class CallLimits:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """`hosts`: under which names the console is asked for; empty: any. `secure`: it is reached by https."""
+    """`hosts`: under which names the console is asked for; empty: any. `secure`: it is reached by https. `logs`: folder of the runner's
+    actions with their logs; empty if it is on another machine."""
 
     results_dir: str
     history_url: str = ""
     namespace: str = ""
     hosts: frozenset[str] = frozenset()
     secure: bool = False
+    logs: str = ""
     session_s: float = 3600.0  # without a request
     session_whole_s: float = 43_200.0
     rights_s: float = 10.0  # how long a right to look is remembered; a right to change something is asked for each time

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
 import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import fleet, forms
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import fleet, forms, progress
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current
 from harness import console_memory as memory
 from harness import history_runs as runs
@@ -109,3 +110,48 @@ def test_a_node_has_a_timeline_of_its_runs_with_the_worst_verdict_of_each(consol
     assert re.findall(r'/results/(\S+?)"><span class="b (\w+)', timeline) == [
         (runs.run_id(3), "FAIL"), (runs.run_id(2), "PASS"), (runs.run_id(1), "PASS"),
     ]  # fmt: skip
+
+
+def plan_of(results: pathlib.Path, run: str, journal: str) -> None:
+    """A run of two nodes and their pair, with this journal."""
+    folder = results / run
+    folder.mkdir(parents=True)
+    subjects = [{"kind": "node", "id": name, "members": []} for name in ("a", "<b>")]
+    items = [{"stage": "gemm", "check": "bf16", "variant": "", "subject": subject} for subject in subjects]
+    items.append({"stage": "rdma", "check": "read_bw", "variant": "", "subject": {"kind": "pair", "id": "a|<b>", "members": ["a", "<b>"]}})
+    (folder / "plan.json").write_text(json.dumps({"items": items}))
+    (folder / "journal.jsonl").write_text(journal)
+
+
+def test_the_page_of_a_run_fills_and_shows_the_log_of_a_node(tmp_path: pathlib.Path) -> None:
+    run = runs.run_id(1)
+    measured = {"stage": "gemm", "check": "bf16", "variant": "", "subject": {"kind": "node", "id": "a"}, "outcome": "measured"}
+    broken = {**measured, "stage": "rdma", "check": "read_bw", "subject": {"kind": "pair", "id": "a|<b>"}, "outcome": "timeout"}
+    plan_of(tmp_path, run, "".join(json.dumps(record) + "\n" for record in (measured, broken)))
+    (tmp_path / "logs/uid-1").mkdir(parents=True)
+    (tmp_path / "logs/uid-1/log").write_text("ok: [a]\n\nfatal: [<b>]: \x1b[2Jbroken\n")
+    console = memory.opened(tmp_path, logs=str(tmp_path / "logs"))
+    status = actions.Status(phase=actions.RUNNING, run_id=run, progress="2/3", started="2026-11-22T10:00:00Z")
+    spec = {"stages": {"names": ["gemm"], "nodes": ["a"]}}
+    console.actions.put(actions.Action("mine", "", spec, status, "", uid="uid-1"))
+    client = console.signed_in()
+    text = client.get("/runs/mine").text
+    shown = re.findall(r'<td class="w"><a[^>]*>([^<]+)</a></td>(.*?)</tr>', text)
+    cells = {name: re.findall(r'class="cell (\w+)', of_node) for name, of_node in shown}
+    assert cells == {"a": ["done", "failed"], "&lt;b&gt;": ["open", "failed"]}
+    assert "min left" in text and "ok: [a]" in text and "\x1b" not in text
+    of_node = client.get("/runs/mine", params={"node": "<b>"}).text
+    assert "ok: [a]" not in of_node and "fatal: [&lt;b&gt;]" in of_node
+    # Asked to cancel, it says so before the controller has acted.
+    console.actions.put(actions.Action("mine", "", {**spec, "cancel": True}, status, "", uid="uid-1"))
+    text = client.get("/runs/mine").text
+    assert "Cancelling." in text and 'value="cancel"' not in text
+
+
+@pytest.mark.parametrize("journal", ["", "no json\n", "{}\n", "[1]\n"])
+def test_a_run_that_has_not_measured_anything_has_an_empty_grid(tmp_path: pathlib.Path, journal: str) -> None:
+    plan_of(tmp_path, runs.run_id(1), journal)
+    grid = progress.RunProgress(tmp_path, None).grid(runs.run_id(1))
+    assert grid and {stage: cell.state for stage, cell in grid.stages.items()} == {"gemm": "open", "rdma": "open"}
+    assert progress.RunProgress(tmp_path, None).grid(runs.run_id(2)) is None
+    assert progress.RunProgress(tmp_path, None).grid("../x") is None

@@ -1,0 +1,113 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A run while it is in progress: which checks of each node and stage are measured, and the last lines of its log.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import os
+import pathlib
+import threading
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.runner import KEY, MeasuredChecks
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID
+
+# Runs whose plan and journal are remembered.
+MOST_RUNS = 16
+LOG_BYTES, LOG_LINES = 64 * 1024, 60
+
+
+@dataclasses.dataclass
+class Cell:
+    """The checks of one node in one stage. `failed` are those of which the test itself did not end well."""
+
+    planned: int = 0
+    measured: int = 0
+    failed: int = 0
+
+    @property
+    def state(self) -> str:
+        if self.failed:
+            return "failed"
+        return "done" if self.measured >= self.planned else "begun" if self.measured else "open"
+
+
+class RunGrid(t.NamedTuple):
+    """The cells of a run by node and stage, and the sums of its stages in the order of the plan."""
+
+    nodes: t.Mapping[str, t.Mapping[str, Cell]]
+    stages: t.Mapping[str, Cell]
+
+
+class _Followed:
+    """A run whose plan was read, and the part of its journal that was read so far."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+        # {(stage, check, variant, subject): its nodes}
+        self.planned: dict[tuple[str, str, str, str], tuple[str, ...]] = {}
+        for item in plan["items"]:
+            subject = item["subject"]
+            nodes = tuple(subject.get("members") or ()) or (subject["id"].split("/")[0],)
+            self.planned[item["stage"], item["check"], item["variant"], subject["id"]] = nodes
+        self.checks = MeasuredChecks(folder / "journal.jsonl")
+        self.lock = threading.Lock()
+
+
+class RunProgress:
+    """Reads the progress of runs. `logs` is the folder of the actions of the runner, None if it is on another machine."""
+
+    def __init__(self, results: pathlib.Path, logs: pathlib.Path | None) -> None:
+        self._results, self._logs = results, logs
+        self._followed: dict[str, _Followed] = {}
+        self._lock = threading.Lock()
+
+    def grid(self, run: str) -> RunGrid | None:
+        """Return the grid of a run; None before it has a plan, or if its folder is gone."""
+        if not RUN_ID.fullmatch(run):
+            return None
+        try:
+            followed = self._follow(run)
+            with followed.lock:
+                outcomes = followed.checks.outcomes()
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None  # the plan is being written, or its page of results says what is wrong with it
+        nodes: dict[str, dict[str, Cell]] = collections.defaultdict(dict)
+        stages: dict[str, Cell] = {}
+        for key, names in followed.planned.items():
+            outcome = outcomes.get(key)
+            for cells, name in ((stages, key[0]), *((nodes[node], key[0]) for node in names)):
+                cell = cells.setdefault(name, Cell())
+                cell.planned += 1
+                cell.measured += outcome is not None
+                cell.failed += outcome not in (None, "measured", "not_applicable")
+        return RunGrid(dict(sorted(nodes.items())), stages)
+
+    def _follow(self, run: str) -> _Followed:
+        with self._lock:
+            if run not in self._followed:
+                if len(self._followed) >= MOST_RUNS:
+                    self._followed.clear()
+                self._followed[run] = _Followed(self._results / run)
+            return self._followed[run]
+
+    def log(self, uid: str, node: str = "") -> list[str]:
+        """Return the last lines of an action's log, only those that name `node` if it is not empty."""
+        if self._logs is None or not KEY.match(uid):
+            return []
+        try:
+            with open(self._logs / uid / "log", "rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_BYTES))
+                lines = log.read().decode(errors="replace").splitlines()
+        except OSError:
+            return []
+        return [line for line in lines if line.strip() and node in line][-LOG_LINES:]
