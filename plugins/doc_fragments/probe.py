@@ -100,6 +100,12 @@ options:
         description: Of a stage between nodes, whose options are made anew each time, the settings of the plan in one word.
         type: str
         default: ""
+      continues:
+        description: >-
+          Whether the probe goes on behind the checkpoints of an attempt that was cut off, after a reboot too, and is not ended by a new
+          attempt.
+        type: bool
+        default: false
 requirements:
   - python >= 3.8
 attributes:

@@ -11,6 +11,9 @@ A stage of single nodes has finished the observations in its file. In a stage be
 its probe leaves checkpoints in the file, which no controller is sent, and decides itself which of them still hold when it is asked again
 (group.py and the probe perftest). In the file they have the key "memo", and the header of such a stage has "memos".
 
+A stage of single nodes that continues (`continues` of the run) leaves checkpoints too, of what it has done so far. They hold for each later
+attempt of the run, after a reboot, and in a file that nobody has ended: the node may have been cut off at any moment.
+
 This module util is PRIVATE to the collection.
 """
 
@@ -32,7 +35,7 @@ def header(
     `settings` are all options that the measurement depends on besides `checks`. For a stage between nodes the run gives their digest: the
     options of its module are made anew each time that it begins.
     """
-    attempts, between = run.get("attempts"), bool(run.get("settings"))
+    attempts, between, continues = run.get("attempts"), bool(run.get("settings")), bool(run.get("continues"))
     if not attempts or not run.get("run_id") or not (checks or between):
         return None
     text = json.dumps(settings, sort_keys=True, default=str)
@@ -44,7 +47,9 @@ def header(
         "settings": run["settings"] if between else zlib.crc32(text.encode("utf-8", "replace")),
         "attempts": attempts if between else {name_of(check): attempts.get(name_of(check)) for check in checks},
     }
-    return {"began": began, "memos": between}
+    if continues:
+        began.update(boot_id="", attempts={})
+    return {"began": began, "memos": between, **({"continues": True} if continues else {})}
 
 
 def name_of(check: t.Mapping[str, t.Any]) -> str:
@@ -86,6 +91,8 @@ def has_finished(path: str) -> bool:
 def load(path: str, requested: PlainData) -> list[PlainData]:
     """Return the observations in an earlier file of a session that answer what is asked for now, by the header `now`; for a stage between
     nodes the checkpoints of these checks. Empty if the file cannot be used."""
+    if requested.get("continues"):
+        return _continued(path, requested)
     records = _read_whole(path)
     if not records or not isinstance(records[0].get("began"), dict) or bool(records[0].get("memos")) != bool(requested.get("memos")):
         return []
@@ -105,6 +112,37 @@ def load(path: str, requested: PlainData) -> list[PlainData]:
         if attempt is not None and earlier_attempts.get(name) == attempt and _is_complete(of_check):
             usable += of_check
     return usable
+
+
+def _continued(path: str, requested: PlainData) -> list[PlainData]:
+    """Return the checkpoints of a probe that continues, up to the first line that is not whole."""
+    records = _read_begun(path)
+    if not records or records[0] != requested:
+        return []
+    return [record for record in records if isinstance(record.get("memo"), dict)]
+
+
+def is_cut_off(path: str) -> bool:
+    """Return True if the file is that of a probe that continues and that was ended before it was done."""
+    records = _read_begun(path)
+    if not records or not records[0].get("continues"):
+        return False
+    return next((record["end"] for record in records if "end" in record), None) in (None, "interrupted", "connection lost")
+
+
+def _read_begun(path: str) -> list[PlainData]:
+    """Return the records of a file up to the first line that is none; empty if there is no file."""
+    records: list[PlainData] = []
+    try:
+        with open(path, "rb") as source:
+            for line in source:
+                record = json.loads(line)
+                if not line.endswith(b"\n") or not isinstance(record, dict):
+                    break
+                records.append(record)
+    except (OSError, ValueError):
+        pass
+    return records
 
 
 def _is_complete(observations: list[PlainData]) -> bool:

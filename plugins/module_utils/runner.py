@@ -57,6 +57,7 @@ COMMON: dict[str, dict[str, t.Any]] = {
             "grace": {"type": "float", "default": 1.0},
             "attempts": {"type": "dict", "default": {}},
             "settings": {"type": "str", "default": ""},
+            "continues": {"type": "bool", "default": False},
         },
     },
 }
@@ -68,6 +69,10 @@ LEASES.setdefault("member", member.undo)
 RAW_LIMIT = 1 << 20
 # How long after its deadline the guardian may need to end everything.
 GUARDIAN_GRACE_S = 30.0
+# How often a collection begins a probe again that was cut off, before it takes what there is.
+MOST_RESTARTS = 20
+# The result of a probe that has none yet.
+RUNNING: dict[str, t.Any] = {"observations": [], "end": None, "fault": None, "running": True}
 
 
 def main(
@@ -107,13 +112,25 @@ def perform(probe: Probe, params: dict[str, t.Any], default_stage: str) -> dict[
     common = {name: params.pop(name) for name in COMMON}
     run = common["run"] or {}
     session = _session(common, default_stage)
-    phase = run.get("phase") or "all"
+    phase, continues = run.get("phase") or "all", bool(run.get("continues"))
+
+    def start() -> None:
+        node = _node(common, session)
+        header = _header(params, common, node)
+        session.start(lambda: signed(_remaining(probe, params, node, session.finished, header), node), common["lock_wait"], header)
+
+    def restart() -> None:
+        start()
+        session.detach()
+
     try:
-        if phase != "collect":
-            node = _node(common, session)
-            header = _header(params, common, node)
-            session.start(lambda: signed(_remaining(probe, params, node, session.finished, header), node), common["lock_wait"], header)
-        result = _await(session, phase, common["timeout"], run.get("grace") or 0.0)
+        if phase == "collect":
+            result = _collected(session, common["timeout"], restart if continues else None)
+        elif phase == "start" and continues and session.is_running():
+            result = dict(RUNNING)
+        else:
+            start()
+            result = _await(session, phase, common["timeout"], run.get("grace") or 0.0, continues)
     except ReasonedError as error:
         return _refused(error)
     for observation in result["observations"]:
@@ -191,21 +208,30 @@ def signed(observations: t.Iterable[dict[str, t.Any]], node: Node) -> t.Iterator
         yield {**observation, "context": {**observation["context"], "identity": node.identity()}}
 
 
-def _await(session: Session, phase: str, timeout: float, grace: float) -> dict[str, t.Any]:
+def _await(session: Session, phase: str, timeout: float, grace: float, continues: bool) -> dict[str, t.Any]:
     if phase == "all":
         session.wait(timeout + 2 * GUARDIAN_GRACE_S)
         return session.collect()
-    if phase == "start":
-        if session.wait(grace):
-            return session.collect()
+    if not session.wait(grace):
         session.detach()
-        return {"observations": [], "end": None, "fault": None, "running": True}
-    end = time.monotonic() + timeout + 2 * GUARDIAN_GRACE_S
-    while True:
-        result = session.collect()
-        if not result["running"] or time.monotonic() > end:
-            return result
-        time.sleep(0.1)
+        return dict(RUNNING)
+    # What was cut off that early is begun again by the collection.
+    return dict(RUNNING) if continues and session.was_cut_off() else session.collect()
+
+
+def _collected(session: Session, timeout: float, restart: t.Callable[[], None] | None) -> dict[str, t.Any]:
+    """Return the result of a detached probe when it has ended. `restart` begins one again that was cut off; None if it does not go on."""
+    began = time.monotonic()
+    restarts = 0
+    while time.monotonic() < began + timeout + 2 * GUARDIAN_GRACE_S:
+        if session.is_running():
+            time.sleep(min(5.0, 0.1 + (time.monotonic() - began) / 100))
+        elif restart and restarts < MOST_RESTARTS and session.was_cut_off():
+            restarts += 1
+            restart()
+        else:
+            break
+    return session.collect()
 
 
 def _pack(observation: dict[str, t.Any]) -> None:

@@ -368,6 +368,14 @@ class Session:
                 self._remove_result(source.fileno())
         return {"observations": observations, "end": end, "fault": fault, "running": running}
 
+    def is_running(self) -> bool:
+        """Return True if this stage of this run has a guardian on the node."""
+        return self._guardian_lives() and self.lock.holder().get("stage") == self.stage
+
+    def was_cut_off(self) -> bool:
+        """Return True if a probe that continues has left checkpoints here and no result: it, its guardian or the node was ended."""
+        return not self._guardian_lives() and checkpoints.is_cut_off(self.result_path)
+
     def _guardian_lives(self) -> bool:
         holder = self.lock.holder()
         return holder.get("run_id") == self.run_id and process.is_alive(holder.get("pid", 0), holder.get("started"))

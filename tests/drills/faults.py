@@ -25,7 +25,7 @@ import yaml
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from drills import fleets, groups, health, host, loopback, made, past  # noqa: E402
+from drills import fleets, groups, health, host, loopback, made, past, soak  # noqa: E402
 from rigs.simulated import nodes  # noqa: E402
 
 HEALTHY = 12
@@ -311,6 +311,7 @@ def main() -> int:
         of_health, health_accepts, health_rejects = health.accepted(folder / "health")
         of_hosts, host_accepts, host_rejects = host.accepted(folder / "host")
         of_ports, port_accepts, port_rejects = loopback.accepted(folder / "loopback")
+        of_soak, soak_accepts, soak_rejects = soak.accepted(folder / "soak")
     of_fleets, fleet_accepts, fleet_rejects = fleets.wrong()
     of_past, past_accepts, past_rejects = past.wrong()
     by_node: dict[str, set[str]] = {}
@@ -327,18 +328,18 @@ def main() -> int:
         if v["subject"]["id"].split("/")[0] not in planted and v["verdict"] not in ("PASS", "SKIPPED")
     ]
     accepts += [f"a hand-made run: {what}" for what in made_accepts]
-    accepts += [*group_accepts, *health_accepts, *host_accepts, *port_accepts, *fleet_accepts, *past_accepts]
-    rejects += group_rejects + health_rejects + host_rejects + port_rejects + fleet_rejects + past_rejects
+    accepts += [*group_accepts, *health_accepts, *host_accepts, *port_accepts, *fleet_accepts, *past_accepts, *soak_accepts]
+    rejects += group_rejects + health_rejects + host_rejects + port_rejects + fleet_rejects + past_rejects + soak_rejects
     for title, lines in (("FALSE ACCEPT", accepts), ("FALSE REJECT", rejects)):
         for line in lines:
             print(f"{title}  {line}")
     print(
         json.dumps(
             {
-                "planted": len(planted) + made_of_it + of_groups + of_health + of_hosts + of_ports + of_fleets + of_past,
+                "planted": len(planted) + made_of_it + of_groups + of_health + of_hosts + of_ports + of_fleets + of_past + of_soak,
                 "false_accepts": len(accepts), "false_rejects": len(rejects), "nodes": len(by_node), "hand_made_runs": made_of_it,
                 "of_groups": of_groups, "of_fleets": of_fleets, "of_health": of_health, "of_hosts": of_hosts, "of_past": of_past,
-                "of_ports": of_ports,
+                "of_ports": of_ports, "of_soak": of_soak,
             }
         )
     )  # fmt: skip

@@ -59,7 +59,7 @@ GAP_S = 60.0
 # What a leg may take besides its load: contexts, patterns, data.
 START_S = 300.0
 # How much less than the hours asked for is enough: a lap ends when it ends.
-SLACK_S = 5.0
+SLACK_S, SLACK_SHARE = 5.0, 0.01
 
 Record = t.Dict[str, t.Any]
 Problem = t.Tuple[str, str, str]
@@ -157,12 +157,15 @@ class Soak:
     def take(self, memos: t.Sequence[Record]) -> None:
         """Take the legs of before an interruption, if they are of the same GPUs."""
         legs = [memo["leg"] for memo in memos if isinstance(memo.get("leg"), dict)]
-        if all(leg.get("uuids") == self.uuids for leg in legs):
+        if legs and all(leg.get("uuids") == self.uuids for leg in legs):
             self.legs = legs
+            # What ended the soak ended it: the legs that would follow cannot take it back.
+            ended = legs[-1]["ended"]
+            self.ended = (ended[0], ended[1], ended[2]) if ended else None
 
     def unfinished(self) -> bool:
         """Return True if another leg must follow."""
-        return self.ended is None and self.loaded_s < self.wanted_s - (SLACK_S if self.legs else 0)
+        return self.ended is None and self.loaded_s < self.wanted_s - min(SLACK_S, SLACK_SHARE * self.wanted_s)
 
     def leg(self, node: Node, snapshot: Record) -> tuple[Record, Record]:
         """Run one leg; return its record and the state of the GPUs behind it."""
@@ -185,7 +188,7 @@ class Soak:
             "uuids": self.uuids, "began": round(began, 3), "took_s": round(output.loaded_s if simulated else result.duration_s, 3),
             "loaded_s": output.loaded_s, "boot": node.read("/proc/sys/kernel/random/boot_id") or session.boot_id(),
             "driver": output.driver, "simulated": simulated, "samples": output.samples(), "wrong": output.wrong(),
-            "results": output.results(), "evidence": {name: value for name, value in window.evidence().items() if name != "window"},
+            "results": output.results(), "ended": self.ended, "evidence": {**window.evidence(), "window": {}},
         }  # fmt: skip
         self.legs.append(leg)
         after = window.after if window.after.get("outcome") == "measured" else snapshot

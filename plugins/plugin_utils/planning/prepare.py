@@ -75,7 +75,8 @@ def prepare(
         run.id, run.dir, written, sum(len(items) for of in remaining.values() for items in of.values()), args["mode"] == "resume"
     )
     lines += [f"note: {note}" for note in telling.begun(sinks.chosen(sinks_of_run), begun)]
-    phases = todo.phases(played, own_remaining, long, looked)
+    continuing = [stage.name for stage in stages if stage.stage.continues]
+    phases = todo.phases(played, own_remaining, long, looked, continuing)
     tasks = run.mailbox.write_tasks([todo.task_of(stage, run.mailbox.finished_everywhere(stage["name"])) for stage in phases])
     planned = {
         "run_id": run.id, "results_dir": str(args["results_dir"]), "tasks": tasks, "questions": planner.questions, "detached": detach,

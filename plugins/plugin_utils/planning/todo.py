@@ -86,17 +86,18 @@ class Phase(PlayedStage):
 
 
 def phases(
-    stages: list[PlayedStage], todo: t.Mapping[str, t.Collection[str]], long: t.Iterable[str], looked: t.Collection[str]
+    stages: list[PlayedStage], todo: t.Mapping[str, t.Collection[str]], long: t.Iterable[str], looked: t.Collection[str],
+    continuing: t.Collection[str] = (),
 ) -> list[Phase]:
-    """Return the phases of the stages. A stage of `long` over more hosts than forks is started everywhere and then collected. `looked` are
-    the stages that were cut off and whose work depends on their checkpoints."""
+    """Return the phases of the stages. A stage of `long` over more hosts than forks is started everywhere and then collected, one of
+    `continuing` always. `looked` are the stages that were cut off and whose work depends on their checkpoints."""
     forks = int(context.CLIARGS.get("forks") or 5)
     run: list[Phase] = []
     for stage in stages:
         hosts = sum(1 for stages_of in todo.values() if stage["name"] in stages_of)
         if not hosts:
             continue
-        split = stage["name"] in long and hosts > forks
+        split = (stage["name"] in long and hosts > forks) or stage["name"] in continuing
         if stage["name"] in looked:
             run.append(_phase(stage, "look", hosts))
         if split:

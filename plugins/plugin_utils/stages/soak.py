@@ -36,8 +36,11 @@ SOURCES = {
 }
 # A clock of at least this share of the highest is no clock that is held back.
 CLOCK_PERCENT = 90.0
-# Codes of evidence that tell of lower clocks, which the check of power judges by the samples.
-THROTTLING = ("throttle_hw", "throttle_thermal")
+# Codes of evidence that are counted errors. Lower clocks are judged by the check of power, defects by the evidence itself.
+COUNTED = frozenset((
+    "ecc", "ecc_corrected", "remap", "pcie_replay", "nvlink_error", "link_errors", "host_memory", "host_memory_corrected", "xid", "xid_own",
+    "xid_unknown",
+))  # fmt: skip
 # What decides which bits the products give.
 SAME_BITS = ("gpu",)
 # How many nodes' charts the report shows, those first that are worst, and how many nodes its table has.
@@ -137,7 +140,8 @@ def _judge_load(m: Measurement) -> t.Iterator[Opinion]:
     rebooted = [gap for gap in gaps if gap.get("rebooted")]
     if len(rebooted) > reboots:
         when = ", ".join(f"{gap.get('at_h')}" for gap in rebooted[:5])
-        reason = f"the node was started anew {len(rebooted)} times (hour {when}), more than soak_reboots {reboots:g}"
+        times = f"{len(rebooted)} times" if len(rebooted) > 1 else "once"
+        reason = f"the node was started anew {times} (hour {when}), more often than soak_reboots {reboots:g}"
         yield Opinion("FAIL", reason, "rebooted", float(len(rebooted)), "count", reboots, source=SOURCES["reboots"])
     stopped = [f"hour {gap.get('at_h')}: {gap.get('seconds')} s" for gap in gaps if not gap.get("rebooted")]
     if stopped:
@@ -145,7 +149,7 @@ def _judge_load(m: Measurement) -> t.Iterator[Opinion]:
     changes = m.evidence.get("changes")
     for change in changes if isinstance(changes, list) else ():
         code, grown = change.get("code"), change.get("grown")
-        if code not in THROTTLING and is_number(grown) and grown > errors:
+        if code in COUNTED and is_number(grown) and grown > errors:
             reason = f"{change.get('text')}; more than soak_errors {errors:g}"
             yield Opinion("FAIL", reason, "errors_counted", float(grown), "count", errors, source=SOURCES["errors"])
 

@@ -16,6 +16,7 @@ import json
 import os
 import signal
 import threading
+import time
 import typing as t
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
@@ -27,6 +28,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, PlannedRun, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer, NodeWork
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, CLUSTER, MANIFEST, Stage
+
+# How long a machine may be away that a stage continues on, seconds between two tries, and what no try to connect takes.
+RETURN_S, RETRY_S, CONNECT_S = 3600.0, 15.0, 120.0
 
 
 class StageOnHost(base.StageOnTarget):
@@ -58,9 +62,24 @@ class StageOnHost(base.StageOnTarget):
         return {"changed": False, "msg": "looked"}
 
     def _stage_result(self) -> NodeAnswer:
-        """Return the result of the stage's module, or the answer that the stage's work has for this machine."""
+        """Return the result of the stage's module, or the answer that the stage's work has for this machine. A machine that is lost while a
+        stage that continues is collected has RETURN_S seconds to come back."""
         answer = self.work.answer
-        return answer.copy() if answer is not None else self._execute(self.args(), self.request)
+        if answer is not None:
+            return answer.copy()
+        lost_at: float | None = None
+        while True:
+            called_at = time.monotonic()
+            try:
+                return self._execute(self.args(), self.request)
+            except AnsibleConnectionFailure:
+                now = time.monotonic()
+                if lost_at is None or now - called_at > CONNECT_S:  # the host was there in between
+                    lost_at = now
+                if not (self.description.continues and self.phase == "collect") or now - lost_at > RETURN_S:
+                    raise
+            time.sleep(RETRY_S)
+            self.action._connection.reset()
 
     def _finished_before(self) -> NodeAnswer:
         """Return the machine's checkpoints of an interrupted attempt."""
@@ -75,11 +94,14 @@ class StageOnHost(base.StageOnTarget):
         """Return the option `run` with the attempt of each check, by which a node finds its checkpoints. For a stage between nodes it has a
         hash of the plan's settings too: the module's options differ in each attempt, the settings from which they are made do not."""
         options = super().run_options()
-        if self.description.topology != ALONE:
-            if not self.description.saves_checkpoints:
+        continues = self.description.continues
+        if self.description.topology != ALONE or continues:
+            if not (self.description.saves_checkpoints or continues):
                 return options
             text = json.dumps([collection.version(), self.settings, self.given], sort_keys=True, default=str)
             options["settings"] = hashlib.sha256(text.encode()).hexdigest()
+        if continues:
+            options["continues"] = True
         return {**options, "attempts": {checkpoints.name_of(item): item["attempt"] for item in self.planned.values()}}
 
     def _answer(self, ask: t.Callable[[], NodeAnswer]) -> NodeAnswer:

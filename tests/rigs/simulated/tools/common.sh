@@ -45,10 +45,10 @@ case " $FAULTS" in
     done
     FAULTS=$words ;;
 esac
-# xid=TEXT, with _ for blanks: the driver logs an Xid of the last GPU while the first test of nccl-tests runs, of a process that is older;
+# xid=TEXT, with _ for blanks: the driver logs an Xid of the last GPU while the first test of nccl-tests, or a leg of a soak, runs, of a process that is older;
 # xid_own=TEXT: of the test itself.
 case ${0##*/} in
-all_reduce_perf)
+all_reduce_perf | python3-soak)
     text="" pid=1
     if fault xid; then text=$value; elif fault xid_own; then text=$value pid=$$; fi
     if [ -n "$text" ]; then

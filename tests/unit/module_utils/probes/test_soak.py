@@ -10,6 +10,7 @@ import pathlib
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import soak
 from rigs.simulated import nodes
@@ -130,6 +131,16 @@ def test_a_rate_that_is_no_number_is_no_sample(tmp_path: pathlib.Path, value: st
 def test_more_time_under_load_than_passed_is_no_measurement(tmp_path: pathlib.Path) -> None:
     found = ask(tmp_path, python=saying(tmp_path, READY, sample(), {**RESULT, "loaded_s": 43200}, END), gpus=1, hours=12)
     assert of(found, "load")[0]["reason_code"] == "bad_output" and "43200 s of load in" in of(found, "load")[0]["reason"]
+
+
+def test_what_two_real_gpus_gave_is_read() -> None:
+    result = process.CommandResult(["python3"])
+    result.out = (pathlib.Path(__file__).resolve().parents[3] / "fixtures/soak/h100-x2.jsonl").read_text()
+    result.rc, result.duration_s = 0, 41.0
+    output = soak.LegOutput(result, [{"index": 0}, {"index": 1}])
+    assert output.problem(35) is None and output.loaded_s == 35.751 and output.wrong() == {}
+    assert len(output.samples()["0"]) == 7 and output.samples()["1"][0]["rates"]["peer"] == 381.38
+    assert {one["fingerprint"] for one in output.results().values()} == {"0x6dea6e4598a20043"}
 
 
 def test_errors_of_the_machines_memory_are_told_once_with_their_growth(tmp_path: pathlib.Path) -> None:

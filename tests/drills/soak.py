@@ -1,0 +1,128 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Three days under load by a simulated clock: one simulated node per planted fault among healthy ones, with a controller that is killed in
+the middle and a run that is resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+import typing as t
+
+import yaml
+from rigs.simulated import nodes
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HOURS, LEG_MINUTES, SAMPLE_SECONDS = 72, 720, 1800
+HEALTHY = 8
+
+# Faults of a node -> what the mistake would be called. `warn`: a WARN is enough.
+FAULTS: list[tuple[str, str]] = [
+    ("soak_fan=30", "a fan dies in hour 30"),
+    ("soak_noon", "a GPU throttles at each noon"),
+    ("soak_dimm", "a memory module of the machine corrects more errors each hour"),
+    ("soak_lap=40", "the result of a GPU changes in one lap"),
+    ("soak_reboot=24", "the node is started anew in hour 24"),
+    ("soak_hot warn", "all GPUs of a node are hotter than those of its neighbours"),
+    ("soak_wavers", "the rate of a GPU wavers"),
+    ("soak_held", "a clock is held down, and no reason is named"),
+    ("soak_odd", "a GPU computes other bits than all others, in every lap"),
+    ("soak_ecc=30", "an uncorrectable memory error in hour 30"),
+    ("replays", "PCIe replays are counted"),
+    ("xid=79,_GPU_has_fallen_off_the_bus.", "the driver logs an Xid"),
+    ("xid=31,_MMU_Fault", "the driver logs an Xid of an application"),
+    ("soak_crash", "the workload crashes"),
+    ("soak_cut", "the output is cut"),
+    ("soak_missing", "a GPU without a result"),
+    ("soak_no_cuda", "the driver does not start"),
+    ("soak_no_rates", "a GPU does not tell its rates"),
+    ("soak_no_sensors", "a GPU does not tell its temperature"),
+    ("soak_words", "sensors that say words"),
+    ("soak_hang", "the workload never ends"),
+]
+
+
+def fleet(folder: pathlib.Path, healthy_alone: bool = False) -> tuple[dict[str, t.Any], dict[str, tuple[str, bool]]]:
+    """Return the inventory, and what is planted: {node: (what, True if a WARN is enough)}."""
+    hosts: dict[str, t.Any] = {}
+    planted: dict[str, tuple[str, bool]] = {}
+    folder.mkdir(parents=True)
+    for number in range(HEALTHY):
+        hosts[f"healthy-{number + 1:02d}"] = nodes.local(folder / f"healthy-{number + 1:02d}", len(hosts) + 1, SLEEP=1)
+    for words, what in [] if healthy_alone else FAULTS:
+        fault, _blank, grade = words.partition(" ")
+        name = f"bad-{fault.split('=')[0].replace('_', '-')}-{len(hosts):02d}"
+        log = "" if fault.startswith("xid") else None
+        hosts[name] = nodes.local(folder / name, len(hosts) + 1, faults=fault, kernel_log=log, SLEEP=1)
+        planted[name] = what, grade == "warn"
+        if fault == "soak_hang":
+            hosts[name].update(soak_hours=0.001, soak_timeout=10)
+        if fault == "soak_dimm":
+            controller = folder / name / "root/sys/devices/system/edac/mc/mc0"
+            controller.mkdir(parents=True)
+            (controller / "ce_count").write_text("0\n")
+    variables = {
+        "acceptance_gpu_count": 8, "soak_hours": HOURS, "soak_leg_minutes": LEG_MINUTES, "soak_sample_seconds": SAMPLE_SECONDS,
+        "acceptance_stages": ["soak"],
+    }  # fmt: skip
+    return {"all": {"hosts": hosts, "vars": variables}}, planted
+
+
+def _play(folder: pathlib.Path, playbook: str, *more: str) -> subprocess.Popen[bytes]:
+    command = ["ansible-playbook", playbook, "-i", str(folder / "inventory.yml"), "-e", f"acceptance_results_dir={folder}/results", *more]
+    environment = dict(os.environ, ANSIBLE_FORKS="16", ANSIBLE_CONFIG=str(ROOT / "ansible.cfg"))
+    with open(folder / "log", "ab") as log:
+        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def run(folder: pathlib.Path, inventory: dict[str, t.Any], kill: bool) -> tuple[int, list[dict[str, t.Any]]]:
+    """Return the exit status and the verdicts of a soak, whose controller is killed in the middle if `kill`."""
+    (folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
+    running = _play(folder, "acceptance.yml")
+    if kill:
+        hosts = [pathlib.Path(host["acceptance_state_dir"]) for name, host in inventory["all"]["hosts"].items() if "healthy" in name]
+
+        def loaded(state: pathlib.Path) -> bool:
+            return any('"memo"' in path.read_text() for path in state.glob("*/soak.jsonl"))
+
+        while not all(map(loaded, hosts)) and running.poll() is None:
+            time.sleep(0.2)
+        if running.poll() is not None:
+            raise SystemExit(f"the soak ended before its controller could be killed: {(folder / 'log').read_text()[-4000:]}")
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+        (results,) = folder.glob("results/*/plan.json")
+        running = _play(folder, "playbooks/resume.yml", "-e", f"run_id={results.parent.name}")
+    status = running.wait()
+    lines = [line for path in folder.glob("results/*/verdicts.jsonl") for line in path.read_text().splitlines()]
+    if not lines:
+        raise SystemExit((folder / "log").read_text()[-4000:])
+    return status, [json.loads(line) for line in lines]
+
+
+def accepted(folder: pathlib.Path) -> tuple[int, list[str], list[str]]:
+    """Return how many faults were planted, those that were accepted, and what was refused though it is healthy."""
+    inventory, planted = fleet(folder / "nodes")
+    _status, found = run(folder, inventory, kill=True)
+    by_node: dict[str, set[str]] = {}
+    for verdict in found:
+        by_node.setdefault(verdict["subject"]["id"].split("/")[0], set()).add(verdict["verdict"])
+    accepts = [
+        f"soak: {node}: {what}: {', '.join(sorted(by_node.get(node, set())))}"
+        for node, (what, warn) in planted.items()
+        if not by_node.get(node, set()) & ({"FAIL", "UNKNOWN", "WARN"} if warn else {"FAIL", "UNKNOWN"})
+    ]
+    rejects = [
+        f"soak: {v['subject']['id']}: {v['check']}: {v['verdict']}: {v['reason']}"
+        for v in found
+        if v["subject"]["id"].split("/")[0] not in planted and v["verdict"] not in ("PASS", "SKIPPED")
+    ]
+    left = [str(path) for path in (folder / "nodes").glob("*/state/*")]
+    rejects += [f"soak: left on a node: {path}" for path in left]
+    return len(planted), accepts, rejects

@@ -1,0 +1,106 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The description of the stage soak: its criteria, its comparison of GPUs, and its part of the report."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import measurement_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.soak import STAGE
+
+CRITERIA = {
+    "jitter_percent": 3, "temperature_spread": 8, "temperature_fleet": 10, "throttled_percent": 0, "power_percent": 90, "errors": 0,
+    "reboots": 0,
+}  # fmt: skip
+UNITS = {"jitter": "percent", "spread": "C", "temperature": "C", "highest": "C", "throttled": "percent", "share": "percent",
+         "clock_share": "percent", "power": "W", "tflops": "TFLOPS"}  # fmt: skip
+
+
+def measured(check: str, node: str = "n1", part: str = "", context: t.Any = None, evidence: t.Any = None, **metrics: float) -> t.Any:
+    subject = {"kind": "gpu" if part else "node", "id": f"{node}/gpu/{part}" if part else node, "members": []}
+    record = {
+        "schema": "measurement/v1", "run_id": "20261125T160000Z-abcdef", "plane": "ssh", "stage": "soak", "check": check,
+        "variant": "hours=72", "target": node, "attempt": 1, "subject": subject, "outcome": "measured", "reason_code": None, "reason": None,
+        "simulated": True, "metrics": {name: {"value": value, "unit": UNITS[name]} for name, value in metrics.items()}, "series": [],
+        "context": {"criteria": CRITERIA, "gpu": "NVIDIA H200", "gpus": 8, "gaps": [], **(context or {})}, "evidence": evidence or {},
+        "started_at": "2026-11-25T16:00:00Z", "duration_s": 0.0, "tool_version": None, "command": [], "raw": None, "raw_sha256": None,
+    }  # fmt: skip
+    return measurement_of(record)
+
+
+def opinions(*records: t.Any) -> list[tuple[str, str, str | None]]:
+    """Return (subject, verdict, code) of the opinions that are not PASS."""
+    found = STAGE.opinions({m.key: m for m in records}, list(records), lambda _node, _target: None, [])  # type: ignore[arg-type, return-value]
+    return [(key.subject, one.verdict, one.reason_code) for key, one in found if one.verdict != "PASS"]  # type: ignore[misc, union-attr]
+
+
+@pytest.mark.parametrize(
+    ("record", "code"),
+    [
+        (measured("steadiness", jitter=2.9), None),
+        (measured("steadiness", jitter=3.1), "unsteady"),
+        (measured("cooling", spread=8.0, highest=80), None),
+        (measured("cooling", spread=8.1, highest=80), "temperature"),
+        (measured("power", throttled=0, share=99, clock_share=70), None),
+        (measured("power", throttled=0, share=60, clock_share=99), None),
+        (measured("power", throttled=0, share=60, clock_share=70), "power_unused"),
+        (measured("power", throttled=0.1, share=99, clock_share=70), "throttled"),
+        (measured("load"), None),
+        (measured("load", context={"gaps": [{"at_h": 2, "seconds": 90, "rebooted": False}]}), None),
+        (measured("load", context={"gaps": [{"at_h": 2, "seconds": 90, "rebooted": True}]}), "rebooted"),
+        (measured("load", evidence={"changes": [{"code": "ecc_corrected", "text": "it rose", "grown": 1}]}), "errors_counted"),
+        (measured("load", evidence={"changes": [{"code": "throttle_thermal", "text": "it was hot", "grown": 1}]}), None),
+    ],
+)
+def test_numbers_are_held_to_the_criteria_that_travel_with_them(record: t.Any, code: str | None) -> None:
+    assert opinions(record) == ([("n1", "FAIL", code)] if code else [])
+
+
+@pytest.mark.parametrize("record", [
+    measured("steadiness", context={"criteria": None}, jitter=1.0), measured("power", throttled=0, share=99),
+    measured("cooling", context={"criteria": {"temperature_spread": "8"}}, spread=1.0), measured("load", context={"gaps": None}),
+])  # fmt: skip
+def test_a_criterion_or_a_number_that_is_missing_is_unknown(record: t.Any) -> None:
+    assert opinions(record) == [("n1", "UNKNOWN", "no_number")]
+
+
+def test_a_gpu_that_is_hotter_than_those_of_six_nodes_is_a_warning() -> None:
+    many = [measured("cooling", f"n{n}", "A", temperature=60 + n, highest=70) for n in range(6)]
+    hot = measured("cooling", "hot", "A", temperature=76, highest=80)
+    assert opinions(*many, hot) == [("hot/gpu/A", "WARN", "temperature")]
+    assert opinions(*many[:4], hot) == []
+
+
+def test_gpus_of_a_model_compute_the_same_bits() -> None:
+    many = [measured("load", f"n{n}", "A", {"fingerprint": "0x1"}, tflops=600) for n in range(3)]
+    odd = measured("load", "odd", "A", {"fingerprint": "0x2"}, tflops=600)
+    assert opinions(*many, odd) == [("odd/gpu/A", "FAIL", "wrong_results")]
+    assert {one[1:] for one in opinions(many[0], odd)} == {("UNKNOWN", "unresolved")}
+
+
+def test_the_report_has_the_worst_nodes_first_and_their_courses() -> None:
+    rows: list[t.Any] = []
+    for number, verdict in enumerate(["PASS", "FAIL", "PASS", "PASS", "UNKNOWN"]):
+        node = f"n{number}"
+        curves = {"step_s": 1800, "temperature": [50.0, None, 61.5], "power": [690, 700, None], "tflops": [400.0, 401.0, 402.0]}
+        load = measured("load", node, context={"loaded_h": 72.0, "gaps": [{"at_h": 1.0, "seconds": 9, "rebooted": True}]})
+        gpu = measured("load", node, "A", {"curves": curves}, tflops=400)
+        cooling = measured("cooling", node, spread=float(number), highest=70)
+        rows += [(type("V", (), {"verdict": verdict})(), m) for m in (load, gpu, cooling)]
+    (section,) = STAGE.sections(rows)
+    assert [row[0] for row in section["rows"]] == ["n1", "n4", "n3", "n2", "n0"]
+    assert section["rows"][0] == ["n1", "72.00", "1", "", "70", "1.0", "", ""]
+    charts = section["charts"]
+    assert [chart["title"] for chart in charts[:3]] == [f"{name} of the GPUs of n1" for name in ("Temperature", "Power", "Products")]
+    assert charts[0]["curves"] == [{"name": "A", "x": [0.25, 1.25], "y": [50.0, 61.5]}] and charts[0]["moments"] == [[1.0, "rebooted"]]
+    assert len(charts) == 9 and STAGE.sections([]) == []
+
+
+def test_a_deadline_before_the_end_of_the_load_is_refused() -> None:
+    assert STAGE.problem({"soak_hours": 72.0, "soak_timeout": 300000.0}) is None
+    assert STAGE.problem({"soak_hours": 72.0, "soak_timeout": 3600.0}) == (
+        "soak_timeout: found 3600, expected more than 259200: soak_hours, and time to begin and to end"
+    )
