@@ -293,9 +293,10 @@ class Session:
             raise
 
     def _await_signature(self) -> None:
-        """Wait until the guardian has signed the lock: before that a collect would take it for dead."""
+        """Wait until the guardian has signed the lock: before that a collect would take it for dead, or find the signature of an
+        earlier one of this run."""
         end = time.monotonic() + 5
-        while self.lock.holder().get("run_id") != self.run_id and time.monotonic() < end:
+        while not self._guardian_lives() and time.monotonic() < end:
             if select.select([self._done_pipe], [], [], 0.005)[0]:
                 return
 

@@ -110,6 +110,7 @@ def test_a_collection_begins_again_what_was_cut_off_behind_its_last_leg(place: P
     until(lambda: holder(str(place.state)).get("pid", first) != first)
     place.let(1, 2)
     found = json.loads(collecting.communicate()[0])
+    assert found["state"] == "done", found
     assert found["end"] == "done"
     legs = found["observations"][0]["context"]["legs"]
     assert legs[0] == first and legs[1] == legs[2] != first
