@@ -272,6 +272,10 @@ def report_scale() -> None:
     subprocess.run([sys.executable, str(HERE / "report_scale.py")], check=True)
 
 
+def soak() -> None:
+    subprocess.run([sys.executable, str(HERE / "soak.py")], check=True)
+
+
 def all_pairs() -> None:
     subprocess.run([sys.executable, str(HERE / "all_pairs.py")], check=True)
 
@@ -324,7 +328,7 @@ FIGURES: dict[str, t.Callable[[], None]] = {
     f.__name__: f
     for f in (
         *(stage_overhead, stage_speedup, stage_long, nccl_parse, localise, matrix, all_pairs, kube_stack, gpu_overhead),
-        *(gemm_check, ddp, history, regression, scrape, report_scale, console, sharing),
+        *(gemm_check, ddp, history, regression, scrape, report_scale, console, sharing, soak),
     )
 }
 
