@@ -377,11 +377,13 @@ def _load(soak: Soak, check: str, common: Record) -> t.Iterator[Record]:
         else:
             rates = {rate: [s.rates[rate] for s in samples if rate in s.rates] for rate in RATES}
             metrics = {rate: _metric(statistics.median(values), RATES[rate]) for rate, values in rates.items() if values}
-            fields["context"].update(fingerprint=fingerprints[0] if fingerprints else None, curves=soak.curves(place))
+            fields["context"]["fingerprint"] = fingerprints[0] if fingerprints else None
             parts.append(observation.measured(check, metrics=metrics, **fields))
             numbers.append(metrics)
     gaps = soak.gaps()
-    context = {**common["context"], "legs": len(soak.legs), "gaps": gaps, "loaded_h": round(soak.loaded_s / 3600, 3)}
+    curves = [{"gpu": g["index"], **soak.curves(place)} for place, g in enumerate(soak.used)]
+    told = {"legs": len(soak.legs), "gaps": gaps, "loaded_h": round(soak.loaded_s / 3600, 3), "curves": curves}
+    context = {**common["context"], **told}
     fields = {**common, "context": context, "evidence": soak.evidence(), "raw": soak.raw}
     if soak.ended:
         outcome, code, reason = soak.ended

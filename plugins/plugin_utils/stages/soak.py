@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Variables, Verdict, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlainData, Variables, Verdict, is_number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Curve, Section, SectionChart
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, Stage
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import INT_MAX, Range
@@ -45,7 +45,7 @@ COUNTED = frozenset((
 SAME_BITS = ("gpu",)
 # How many nodes' charts the report shows, those first that are worst, and how many nodes its table has.
 SHOWN_NODES, SHOWN_ROWS = 3, 30
-CHARTS = (("temperature", "C"), ("power", "W"), ("tflops", "TFLOPS"))
+CHARTS = {"temperature": ("Temperature", "C"), "power": ("Power", "W"), "tflops": ("Products", "TFLOPS")}
 
 
 class Soak(Stage):
@@ -246,26 +246,32 @@ def _row(rows: list[tuple[Verdict, Measurement]]) -> list[str]:
 
 def _charts(node: str, rows: list[tuple[Verdict, Measurement]]) -> t.Iterator[SectionChart]:
     """Yield the courses of temperature, power and TFLOPS of a node's GPUs."""
-    parts = [m for _verdict, m in rows if m.check == probe.LOAD and m.subject.kind == "gpu" and isinstance(m.context.get("curves"), dict)]
     load = next((m for _verdict, m in rows if m.check == probe.LOAD and m.subject.kind == "node"), None)
-    gaps = load.context.get("gaps") if load else None
+    if load is None:
+        return
+    gaps, courses = load.context.get("gaps"), load.context.get("curves")
     moments = [
         [gap.get("at_h"), "rebooted" if gap.get("rebooted") else "paused"]
         for gap in (gaps if isinstance(gaps, list) else []) if is_number(gap.get("at_h"))
     ]  # fmt: skip
     worst = max((verdict.verdict for verdict, _m in rows), key=lambda verdict: bands.SEVERITY[verdict])
-    for name, unit in CHARTS:
-        curves: list[Curve] = []
-        for m in sorted(parts, key=lambda one: one.subject.id):
-            step_h, values = m.context["curves"].get("step_s", 0) / 3600, m.context["curves"].get(name)
-            points = [(round(step_h * (at + 0.5), 3), v) for at, v in enumerate(values if isinstance(values, list) else []) if is_number(v)]
-            if points:
-                curves.append({"name": m.subject.id.partition("/gpu/")[2], "x": [x for x, _y in points], "y": [y for _x, y in points]})
+    for name, (title, unit) in CHARTS.items():
+        curves = [curve for course in (courses if isinstance(courses, list) else []) for curve in _curve(course, name)]
         if curves:
             yield {
-                "title": f"{name.capitalize() if name != 'tflops' else 'Products'} of the GPUs of {node}", "x": "hours", "y": unit,
-                "curves": curves, "moments": moments, "of": node, "verdict": worst, "simulated": any(m.simulated for m in parts),
+                "title": title, "x": "hours", "y": unit, "curves": curves, "moments": moments, "of": node, "verdict": worst,
+                "simulated": load.simulated,
             }  # fmt: skip
+
+
+def _curve(course: PlainData, name: str) -> t.Iterator[Curve]:
+    """Yield the curve of a GPU, if it has numbers of this name."""
+    step_s, values = course.get("step_s"), course.get(name)
+    if not is_number(step_s) or not isinstance(values, list):
+        return
+    points = [(round(step_s * (at + 0.5) / 3600, 4), value) for at, value in enumerate(values) if is_number(value)]
+    if points:
+        yield {"name": f"GPU {course.get('gpu')}", "x": [x for x, _y in points], "y": [y for _x, y in points]}
 
 
 STAGE = Soak()

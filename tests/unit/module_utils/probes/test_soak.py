@@ -64,7 +64,8 @@ def test_three_days_of_a_healthy_node_have_every_number_in_little_room(tmp_path:
     assert of(found, "steadiness")[0]["metrics"]["jitter"]["value"] < 1
     assert 3 < of(found, "cooling")[0]["metrics"]["spread"]["value"] < 6
     assert of(found, "power")[0]["metrics"]["share"]["value"] > 99 and of(found, "power")[0]["metrics"]["throttled"]["value"] == 0
-    curves = of(found, "load", part=True)[0]["context"]["curves"]
+    curves = load["context"]["curves"][7]
+    assert curves["gpu"] == 7
     assert len(curves["tflops"]) == soak.POINTS and curves["step_s"] == 1800
     assert len(json.dumps(found)) < 150_000
 

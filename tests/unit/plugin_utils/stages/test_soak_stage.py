@@ -85,17 +85,17 @@ def test_the_report_has_the_worst_nodes_first_and_their_courses() -> None:
     rows: list[t.Any] = []
     for number, verdict in enumerate(["PASS", "FAIL", "PASS", "PASS", "UNKNOWN"]):
         node = f"n{number}"
-        curves = {"step_s": 1800, "temperature": [50.0, None, 61.5], "power": [690, 700, None], "tflops": [400.0, 401.0, 402.0]}
-        load = measured("load", node, context={"loaded_h": 72.0, "gaps": [{"at_h": 1.0, "seconds": 9, "rebooted": True}]})
-        gpu = measured("load", node, "A", {"curves": curves}, tflops=400)
+        curves = {"gpu": 0, "step_s": 1800, "temperature": [50.0, None, 61.5], "power": [690, 700, None], "tflops": [400.0, 401.0, 402.0]}
+        gaps = [{"at_h": 1.0, "seconds": 9, "rebooted": True}]
+        load = measured("load", node, context={"loaded_h": 72.0, "gaps": gaps, "curves": [curves, {"gpu": 1}, {"step_s": "x"}]})
         cooling = measured("cooling", node, spread=float(number), highest=70)
-        rows += [(type("V", (), {"verdict": verdict})(), m) for m in (load, gpu, cooling)]
+        rows += [(type("V", (), {"verdict": verdict})(), m) for m in (load, cooling)]
     (section,) = STAGE.sections(rows)
     assert [row[0] for row in section["rows"]] == ["n1", "n4", "n3", "n2", "n0"]
     assert section["rows"][0] == ["n1", "72.00", "1", "", "70", "1.0", "", ""]
     charts = section["charts"]
-    assert [chart["title"] for chart in charts[:3]] == [f"{name} of the GPUs of n1" for name in ("Temperature", "Power", "Products")]
-    assert charts[0]["curves"] == [{"name": "A", "x": [0.25, 1.25], "y": [50.0, 61.5]}] and charts[0]["moments"] == [[1.0, "rebooted"]]
+    assert [(chart["of"], chart["title"]) for chart in charts[:3]] == [("n1", name) for name in ("Temperature", "Power", "Products")]
+    assert charts[0]["curves"] == [{"name": "GPU 0", "x": [0.25, 1.25], "y": [50.0, 61.5]}] and charts[0]["moments"] == [[1.0, "rebooted"]]
     assert len(charts) == 9 and STAGE.sections([]) == []
 
 
