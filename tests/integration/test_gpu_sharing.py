@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import leases
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import connect
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError, connect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.sharing import Options, SharingCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import system as description
 from harness.fleet_runs import latest, read, run_folder
@@ -101,7 +101,8 @@ def ours(system: Sharing, namespace: str) -> list[t.Any]:
     """Return the objects that a run has left in a cluster."""
     kinds = (("api/v1", "pods"), ("api/v1", "configmaps"), ("apis/batch/v1", "jobs"))
     items = [item for api, kind in kinds for item in system.cluster.api.items(f"/{api}/namespaces/{namespace}/{kind}")]
-    return [item for item in items if "gpufleet.acceptance/run-id" in (item["metadata"].get("labels") or {})]
+    left = [item for item in items if "gpufleet.acceptance/run-id" in (item["metadata"].get("labels") or {})]
+    return left + system.cluster.api.items("/apis/coordination.k8s.io/v1/namespaces/nvshare-system/leases")
 
 
 def test_time_slicing_is_held_to_what_it_can_do(sliced: Sharing, rig_sharing: Clusters, tmp_path: pathlib.Path) -> None:
@@ -132,9 +133,9 @@ def test_a_cordon_is_given_back_at_its_deadline_by_nobody_but_its_guardian(rig_s
         found = cluster.api.request("GET", f"/api/v1/nodes/{node}")
         return bool(found["spec"].get("unschedulable")) or leases.CORDONED in found["metadata"]["labels"]
 
-    def holder(account: str) -> SharingCluster:
+    def holder(account: str, run_id: str = "20260101T000000Z-0a1b2c") -> SharingCluster:
         options = Options(cluster.image, pods, 8, account)
-        made = SharingCluster(client, description.load("nvshare"), "20260101T000000Z-0a1b2c", "gpu_sharing", options)
+        made = SharingCluster(client, description.load("nvshare"), run_id, "gpu_sharing", options)
         made.open()
         return made
 
@@ -146,6 +147,8 @@ def test_a_cordon_is_given_back_at_its_deadline_by_nobody_but_its_guardian(rig_s
         assert not marked()
         refused.clean()
     held = holder("gpufleet-acceptance-sharing-guardian")
+    with pytest.raises(KubeError, match=r"run 20260101T000000Z-0a1b2c .* tests the system in namespace nvshare-system already"):
+        holder("", "20260101T000000Z-3d4e5f")
     assert held.drain(node, 10) is None and marked()
     # The controller does nothing any more.
     rig_sharing.c1.wait("the end of the cordon", lambda: not marked())
@@ -163,16 +166,19 @@ def test_a_prometheus_that_reads_the_schedulers_says_whether_alerts_would_be_rai
     (tmp_path / "prometheus").mkdir()
     jobs = [
         {
-            "job_name": name, "honor_labels": True, "scheme": "https", "metrics_path": f"{PODS}/{name}:9402/proxy/metrics",
-            "static_configs": [{"targets": [cluster.server.partition("//")[2]]}],
+            "job_name": name, "scheme": "https", "metrics_path": f"{PODS}/{name}:9402/proxy/metrics",
+            # As a usual scrape of pods: labels of the target go before those of its series, which are renamed.
+            "static_configs": [{
+                "targets": [cluster.server.partition("//")[2]], "labels": {"namespace": "nvshare-system", "pod": name},
+            }],
             "tls_config": {"ca_file": f"{pki}/ca.crt", "cert_file": f"{pki}/admin.crt", "key_file": f"{pki}/admin.key"},
         }
         for name in rig_sharing.c1.schedulers()
     ]  # fmt: skip
 
-    def judged(number: int) -> tuple[str, dict[str, t.Any]]:
+    def judged(number: int, wait_s: int) -> tuple[str, dict[str, t.Any]]:
         """MET-008 as it was judged: its verdict, and what became of each assertion."""
-        given = rig_sharing.inventory(gpu_sharing_prometheus=prometheus.url, gpu_sharing_parameters={"alert_timeout_s": 30})
+        given = rig_sharing.inventory(gpu_sharing_prometheus=prometheus.url, gpu_sharing_parameters={"alert_timeout_s": wait_s})
         del given["all"]["hosts"]["lab-c2"]
         inventory, results = tmp_path / f"inventory-{number}.json", tmp_path / f"results-{number}"
         inventory.write_text(json.dumps(given))
@@ -183,14 +189,14 @@ def test_a_prometheus_that_reads_the_schedulers_says_whether_alerts_would_be_rai
 
     with Prometheus(tmp_path / "prometheus", {}, [RULES], more=jobs) as prometheus:
         prometheus.until("gpu_sharing:memory_used:ratio")
-        verdict, held = judged(1)
+        verdict, held = judged(1, 30)
         assert verdict == "PASS" and held["done(full_alert)"] is held["done(throttle_alert)"] is True, held
         # The rules say so themselves; the alert for a full GPU has to hold for minutes.
-        prometheus.until('ALERTS{alertname="GpuSharingThrottled", alertstate="firing", pod=~"xpm-met-008-slow-.*"}')
+        prometheus.until('ALERTS{alertname="GpuSharingThrottled", alertstate="firing", exported_pod=~"xpm-met-008-slow-.*"}')
         assert prometheus.query('max_over_time(gpu_sharing:memory_used:ratio[5m]) > 0.9')
         # A minute later the average still holds for the pod that is gone, and is no proof for one that has its name.
         with rig_sharing.defect("throttled_never", ["c1"]):
-            verdict, held = judged(2)
+            verdict, held = judged(2, 12)
         assert verdict == "FAIL" and (held["done(full_alert)"], held["done(throttle_alert)"]) == (True, False), held
 
 

@@ -23,12 +23,14 @@ MEMORY_TOLERANCE = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class SharedNode:
-    """A node of the plan: the shared devices it offers, and the number and product of its GPUs (None and empty if unknown)."""
+    """A node of the plan: the shared devices it offers, and the number and product of its GPUs (None and empty if unknown). `replicas` is
+    the number of devices per GPU that the node's own label says, None without one."""
 
     name: str
     offered: int
     gpus: int | None = None
     product: str = ""
+    replicas: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,10 +151,14 @@ def _parts(system: System, facts: ClusterFacts) -> PreflightRow:
     for place in facts.nodes:
         if place.gpus is None:
             unknown.append(place.name)
-        if place.offered == 0 or (place.gpus is not None and place.offered != place.gpus * system.devices_per_gpu):
+        per_gpu = system.devices_per_gpu if place.replicas is None else place.replicas
+        if place.offered == 0 or (place.gpus is not None and place.offered != place.gpus * per_gpu):
             gpus = "an unknown number of" if place.gpus is None else str(place.gpus)
-            wrong.append(f"{place.name} offers {place.offered} with {gpus} GPUs")
-    topic, expected = f"parts of GPUs ({system.resource})", f"{system.devices_per_gpu} of each GPU"
+            labelled = "" if place.replicas is None else f" and its label says {place.replicas} of each"
+            wrong.append(f"{place.name} offers {place.offered} with {gpus} GPUs{labelled}")
+    numbers = sorted({system.devices_per_gpu if place.replicas is None else place.replicas for place in facts.nodes})
+    words = " or ".join(map(str, numbers or [system.devices_per_gpu]))
+    topic, expected = f"parts of GPUs ({system.resource})", f"{words} of each GPU"
     if wrong:
         return PreflightRow(topic, _short_list(wrong), expected, WRONG)
     if unknown:

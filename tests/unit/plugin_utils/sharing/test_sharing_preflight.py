@@ -43,6 +43,18 @@ def test_what_is_installed_as_expected_refuses_nothing() -> None:
     assert len(lines) == 11 and lines[0].split()[0] == "what" and "registry/nvshare:1" in lines[-1]
 
 
+def test_the_label_of_a_node_says_how_many_parts_its_gpus_have() -> None:
+    assert means(facts(nodes=[SharedNode("a", 16, 4, replicas=4), SharedNode("b", 8, 1, replicas=8)]), SLICED)["parts of GPUs"] == "ok"
+    table = preflight.rows(SLICED, facts(nodes=[SharedNode("a", 40, 4, replicas=4)]))
+    assert "found a offers 40 with 4 GPUs and its label says 4 of each, expected 4 of each GPU" in preflight.refusal(table)
+
+
+def test_a_variable_may_have_several_values_that_are_right() -> None:
+    schedulers = [daemon("a", env={**ENV, "NVSHARE_METRICS_ENABLE": "true"}), daemon("b")]
+    row = next(row for row in preflight.rows(NVSHARE, facts(schedulers=schedulers)) if row.topic == "NVSHARE_METRICS_ENABLE")
+    assert row.cells == ["NVSHARE_METRICS_ENABLE", "1 and true", "1 or true", "ok"]
+
+
 WRONG: list[tuple[str, dict[str, t.Any], str]] = [
     ("nodes of the plan", {"nodes": []}, "found 0, expected at least one"),
     ("schedulers", {"schedulers": [daemon("a"), daemon("b", ready=False)]}, "ready on 1 of 2 nodes, not on b"),

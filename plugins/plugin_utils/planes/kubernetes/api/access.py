@@ -37,9 +37,10 @@ LAUNCHERS: dict[str, tuple[Right, ...]] = {
 }
 
 
-def missing(client: Client, in_namespace: t.Iterable[Right], in_cluster: t.Iterable[Right] = ()) -> list[str]:
-    """Return the rights that we lack, in the form `create pods`. Raise KubeError if the API does not answer."""
-    rights = [(client.namespace, right) for right in in_namespace] + [("", right) for right in in_cluster]
+def missing(client: Client, in_namespace: t.Iterable[Right], in_cluster: t.Iterable[Right] = (), namespace: str = "") -> list[str]:
+    """Return the rights that we lack, in the form `create pods`. `namespace` is another one than that of the pods. Raise KubeError if the
+    API does not answer."""
+    rights = [(namespace or client.namespace, right) for right in in_namespace] + [("", right) for right in in_cluster]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         allowed = list(pool.map(lambda scoped_right: _allowed(client, *scoped_right), rights))
     return [

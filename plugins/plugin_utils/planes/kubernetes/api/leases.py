@@ -1,9 +1,10 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Leases of a cluster: cordons of nodes, which must be undone.
+"""Leases of a cluster: cordons of nodes, which must be undone, and the use of a system under test, which two runs must not disturb.
 
-The ledger is a label on the node itself, set in one request with the cordon, so that neither exists without the other.
+The ledger of a cordon is a label on the node itself, set in one request with the cordon, so that neither exists without the other. The use
+of a system is a Lease in its namespace.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -20,6 +21,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 
 # The label of a node that we have cordoned, with the run id. Annotations hold the deadline and the controller.
 CORDONED = f"{marks.DOMAIN}/cordoned-by"
+# The name of the Lease of a system under test.
+SYSTEM_LEASE = "gpufleet-acceptance"
+NOT_FOUND, CONFLICT = 404, 409
 
 
 def cordon(client: Client, node: str, run_id: str, deadline_s: float) -> None:
@@ -72,6 +76,58 @@ def give_back(client: Client, nodes: t.Iterable[Object]) -> list[str]:
 def abandoned(client: Client) -> list[Object]:
     """Return the cordoned nodes whose run is gone or past its deadline."""
     return [node for node in cordoned(client) if marks.abandoned(node)]
+
+
+def take(client: Client, namespace: str, holder: str, deadline_s: float) -> None:
+    """Take the Lease of the system under test in a namespace, also from a holder that is gone or past its deadline. Raise KubeError if
+    another run holds it."""
+    annotations = {marks.EXPIRES: str(int(time.time() + deadline_s)), marks.CONTROLLER: driver.of()}
+    labels = {"app.kubernetes.io/managed-by": marks.MANAGER}
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": holder},
+        "metadata": {"name": SYSTEM_LEASE, "namespace": namespace, "labels": labels, "annotations": annotations},
+    }  # fmt: skip
+    other = "another run"
+    for _attempt in range(2):
+        try:
+            client.post(_leases(namespace), lease)
+        except KubeError as error:
+            if error.status != CONFLICT:
+                raise
+        try:
+            item = client.get(f"{_leases(namespace)}/{SYSTEM_LEASE}")
+        except KubeError as error:
+            if error.status != NOT_FOUND:
+                raise
+            continue  # its holder has just given it back
+        other = str((item.get("spec") or {}).get("holderIdentity"))
+        if other == holder:
+            return
+        if not marks.abandoned(item):
+            break
+        client.delete(f"{_leases(namespace)}/{SYSTEM_LEASE}")
+    command = f"kubectl delete lease -n {namespace} {SYSTEM_LEASE}"
+    raise KubeError(
+        "busy_run",
+        f"{client.name}: {other} tests the system in namespace {namespace} already, and two runs would disturb each other: wait for its "
+        f"end; if it is gone: {command}",
+    )
+
+
+def release(client: Client, namespace: str, holder: str) -> None:
+    """Give the Lease of a system back if `holder` has it."""
+    try:
+        item = client.get(f"{_leases(namespace)}/{SYSTEM_LEASE}")
+    except KubeError as error:
+        if error.status == NOT_FOUND:
+            return
+        raise
+    if (item.get("spec") or {}).get("holderIdentity") == holder:
+        client.delete(f"{_leases(namespace)}/{SYSTEM_LEASE}")
+
+
+def _leases(namespace: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
 
 def _path(node: str) -> str:

@@ -27,9 +27,25 @@ GET, PATCH = (("get", "", "nodes", ""), ("patch", "", "nodes", ""))
 FORBIDDEN = 403
 
 
+def require_rights(client: Client, system: System, destructive: bool) -> None:
+    """Raise KubeError that names the rights that we lack in the namespace of the system."""
+    rights: list[access.Right] = [(verb, "", "pods", "") for verb in ("get", "list", *(["delete"] if destructive else []))]
+    rights += [("get", "", "pods", "log"), *((verb, "coordination.k8s.io", "leases", "") for verb in ("create", "get", "delete"))]
+    if system.scheduler:
+        rights += [("get", "", "pods", "proxy"), ("create", "", "pods", "exec")]
+    lacking = access.missing(client, rights, namespace=system.namespace)
+    if lacking:
+        raise KubeError(
+            "no_permission",
+            f"{client.name}: in namespace {system.namespace} of the system under test we may not {', '.join(lacking)}; apply "
+            f"files/rbac/sharing-system.yaml there (gpu_sharing_system_changes names another namespace)",
+        )
+
+
 def facts(client: Client, cluster: SharingCluster, settings: Settled, selection: inventory.NodeSelection) -> preflight.ClusterFacts:
     """Return the facts of a cluster. Raise KubeError if we may not read them."""
     system = settings.system
+    require_rights(client, system, settings.destructive)
     selected = inventory.selected_nodes(client, selection, system.resource)
     nodes = [node for node in selected if not selection.names or node.name in selection.names]
     daemons = {kind: _daemons(client, system, kind) for kind in (SCHEDULER, PLUGIN)}
@@ -46,7 +62,13 @@ def facts(client: Client, cluster: SharingCluster, settings: Settled, selection:
         if sizes:
             memory[daemon.node], gpus[daemon.node] = max(sizes) / GIB, len(sizes)
     product = str(system.expects.get("product_label", ""))
-    places = [preflight.SharedNode(node.name, node.devices, _gpus(node, system, gpus), node.labels.get(product, "")) for node in nodes]
+    places = [
+        preflight.SharedNode(
+            node.name, node.devices, _gpus(node, system, gpus), node.labels.get(product, ""),
+            _number(node.labels.get(str(system.expects.get("replicas_label", "")))),
+        )
+        for node in nodes
+    ]  # fmt: skip
     named_nodes = {f"{PREFIX}{name}": node for name, node in settings.nodes.items()}
     draining = [_draining(client, cluster, node) for node in _drained(settings)]
     return preflight.ClusterFacts(places, daemons[SCHEDULER], daemons[PLUGIN], memory, answering, named_nodes, draining)
@@ -87,10 +109,15 @@ def _draining(client: Client, cluster: SharingCluster, node: str) -> preflight.D
 
 def _gpus(node: inventory.ClusterNode, system: System, counted: t.Mapping[str, int]) -> int | None:
     """Return the number of GPUs of a node by the label of its feature discovery, else by its scheduler, None if unknown."""
+    labelled = _number(node.labels.get(str(system.expects.get("gpus_label", ""))))
+    return counted.get(node.name) if labelled is None else labelled
+
+
+def _number(text: str | None) -> int | None:
     try:
-        return int(node.labels[str(system.expects.get("gpus_label", ""))])
-    except (KeyError, ValueError):
-        return counted.get(node.name)
+        return int(text or "")
+    except ValueError:
+        return None
 
 
 def _daemons(client: Client, system: System, kind: str) -> list[preflight.SystemPod]:

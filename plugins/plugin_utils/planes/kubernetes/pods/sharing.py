@@ -109,7 +109,9 @@ class SharingCluster:
     # Clean-up (pods/cleanup_guard.py) ------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Create the ConfigMap with the workloads, which owns all other objects."""
+        """Take the Lease of the system under test, and create the ConfigMap with the workloads, which owns all other objects. Raise
+        KubeError if another run tests the system."""
+        leases.take(self.client, self.system.namespace, self._holder, self.options.deadline_s)
         config = {
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": self.launch.metadata(self.launch.name, "owner", self.options.pods),
             "immutable": True, "data": {**texts.TEXTS, GUARDIAN: packing.packed(cordon_guardian)},
@@ -122,7 +124,12 @@ class SharingCluster:
                 leases.uncordon(self.client, node, self.launch.run_id)
         finally:  # the pods are removed even if a cordon cannot be
             remaining = cleanup.remove(self.client, self.launch.selector, [*KINDS, ("/api/v1", "configmaps")])
+            leases.release(self.client, self.system.namespace, self._holder)
         return remaining
+
+    @property
+    def _holder(self) -> str:
+        return f"run {self.launch.run_id} ({self.launch.name})"
 
     # Time ------------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import leases, settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import leases, marks, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import installed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.sharing import Options, SharingCluster
@@ -280,3 +280,51 @@ def test_a_case_that_is_repeated_keeps_nothing_of_the_one_that_was_killed(tmp_pa
     keep(name, "first\n")
     keep(name, "second\n")
     assert gzip.decompress((tmp_path / name).read_bytes()) == b"first\nsecond\n"
+
+
+class Leased(Api):
+    """A system's namespace with a Lease of another run, or with none."""
+
+    def __init__(self, holder: str = "", expires: float = 0.0) -> None:
+        super().__init__(0)
+        annotations = {marks.EXPIRES: str(int(expires)), marks.CONTROLLER: "elsewhere/1/1"}
+        lease = {"spec": {"holderIdentity": holder}, "metadata": {"annotations": annotations}}
+        self.lease: dict[str, t.Any] | None = lease if holder else None
+
+    def post(self, path: str, body: dict[str, t.Any]) -> None:
+        assert path == "/apis/coordination.k8s.io/v1/namespaces/nvshare-system/leases"
+        if self.lease:
+            raise KubeError("cluster_unreachable", "there", 409)
+        self.lease = body
+
+    def get(self, path: str) -> dict[str, t.Any]:
+        if not self.lease:
+            raise KubeError("cluster_unreachable", "gone", 404)
+        return self.lease
+
+    def delete(self, path: str) -> None:
+        self.lease = None
+
+
+def test_a_system_is_tested_by_one_run_at_a_time() -> None:
+    api: t.Any = Leased()
+    leases.take(api, "nvshare-system", "run a", 60)
+    leases.take(api, "nvshare-system", "run a", 60)
+    with pytest.raises(KubeError, match=r"run a tests the system in namespace nvshare-system already.*kubectl delete lease -n nvshare"):
+        leases.take(api, "nvshare-system", "run b", 60)
+    leases.release(api, "nvshare-system", "run b")
+    assert api.lease["spec"]["holderIdentity"] == "run a"
+    leases.release(api, "nvshare-system", "run a")
+    leases.release(api, "nvshare-system", "run a")
+    assert api.lease is None
+    late: t.Any = Leased("run c", 1)
+    leases.take(late, "nvshare-system", "run b", 60)
+    assert late.lease["spec"]["holderIdentity"] == "run b"
+
+
+def test_rights_in_the_systems_namespace_are_known_before_anything_is_made() -> None:
+    api: t.Any = Reviews()
+    installed.require_rights(api, system.load("nvshare"), True)
+    with pytest.raises(KubeError, match=r"in namespace nvshare-system of the system under test we may not create leases\.coordination"):
+        installed.require_rights(t.cast("t.Any", Reviews(ours=["create"])), system.load("nvshare"), False)
+    installed.require_rights(t.cast("t.Any", Reviews(ours=["patch"])), system.load("time_slicing"), False)
