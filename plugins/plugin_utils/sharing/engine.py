@@ -172,6 +172,7 @@ class CaseRun:
         ask, label, pods = self.prometheus, self.system.labels, self.pods.live(arguments["group"])
         gpus = {(label["gpu"], gpu) for gpu in self.looking.gpus_of_pods(pods, self.pods.refresh).values()}
         clients = self.looking.clients(pods)
+        schedulers = {daemon.name for daemon in self.cluster.daemons(SCHEDULER)}
         errors: list[str] = []
 
         def raised() -> bool:
@@ -181,9 +182,12 @@ class CaseRun:
                 errors[:] = [str(error)]
                 return False
             errors.clear()
-            # A condition of another pod on the same GPU does not count, nor that of an earlier pod of the same name.
+            # A condition of another pod on the same GPU does not count, nor that of an earlier pod of the same name. A series of a GPU
+            # has no pod of its own, but may have that of the target: the scheduler.
             return any(
-                any(_alike(labels, client) for client in clients) if label["pod"] in labels else bool(gpus & set(labels.items()))
+                bool(gpus & set(labels.items()))
+                if labels.get(label["pod"]) in {None, *schedulers}
+                else any(_alike(labels, client) for client in clients)
                 for labels in map(alerts.own_labels, firing)
             )
 

@@ -273,8 +273,9 @@ def asked(prometheus: alerts.Ask | None, has: bool = True) -> tuple[conclusion.C
 def test_a_prometheus_is_asked_whether_alerts_would_be_raised_of_these_pods() -> None:
     held: list[str] = []
     # The target's own labels are those of the scheduler; the series' were renamed.
-    target = {"pod": "nvshare-scheduler-x", "namespace": "nvshare-system", "exported_namespace": "default"}
-    of = [{**target, "exported_pod": "xpm-met-008-slow-2"}, *({"gpu_uuid": f"GPU-node-{node}-{gpu}"} for node in (0, 1) for gpu in (0, 1))]
+    target = {"pod": "scheduler-node-0", "namespace": "nvshare-system"}
+    full = [{**target, "gpu_uuid": f"GPU-node-{node}-{gpu}"} for node in (0, 1) for gpu in (0, 1)]
+    of = [{**target, "exported_namespace": "default", "exported_pod": "xpm-met-008-slow-2"}, *full]
 
     def ask(expression: str) -> alerts.Labels:
         held.append(expression)
