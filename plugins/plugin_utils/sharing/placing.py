@@ -65,19 +65,27 @@ class Placing:
         most_gpus = max([1, *map(len, self.run.gpu_memory().values())])
         holders: list[str] = []
         try:
-            yield self._hold(count, holders) if most_gpus > 1 else ""
+            node = self._hold(count, holders) if most_gpus > 1 else ""
+            if not node:
+                self._remove(holders, list(holders))
+            yield node
         finally:
-            self.pods.remove_names(holders)
+            self._remove(holders, list(holders))
+
+    def _remove(self, holders: list[str], names: t.Collection[str]) -> None:
+        """Remove some of the holders."""
+        if names:
+            self.pods.remove_names(list(names))
+        holders[:] = [name for name in holders if name not in names]
 
     def _hold(self, count: int, holders: list[str]) -> str:
         """Create the holders and append their names to `holders`. Return their node, "" if they do not start in time."""
         self._create_holders(1, "", holders)
-        node = self._nodes_of(holders)
-        if node is None:
+        node = self._node_of(holders)
+        if not node:
             return ""
-        gpus = len(self.run.gpu_memory().get(node, ()))
-        self._create_holders(gpus * count - 1, node, holders)
-        if self._nodes_of(holders) is None:
+        self._create_holders(len(self.run.gpu_memory().get(node, ())) * count - 1, node, holders)
+        if not self._node_of(holders):
             return ""
         by_gpu: dict[str, list[str]] = collections.defaultdict(list)
         for name in holders:
@@ -85,9 +93,7 @@ class Placing:
             if gpu:
                 by_gpu[gpu].append(name)
         # The GPU with the most holders had the most free devices before.
-        free = max(by_gpu.values(), key=len, default=[])
-        self.pods.remove_names(free)
-        holders[:] = [name for name in holders if name not in free]
+        self._remove(holders, max(by_gpu.values(), key=len, default=[]))
         return node
 
     def _create_holders(self, count: int, node: str, holders: list[str]) -> None:
@@ -96,8 +102,8 @@ class Placing:
         holders += [request.name for request in requests]
         self.run.cluster.make(requests)
 
-    def _nodes_of(self, holders: t.Collection[str]) -> str | None:
-        """Wait until all holders run and have printed their GPU. Return their node, None if they do not in time."""
+    def _node_of(self, holders: t.Collection[str]) -> str:
+        """Wait until all holders run and have printed their GPU. Return their node, "" if they do not in time."""
         nodes: set[str] = set()
 
         def started() -> bool:
@@ -108,4 +114,4 @@ class Placing:
             return running and all(self.run.cluster.log(name, 1) for name in holders)
 
         met = self.run.until(started, self.run.parameters.numbers["running_timeout_s"])
-        return nodes.pop() if met and len(nodes) == 1 else None
+        return nodes.pop() if met and len(nodes) == 1 else ""

@@ -45,6 +45,8 @@ OF = {"c1": ALL - cases("PERF-6 STAB-2 FAIL-4"), "c2": ALL - cases("FUNC-3 4 COM
 CORE_CHANGES = cases("FUNC-12 COMBO-4 6 PERF-7 MET-5 STAB-3")
 MEMORY_CHANGES = cases("FUNC-10 11 COMBO-4 5 MET-5 STAB-4")
 MEMORY = MEMORY_CHANGES | cases("COMBO-1 3 7 8 MET-4")
+# Those that pass only if a refused canary is seen.
+CANARY = cases("FUNC-7")
 SHARED = cases("FUNC-2 3 8 9 12 COMBO-2 3 6 7 8 PERF-3 4 7 8 STAB-1 2 3")
 # Those that ask no scheduler for its metrics: whatever those say, they pass.
 BLIND = cases("FUNC-1 6 7 8 COMBO-1 PERF-1 3 5 6 8 STAB-1 2 LEAK-1 2 FAIL-2 3")
@@ -71,8 +73,8 @@ DEFECTS: dict[str, Defect] = {
     "cliff": Defect("more than one on a GPU block each other for good", cases("PERF-8"), ALL, {"clients": 1}),
     "deadlock": Defect("nobody is ever given the GPU", cases("FUNC-1 PERF-1"), ALL - cases("MET-1 7")),
     # Memory
-    "memory_ignored": Defect("no memory quota is kept", cases("FUNC-6 11 COMBO-1"), cases("STAB-4")),
-    "memory_env_ignored": Defect("the quota of a pod's environment is not kept", cases("FUNC-6")),
+    "memory_ignored": Defect("no memory quota is kept", cases("FUNC-6 11 COMBO-1"), cases("FUNC-7 STAB-4")),
+    "memory_env_ignored": Defect("the quota of a pod's environment is not kept", cases("FUNC-6"), CANARY),
     "memory_annotation_ignored": Defect("no memory annotation is heeded", cases("COMBO-1 MET-4 5 FUNC-10 11"), MEMORY),
     "memory_quartered": Defect("a quarter of the quota is granted", cases("COMBO-3 7 8"), MEMORY),
     "memory_update_ignored": Defect("a memory quota changes only at the start", MEMORY_CHANGES),
@@ -84,9 +86,9 @@ DEFECTS: dict[str, Defect] = {
     "zombie_on_update": Defect("a change of memory leaves a second client", cases("STAB-4"), ALL, leaves=True),
     "oom_not_raised": Defect("more than the GPU holds is granted without oversubscription", cases("FUNC-4")),
     "oversub_off_by_one": Defect("the last allocation is not counted", cases("FUNC-4")),
-    "oom_silent": Defect("who is refused memory dies without a word", cases("FUNC-4 6 COMBO-1"), MEMORY_CHANGES),
-    "oom_hangs": Defect("who is refused memory waits for ever", cases("FUNC-4 6 COMBO-1"), MEMORY_CHANGES),
-    "oom_unlogged": Defect("the refusal stands in no log", cases("FUNC-6 COMBO-1"), MEMORY_CHANGES),
+    "oom_silent": Defect("who is refused memory dies without a word", cases("FUNC-4 6 COMBO-1"), MEMORY_CHANGES | CANARY),
+    "oom_hangs": Defect("who is refused memory waits for ever", cases("FUNC-4 6 COMBO-1"), MEMORY_CHANGES | CANARY),
+    "oom_unlogged": Defect("the refusal stands in no log", cases("FUNC-6 COMBO-1"), MEMORY_CHANGES | CANARY),
     "oversub_refused": Defect("oversubscription has no effect", cases("ROBUST-3"), cases("FUNC-5 MET-8")),
     "oversub_kills": Defect("oversubscription ends the pod", cases("ROBUST-3"), cases("FUNC-5 MET-8")),
     "oversub_crash": Defect("oversubscription ends the scheduler", cases("FUNC-5")),
