@@ -198,6 +198,52 @@ def test_a_reload_keeps_what_was_typed(console: Console, browser: Browser) -> No
     assert browser.value(f"[{box}.checked, {box}.disabled]") == [False, False]
 
 
+def test_keys_lead_to_pages_and_to_the_jump_box(console: Console, browser: Browser) -> None:
+    browser.open(f"{console.url}/runs")
+    key = "document.body.dispatchEvent(new KeyboardEvent('keydown', {{key: '{0}', bubbles: true, cancelable: true}}))"
+    browser.value(key.format("/"))
+    browser.value(f"document.activeElement.value = '{NODES[1]}'")
+    browser.press("Enter")
+    browser.wait(f"location.pathname === '/node' && location.search.includes('{NODES[1]}') && document.readyState === 'complete'")
+    browser.value(f"{key.format('g')}; {key.format('f')}")
+    browser.wait("location.pathname === '/' && document.querySelector('table.map')")
+    # The row of a node leads to it, and the column of its last run to the result.
+    browser.value(f"document.querySelector('table.map a[href$=\"{NODES[0]}\"]').click()")
+    browser.wait("location.pathname === '/node' && document.querySelector('.timeline')")
+
+
+def test_a_form_is_kept_as_a_template_and_removed(console: Console, browser: Browser) -> None:
+    browser.open(f"{console.url}/start")
+    fill(browser, kind="stages", nodes=NODES[1], name="weekly-quick")
+    browser.value("document.querySelector('#templates .row > button').click()")
+    browser.open(f"{console.url}/start", "document.querySelector('#templates a')")
+    browser.value("document.querySelector('#templates a').click()")
+    browser.wait(f"document.getElementById('nodes') && document.getElementById('nodes').value === '{NODES[1]}'")
+    assert browser.value("document.querySelector('[name=kind][value=stages]').checked")
+    browser.value("document.querySelector('#templates span button').click()")
+    assert browser.value("document.querySelectorAll('#templates a').length") == 0
+
+
+def test_a_run_that_ends_is_told_of_and_times_are_local(console: Console, browser: Browser) -> None:
+    browser._ask("Emulation.setTimezoneOverride", timezoneId="Asia/Shanghai")
+    token = browser.value("""fetch('/start').then((r) => r.text()).then((x) =>
+      new DOMParser().parseFromString(x, 'text/html').querySelector('button.main').value)""")
+    ask_api = f"""(method, path, body) => fetch('/api/v1/actions' + path, {{method, headers: {{'content-type': 'application/json',
+      'x-csrf-token': {token!r}}}, body: JSON.stringify(body)}}).then((r) => r.status)"""
+    spec = f"{{suspend: true, stages: {{names: ['gemm'], nodes: ['{NODES[1]}']}}}}"
+    assert browser.value(f"({ask_api})('POST', '', {{name: 'told', spec: {spec}}})") == 201
+    browser.open(f"{console.url}/runs/told", "document.querySelector('.live').innerText === 'live'")
+    local, utc = browser.value("(() => { const e = document.querySelector('time'); return [e.textContent, e.title] })()")
+    assert utc.endswith(" UTC") and (int(local[11:13]) - int(utc[11:13])) % 24 == 8
+    browser.value("""window.Notification = class { static requestPermission() { return Promise.resolve('granted') }
+      constructor(title, options) { window.told = [title, options.body] } }; document.querySelector('[data-notify]').click()""")
+    browser.wait("document.querySelector('[data-notify]').disabled")
+    browser.value(f"({ask_api})('PATCH', '/told', {{cancel: true}})")
+    browser.wait("window.told", 60)
+    assert browser.value("window.told") == ["told", "Cancelled"]
+    browser._ask("Emulation.setTimezoneOverride", timezoneId="")
+
+
 @pytest.mark.skipif(not axe.here(), reason="no npm here, which fetches axe-core")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_and_a_phone_scrolls_in_one_direction(

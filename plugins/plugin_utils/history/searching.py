@@ -172,14 +172,15 @@ def _quantities(connection: sqlalchemy.Connection) -> dict[int, Quantity]:
 
 
 class Query(t.NamedTuple):
-    """A search; empty fields match everything. `node` and `check` may be patterns; `check` is `CHECK` or `STAGE CHECK`. `since` is a day or
-    how long ago, as 30d or 6m."""
+    """A search; empty fields match everything. `node` and `check` may be patterns; `check` is `CHECK` or `STAGE CHECK`. `since` and
+    `until` are days, the last one included, or how long ago, as 30d or 6m."""
 
     node: str = ""
     check: str = ""
     since: str = ""
     verdict: str = ""
     run: str = ""
+    until: str = ""
 
 
 def number_of(row: FoundVerdict) -> NumberData:
@@ -213,9 +214,9 @@ def found_in_runs(store: Store, query: Query, limit: int = 0, regressed: bool = 
     words = [word.strip().upper() for word in query.verdict.split(",") if word.strip()]
     if unknown := sorted(set(words) - set(WORST_FIRST)):
         raise HistoryError(f"verdict: found {unknown[0]}, expected some of {', '.join(WORST_FIRST)}")
-    since = since_when(query.since)
+    since, until = since_when(query.since), since_when(query.until, name="until")
     with store.reading() as connection:
-        runs = _runs(connection, since, query.run)
+        runs = _runs(connection, since, query.run, until)
         if query.run and not runs:
             raise HistoryError(f"run {query.run} is not in the history {store.where}")
         places = _places(connection, query.node, runs) if query.node else None
@@ -279,11 +280,13 @@ def _judged_runs() -> sqlalchemy.Select[t.Any]:
     )
 
 
-def _runs(connection: sqlalchemy.Connection, since: str, name: str) -> dict[int, RunRow]:
+def _runs(connection: sqlalchemy.Connection, since: str, name: str, until: str = "") -> dict[int, RunRow]:
     """Return runs with the judgement that holds, the last of each."""
     query = _judged_runs()
     if since:
         query = query.where(schema.run.c.planned_at >= since)
+    if until:
+        query = query.where(schema.run.c.planned_at <= f"{until}T99")  # the whole day
     if name:
         query = query.where(schema.run.c.name == name)
     return {row["id"]: dict(row) for row in connection.execute(query).mappings()}

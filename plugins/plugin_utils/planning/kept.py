@@ -17,9 +17,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import HostSettings, Plan, Variables
 
-# The options of sinks, the addresses of a gateway and a database, and what planes name (Plane.hidden) may hold a secret, and a run's
-# folder is for everybody: whoever resumes gives them again.
-HIDDEN = ("acceptance_sinks", "acceptance_pushgateway", "acceptance_history_url")
+# The options of sinks, the addresses of a gateway, a database and a webhook, and what planes name (Plane.hidden) may hold a secret, and a
+# run's folder is for everybody: whoever resumes gives them again.
+HIDDEN = ("acceptance_sinks", "acceptance_pushgateway", "acceptance_history_url", "acceptance_webhook")
 # Whoever resumes says whether he waits: a run that was left to its clusters is collected and judged.
 TODAYS = {"acceptance_detach": False}
 # Shown of a value that differs.

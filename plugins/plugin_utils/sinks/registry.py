@@ -22,17 +22,19 @@ _OURS = "ansible_collections.gpufleet.acceptance.plugins.plugin_utils"
 # {name of an optional shipped sink: its module}. The report formats are always active and not listed here.
 SHIPPED: dict[str, str] = {
     "history": f"{_OURS}.history.sink",
-    **{name: f"{_OURS}.observing.{name}" for name in ("log", "pushgateway", "traces")},
+    **{name: f"{_OURS}.observing.{name}" for name in ("log", "pushgateway", "traces", "webhook")},
 }
 HISTORY_URL, PUSHGATEWAY = "acceptance_history_url", "acceptance_pushgateway"
+WEBHOOK, WEBHOOK_LINK = "acceptance_webhook", "acceptance_webhook_link"
 # {variable that enables a sink: (sink, function that returns its options from all variables, None if the sink is not enabled)}.
 OWN: dict[str, tuple[str, t.Callable[[t.Mapping[str, t.Any]], dict[str, t.Any] | None]]] = {
     "acceptance_history": ("history", lambda of: {"url": of.get(HISTORY_URL) or ""} if _on(of.get("acceptance_history")) else None),
     "acceptance_log": ("log", lambda of: {} if of.get("acceptance_log") == "json" else None),
     PUSHGATEWAY: ("pushgateway", lambda of: {"url": of[PUSHGATEWAY]} if of.get(PUSHGATEWAY) else None),
     "acceptance_traces": ("traces", lambda of: {} if _on(of.get("acceptance_traces")) else None),
+    WEBHOOK: ("webhook", lambda of: {"url": of[WEBHOOK], "link": of.get(WEBHOOK_LINK) or ""} if of.get(WEBHOOK) else None),
 }
-VARIABLES = (VARIABLE, *OWN, HISTORY_URL)
+VARIABLES = (VARIABLE, *OWN, HISTORY_URL, WEBHOOK_LINK)
 
 
 class SinkRequest(t.NamedTuple):

@@ -117,7 +117,7 @@ def known_parameters(given: t.Iterable[str], endpoint: Endpoint) -> None:
 
 
 def asked(ask: RequestContext) -> Query:
-    return Query(*(ask.one(name).strip()[:200] for name in ("node", "check", "since", "verdict", "run")))
+    return Query(*(ask.one(name).strip()[:200] for name in Query._fields))
 
 
 def name_of(given: t.Any) -> str | None:
@@ -240,7 +240,8 @@ ENDPOINTS = (
     Endpoint("GET", "/api/v1/runs/{run}", _run, about=openapi.about("A run and the head of its report.", openapi.RUN)),
     Endpoint("GET", "/api/v1/verdicts", _verdicts, about=openapi.about(
         "Verdicts with their numbers.", openapi.VERDICTS,
-        ("node", "check", ("since", "2026-08-01, or 30d, 8w, 6m, 1y ago"), ("verdict", "some of FAIL,WARN,..."), "run",
+        ("node", "check", ("since", "2026-08-01, or 30d, 8w, 6m, 1y ago"),
+         ("until", "the last day, in the same forms"), ("verdict", "some of FAIL,WARN,..."), "run",
          ("regressed", "true"), _LIMIT))),
     Endpoint("GET", "/api/v1/compare", _compare, about=openapi.about(
         "Two runs side by side.", openapi.COMPARED, (("before", "the last accepted one where it is not said"), "after"))),

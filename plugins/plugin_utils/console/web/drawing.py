@@ -16,6 +16,7 @@ import re
 import typing as t
 import urllib.parse
 
+import markupsafe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import starlette
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.request_context import RequestContext
@@ -53,9 +54,9 @@ def _environment() -> jinja2.Environment:
 
 
 def when(text: str) -> str:
-    """A time as people read it, with its zone."""
-    found = _TIME.match(text)
-    return f"{found[1]} {found[2]} UTC" if found else text
+    """Return a time as people read it, in an element that the script shows in the reader's own zone. Other text stays as it is."""
+    match = _TIME.match(text)
+    return markupsafe.Markup(f'<time datetime="{match[1]}T{match[2]}Z">{match[1]} {match[2]} UTC</time>') if match else text
 
 
 def said(value: t.Any) -> str:

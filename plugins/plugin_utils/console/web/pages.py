@@ -8,9 +8,11 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
+import re
 import secrets
 import time
 import typing as t
@@ -42,9 +44,12 @@ Record = dict[str, t.Any]
 ON_A_PAGE = 50
 # Runs of the history that stand below those asked for here.
 LATELY = 5
+# Nodes of an action that are named in the list of actions.
+NODES_IN_A_ROW = 2
 NODES_ON_A_PAGE = 100
 FILES_ON_A_PAGE = 200
 MOST_CAUSES = 40
+RANGES_DAYS = (1, 7, 30, 90, 365)
 # A page that a run wrote has a script of its own in it: it may do nothing here but draw itself, in a frame of this console's or alone.
 OF_A_RUN = {
     "content-security-policy": "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -148,8 +153,22 @@ def _runs(ask: RequestContext) -> Response:
         wrong, page = str(error), actions.Page(())
     except actions.ActionError as error:
         wrong, page = str(error), actions.Page(())
-    rows = [api.shown(one) for one in page.actions]
-    return draw(ask, "runs", rows=rows, more=page.more, wrong=wrong, sort=ask.one("sort"), runs=_lately(ask))
+    rows = [{**api.shown(one), **_in_words(one)} for one in page.actions]
+    return draw(ask, "runs", rows=rows, may=ask.may("patch"), more=page.more, wrong=wrong, sort=ask.one("sort"), runs=_lately(ask))
+
+
+def _in_words(action: actions.Action) -> Record:
+    """Return what an action measures and where, and the minutes that it took."""
+    kind = next((name for name in requests.KINDS if action.spec.get(name)), "")
+    spec = action.spec.get(kind) or {}
+    words = [spec.get(name) for name in ("operation", "measure", "library", "scope")] if kind != "stages" else spec.get("names") or []
+    labels = (spec.get("pool") or {}).get("matchLabels") or {}
+    nodes = [str(name) for name in spec.get("nodes") or ()]
+    shown = ", ".join(nodes[:NODES_IN_A_ROW]) + (f" +{len(nodes) - NODES_IN_A_ROW}" if len(nodes) > NODES_IN_A_ROW else "")
+    return {
+        "kind": kind, "what": " ".join(str(word) for word in words if word),
+        "where": shown or ", ".join(f"{name}={value}" for name, value in labels.items()), "times": _times(action.status),
+    }  # fmt: skip
 
 
 def _lately(ask: RequestContext) -> list[searching.JudgedRun]:
@@ -215,6 +234,38 @@ def _act(ask: RequestContext) -> Response:
 def _remove(ask: RequestContext) -> Response:
     ask.console.actions.delete(ask.request.path_params["name"], ask.namespace)
     return starlette.responses.RedirectResponse("/runs", 303)
+
+
+def _act_on_many(ask: RequestContext) -> Response:
+    """Cancel the ticked actions that have not ended. One that is gone meanwhile, or may not be changed, keeps no other from it."""
+    if ask.one("do") != "cancel":
+        raise RequestRefused(400, "error_form")
+    for name in ask.all("name")[:ON_A_PAGE]:
+        with contextlib.suppress(actions.ActionError):
+            if ask.may("patch", name) and ask.console.actions.get(name, ask.namespace).status.phase not in actions.ENDED:
+                ask.console.actions.set(name, cancel=True, namespace=ask.namespace)
+    return starlette.responses.RedirectResponse("/runs", 303)
+
+
+def _find(ask: RequestContext) -> Response:
+    """Answer with the page of a run, action, node or digest of this name; else with the nodes or actions that have it in theirs."""
+    text = ask.one("q").strip()[:200]
+    if RUN_ID.fullmatch(text):
+        return starlette.responses.RedirectResponse(f"/results/{text}", 303)
+    if re.fullmatch(r"[0-9a-f]{64}", text):
+        return starlette.responses.RedirectResponse(f"/digest/{text}", 303)
+    try:
+        names = {info.name for info in ask.console.actions.nodes()}
+        if text in names:
+            return starlette.responses.RedirectResponse(url("/node", {"name": text}), 303)
+        if actions.NAME.match(text):
+            with contextlib.suppress(actions.NotFound):
+                return starlette.responses.RedirectResponse(f"/runs/{ask.console.actions.get(text, ask.namespace).name}", 303)
+        if any(text in name for name in names):
+            return starlette.responses.RedirectResponse(url("/nodes", {"q": text}), 303)
+    except actions.ActionError:
+        pass  # the page of actions says so
+    return starlette.responses.RedirectResponse(url("/runs", {"text": text}), 303)
 
 
 # Results ------------------------------------------------------------------------------------------------------------------------------
@@ -309,6 +360,7 @@ def _history(ask: RequestContext) -> Response:
         ask, "past", 404 if wrong else 200, asked=asked, regressed=regressed, rows=rows, searched=found is not None, wrong=wrong,
         field=field, runs=runs, curves=curves, cut=bool(found and found.cut), sort=order,
         table=url("/history.csv", {**asked._asdict(), "regressed": "true" if regressed else ""}),
+        ranges=[(f"{days}d", url("/history", {**asked._asdict(), "since": f"{days}d", "until": ""})) for days in RANGES_DAYS],
         older=runs[-1]["run"] if len(runs) == ON_A_PAGE else "",
     )  # fmt: skip
 
@@ -489,6 +541,8 @@ ENDPOINTS = (
     Endpoint("GET", "/start", _start, "list"),
     Endpoint("POST", "/start", _begin, "create", "create"),
     Endpoint("GET", "/runs", _runs),
+    Endpoint("POST", "/runs", _act_on_many, "patch", "set"),
+    Endpoint("GET", "/find", _find),
     Endpoint("GET", "/runs/{name}", _action, "get"),
     Endpoint("POST", "/runs/{name}", _act, "patch", "set"),
     Endpoint("POST", "/runs/{name}/delete", _remove, "delete", "delete"),

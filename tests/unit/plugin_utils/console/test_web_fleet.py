@@ -155,3 +155,41 @@ def test_a_run_that_has_not_measured_anything_has_an_empty_grid(tmp_path: pathli
     assert grid and {stage: cell.state for stage, cell in grid.stages.items()} == {"gemm": "open", "rdma": "open"}
     assert progress.RunProgress(tmp_path, None).grid(runs.run_id(2)) is None
     assert progress.RunProgress(tmp_path, None).grid("../x") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "location"),
+    [
+        ("b", "/node?name=b"), ("mine", "/runs/mine"), (runs.run_id(2), f"/results/{runs.run_id(2)}"), ("f" * 64, f"/digest/{'f' * 64}"),
+        ("nobody", "/runs?text=nobody"), ("", "/nodes"), ("//evil.example", "/runs?text=%2F%2Fevil.example"),
+    ],
+)  # fmt: skip
+def test_the_jump_box_finds_what_has_this_name(console: memory.Opened, text: str, location: str) -> None:
+    console.actions.put(actions.Action("mine", "", {}, actions.Status(), ""))
+    answer = console.signed_in().get("/find", params={"q": text})
+    assert (answer.status_code, answer.headers["location"]) == (303, location)
+
+
+def test_selected_runs_are_cancelled_together_and_those_that_ended_stay(console: memory.Opened) -> None:
+    for name, phase in (("one", actions.RUNNING), ("two", actions.QUEUED), ("three", actions.FINISHED)):
+        spec = {"rdma": {"nodes": ["a", "b", "c"], "operation": "read"}}
+        status = actions.Status(phase=phase, started="2026-11-22T10:00:00Z", ended="2026-11-22T10:07:00Z")
+        console.actions.put(actions.Action(name, "", spec, status, ""))
+    client = console.signed_in()
+    text = client.get("/runs").text
+    assert "7 min" in text and "a, b +1" in text and 'aria-label="select three"' not in text
+    token = re.findall(r'name="csrf" value="([^"]+)"', text)[0]
+    fields = {"csrf": token, "do": "cancel", "name": ["one", "three", "gone"]}
+    assert client.post("/runs", data=fields).headers["location"] == "/runs"
+    phases = {name: console.actions.get(name).status.phase for name in ("one", "two", "three")}
+    assert phases == {"one": actions.CANCELLED, "two": actions.QUEUED, "three": actions.FINISHED}
+    assert client.post("/runs", data={**fields, "csrf": "x"}).status_code == 403
+
+
+def test_the_history_has_a_last_day_and_links_to_ranges(console: memory.Opened) -> None:
+    client = console.signed_in()
+    text = client.get("/history", params={"node": "b", "until": "2026-01-02"}).text
+    verdicts = text.partition('id="verdicts"')[2].partition("</table>")[0]
+    assert runs.run_id(2) in verdicts and runs.run_id(3) not in verdicts
+    assert 'href="/history?node=b&amp;since=7d"' in text
+    assert "until: found" in client.get("/history", params={"until": "soon"}).text.replace("&#39;", "'")

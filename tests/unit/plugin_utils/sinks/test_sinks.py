@@ -77,7 +77,7 @@ def test_a_sink_is_the_module_that_holds_it_with_options_of_its_own(sink: Ledger
     [
         ("x", "expected a list of sinks"),
         ([7], r"acceptance_sinks\[0\]: found int"),
-        (["ledger"], "expected one of history, log, pushgateway, traces, or the module of a collection that holds a SINK"),
+        (["ledger"], "expected one of history, log, pushgateway, traces, webhook, or the module of a collection that holds a SINK"),
         (["no.such.module"], "no.such.module cannot be loaded: ModuleNotFoundError"),
         (["gpufleet.acceptance.plugins.plugin_utils.collection"], "holds no SINK"),
         ([MODULE], "sink ledger: missing required arguments: where"),

@@ -1,12 +1,26 @@
 // Shows sooner what a reload would show: parts of the page that change are fetched again, as the page itself, when the console says so.
 (() => {
   "use strict";
+  // Times come in UTC and are shown in the reader's own zone, with UTC on hover.
+  const localise = (root) => {
+    for (const time of root.querySelectorAll("time[datetime]")) {
+      const at = new Date(time.dateTime), two = (number) => String(number).padStart(2, "0");
+      if (time.title || isNaN(at)) continue;
+      time.title = time.textContent;
+      time.textContent = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+    }
+  };
+  localise(document);
+  const times = document.querySelector("[data-times]");
+  if (times) times.textContent = times.dataset.times;
+
   const again = async (url) => {
     const answer = await fetch(url, { credentials: "same-origin", headers: { accept: "text/html" } });
     // Whoever may not look any more is told so.
     if (answer.status === 401 || answer.status === 403) { location.reload(); return; }
     if (!(answer.headers.get("content-type") || "").startsWith("text/html")) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    localise(fresh);
     for (const part of document.querySelectorAll("[data-part]")) {
       const other = fresh.getElementById(part.id);
       if (!other || other.innerHTML === part.innerHTML) continue;
@@ -30,6 +44,43 @@
     };
     return () => { clearTimeout(timer); timer = setTimeout(begin, pause); };
   };
+
+  // Kept in this browser only: whose end is told of, and templates of requests.
+  const stored = (name) => { try { return JSON.parse(localStorage.getItem(name)) || {}; } catch { return {}; } };
+  const store = (name, value) => { try { localStorage.setItem(name, JSON.stringify(value)); } catch { /* a private window */ } };
+  const ended = (change) => {
+    const watched = stored("notify");
+    if (!watched[change.name] || !["Finished", "Cancelled", "Refused", "Failed"].includes(change.phase)) return;
+    delete watched[change.name];
+    store("notify", watched);
+    const note = new Notification(change.name, { body: change.verdict || change.phase, tag: change.name });
+    note.onclick = () => { focus(); location.href = "/runs/" + encodeURIComponent(change.name); };
+  };
+  const notify = document.querySelector("button[data-notify]");
+  if (notify && "Notification" in window && isSecureContext) {
+    const name = notify.dataset.notify;
+    const show = () => { if (stored("notify")[name]) { notify.disabled = true; notify.textContent = notify.dataset.on; } };
+    notify.parentElement.hidden = false;
+    notify.addEventListener("click", async () => {
+      if (await Notification.requestPermission() !== "granted") return;
+      store("notify", { ...stored("notify"), [name]: true });
+      show();
+    });
+    show();
+  }
+
+  // `/` goes to the jump box, `g` and a letter to a page.
+  let before = "";
+  addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, [contenteditable]")) return;
+    if (event.key === "/") {
+      const jump = document.querySelector("input[data-jump]");
+      if (jump) { event.preventDefault(); jump.focus(); }
+    } else if (before === "g") {
+      for (const link of document.querySelectorAll("a[data-key]")) if (link.dataset.key === event.key) link.click();
+    }
+    before = event.key;
+  });
 
   const said = document.querySelector(".live");
   const live = document.querySelector("main[data-live]");
@@ -57,7 +108,7 @@
       const open = () => {
         source = new EventSource("/api/v1/changes");
         source.addEventListener("begin", () => both("on"));
-        source.addEventListener("change", () => both("change"));
+        source.addEventListener("change", (event) => { both("change"); ended(JSON.parse(event.data)); });
         source.onerror = () => {
           both("off");
           if (source.readyState === EventSource.CLOSED) { look(); timer = setTimeout(open, 3000); }
@@ -108,6 +159,37 @@
     };
     list.addEventListener("input", mark);
     form.addEventListener("input", show);
+    // Templates are names for addresses of this form.
+    const box = document.getElementById("templates"), line = box.querySelector(".row");
+    const listTemplates = () => {
+      line.querySelectorAll("span, button").forEach((old) => old.remove());
+      const templates = stored("templates");
+      for (const name of Object.keys(templates).sort()) {
+        const item = document.createElement("span"), link = document.createElement("a"), remove = document.createElement("button");
+        link.href = "/start?" + templates[name];
+        link.textContent = name;
+        remove.type = "button";
+        remove.className = "quiet";
+        remove.textContent = "×";
+        remove.setAttribute("aria-label", box.dataset.remove + " " + name);
+        remove.addEventListener("click", () => { const left = stored("templates"); delete left[name]; store("templates", left); listTemplates(); });
+        item.append(link, " ", remove);
+        line.append(item);
+      }
+      const save = document.createElement("button");
+      save.type = "button";
+      save.className = "quiet";
+      save.textContent = box.dataset.template;
+      save.addEventListener("click", () => {
+        const fields = new URLSearchParams(new FormData(form)), name = fields.get("name");
+        for (const own of ["csrf", "name", "do"]) fields.delete(own);
+        store("templates", { ...stored("templates"), [name]: fields.toString() });
+        listTemplates();
+      });
+      line.append(save);
+    };
+    listTemplates();
+    box.hidden = false;
     // Firefox keeps what was typed over a reload and says nothing of it.
     mark();
   }
