@@ -203,7 +203,7 @@ def test_two_people_at_once_and_one_of_them_may_no_longer(
     ann.picture(pictures / "cluster-waits.png")
     lab.admin.delete(f"{RBAC}/namespaces/{lab.namespace}/rolebindings/bob")
     until(lambda: bob.value("fetch('/api/v1/actions').then((r) => r.status)") == 403, 120)
-    bob.wait(f"{TEXT}.includes('You have no right')", 300)
+    bob.wait(f"{TEXT}.includes('You do not have the right')", 300)
     sent = f"fetch('/runs/{theirs}', {{method: 'POST', body: new URLSearchParams({{do: 'cancel', csrf: {token!r}}})}})"
     assert bob.value(f"{sent}.then((r) => r.status)") == 403, "nor by the form that he still had"
     bob.picture(pictures / "cluster-no-right.png")

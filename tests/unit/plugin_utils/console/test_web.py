@@ -266,7 +266,7 @@ def test_a_result_shows_its_report_its_raw_files_and_stays_when_the_folder_goes(
     (folder / run).rename(tmp_path / "away")
     later = client.get(f"/results/{run}")
     assert later.status_code == 200
-    assert "The folder of this run is not here any more" in later.text and "bf16" in later.text
+    assert "The folder of this run no longer exists" in later.text and "bf16" in later.text
 
 
 def test_a_quick_test_that_passed_is_accepted_on_no_page(tmp_path: pathlib.Path) -> None:
@@ -287,7 +287,7 @@ def test_history_nodes_and_compare_say_what_there_is(console: memory.Opened) -> 
     assert "expected some of" in client.get("/history", params={"verdict": "BAD"}).text
     assert 'aria-describedby="wrong-search"' in client.get("/history", params={"since": "long ago"}).text
     node = client.get("/node", params={"name": "b"}).text
-    assert "580.1" in node and "400" in node and "This node is not there now" in node
+    assert "580.1" in node and "400" in node and "This node is not in the inventory now" in node
     assert "n0001" in client.get("/node", params={"name": "n0001"}).text
     assert client.get("/node", params={"name": "nobody"}).status_code == 404
     curves = client.get("/history/curves", params={"node": "b"})
@@ -303,7 +303,7 @@ def test_history_nodes_and_compare_say_what_there_is(console: memory.Opened) -> 
 def test_a_console_without_any_run_says_so(tmp_path: pathlib.Path) -> None:
     (tmp_path / "results").mkdir()
     client = memory.opened(tmp_path / "results").signed_in()
-    assert "Nothing was measured yet." in client.get("/history").text
+    assert "No measurements yet." in client.get("/history").text
     assert client.get("/readyz").text == "ok\n"
     assert client.get("/results/20260101T000000Z-0a1b2c").status_code == 404
 
