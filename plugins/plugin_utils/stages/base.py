@@ -61,11 +61,13 @@ MEMBER = member.CHECK
 TIMETABLE = "timetable"
 
 
-class PodNeeds(t.TypedDict, total=False):
-    """The needs of a stage's pods in addition to those of other pods.
+class Isolation(t.TypedDict, total=False):
+    """The needs of a stage whose probe runs in an isolated environment of its own, such as a pod, in addition to those of every stage.
 
-    `limits` are extended resources, and `lacks` is the reason code for a node without them. `devices` is how many devices of the node a
-    pod gets, if not all. `patch` is like acceptance_kube_pod_patch. `on_gpu_nodes` is False if the stage runs on nodes without GPUs too.
+    `limits` are extended resources, and `lacks` is the reason code for a node without them. `devices` is how many devices of the node the
+    probe gets, if not all. `patch` is like acceptance_kube_pod_patch. `on_gpu_nodes` is False if the stage runs on nodes without GPUs too.
+    `ports` are the options by which the probe of a timetable finds the ports of a network of its own. `governor_switch` is the variable
+    that lets a privileged helper on the node switch the CPU governor for the tests.
     """
 
     host_root: bool
@@ -77,6 +79,8 @@ class PodNeeds(t.TypedDict, total=False):
     patch: PlainData
     on_gpu_nodes: bool
     lacks: str
+    ports: PlainData
+    governor_switch: str
 
 
 class HeadFloor(t.TypedDict):
@@ -152,10 +156,8 @@ class Stage:
     primary: tuple[str, ...] = ("busbw", "tflops", "bandwidth", "latency")
     # Its checks prove something together, which proof() says.
     gated: bool = False
-    # Its pods ask for the GPUs of a node.
+    # Its probe gets the GPUs of a node, if it runs in an isolated environment.
     devices: bool = False
-    # The variable that lets a pod of its own switch the CPU governor where its tests run in pods.
-    guardian_switch: str = ""
     # The ranges of its numbers, {name of the variable without NAME_: range}, if the end of the name does not say it (planning/ranges.py).
     ranges: t.Mapping[str, Range] = {}
     # Variables that hold a list of networks, without NAME_.
@@ -262,12 +264,8 @@ class Stage:
         """Return the expectations that the head of a group of `target` needs, for a stage over groups."""
         return []
 
-    def pods(self, settings: Variables) -> PodNeeds:
-        """Return what the stage's pods have in addition to other pods."""
-        return {}
-
-    def own_ports(self, settings: Variables) -> PlainData:
-        """Return the options by which a pod finds the ports of its own network, for a stage with timetables."""
+    def isolation(self, settings: Variables) -> Isolation:
+        """Return what the probe needs in an isolated environment."""
         return {}
 
     def tables(self, records: list[Measurement], expected: Expected) -> list[Table]:

@@ -66,8 +66,8 @@ class NicLoopback(base.Stage):
     }  # fmt: skip
     requestable = ("tests", "gpu", "devices", "port", "size", "qps", "duration")
 
-    def pods(self, settings: Variables) -> base.PodNeeds:
-        return rdma_ports.pods(settings, self.name)
+    def isolation(self, settings: Variables) -> base.Isolation:
+        return rdma_ports.isolation(settings, self.name)
 
     def opinions(
         self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]

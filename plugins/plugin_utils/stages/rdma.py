@@ -29,7 +29,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
     Context,
     Measurement,
-    PlainData,
     Plan,
     PlanItem,
     Subject,
@@ -586,7 +585,6 @@ class Rdma(base.Stage):
     conditions = frozenset({TIMETABLE})
     sees: t.Mapping[str, tuple[str, ...]] = {"nic": (), "fabric": ()}
     primary = ("bandwidth", "latency")
-    guardian_switch = "rdma_kube_guardian"
     leaf_rank = 3
     ranges: t.Mapping[str, Range] = {
         "partners": COUNT,
@@ -625,8 +623,9 @@ class Rdma(base.Stage):
     def work(self, run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWork]:
         return work(run, plan, todos)
 
-    def pods(self, settings: Variables) -> base.PodNeeds:
-        return rdma_ports.pods(settings)
+    def isolation(self, settings: Variables) -> base.Isolation:
+        needs = rdma_ports.isolation(settings)
+        return {**needs, "ports": rdma_ports.options(settings), "governor_switch": "rdma_kube_guardian"}
 
     def command(self, settings: Variables, nodes: int) -> list[str]:
         kind = kinds(settings)[0]
@@ -639,9 +638,6 @@ class Rdma(base.Stage):
         except RunError:
             return 0.0
         return expected_seconds(rounds, kinds(settings), settings, gbps)
-
-    def own_ports(self, settings: Variables) -> PlainData:
-        return rdma_ports.options(settings)
 
     def tables(self, records: list[Measurement], expected: base.Expected) -> list[Table]:
         return rdma_matrix.tables(records, expected)

@@ -17,7 +17,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
     Measurement,
-    PlainData,
     Plan,
     PlanItem,
     Subject,
@@ -101,7 +100,6 @@ class RdmaAgain(base.Stage):
     ranges: t.Mapping[str, Range] = {"limit": NONE_OR_MORE}
     topology = base.ROUNDS
     conditions = frozenset({base.TIMETABLE})
-    guardian_switch = rdma.STAGE.guardian_switch
 
     def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[PlanItem], list[str]]:
         return items(nodes, settings)
@@ -113,11 +111,8 @@ class RdmaAgain(base.Stage):
     def work(self, run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWork]:
         return work(run, plan, todos)
 
-    def pods(self, settings: Variables) -> base.PodNeeds:
-        return rdma.STAGE.pods(settings)
-
-    def own_ports(self, settings: Variables) -> PlainData:
-        return rdma.STAGE.own_ports(settings)
+    def isolation(self, settings: Variables) -> base.Isolation:
+        return rdma.STAGE.isolation(settings)
 
 
 STAGE = RdmaAgain()

@@ -37,8 +37,8 @@ class RdmaPorts(base.Stage):
         "gbps": Range(0, 100_000, "Gb/s", above=True),
     }
 
-    def pods(self, settings: Variables) -> base.PodNeeds:
-        return pods(settings)
+    def isolation(self, settings: Variables) -> base.Isolation:
+        return isolation(settings)
 
     def opinions(
         self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]
@@ -51,8 +51,8 @@ def options(settings: Variables) -> PlainData:
     return {name: settings.get(f"rdma_ports_{name}") for name in OPTIONS}
 
 
-def pods(settings: Variables, stage: str = "rdma") -> base.PodNeeds:
-    """Return what the pods of the RDMA stages have in addition, from the variables `rdma_kube_*` or those of another stage."""
+def isolation(settings: Variables, stage: str = "rdma") -> base.Isolation:
+    """Return the needs of the RDMA stages in pods, from the variables `rdma_kube_*` or those of another stage."""
     kube = f"{stage}_kube_"
     return {
         "host_root": False,  # what the pod itself sees of /sys is what its tests can use

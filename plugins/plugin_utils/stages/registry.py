@@ -28,7 +28,9 @@ PACKAGE = __name__.rpartition(".")[0]
 # In a role: the description of its stage, if it has one.
 IN_A_ROLE = pathlib.PurePath("files", "stage.py")
 # Attributes of a team's stage under their old names, which this release still takes, with a warning: {old name: name}.
-RENAMED = {"works": "topology", "looks": "queries_checkpoints", "again": "remeasure", "leaves_memos": "saves_checkpoints"}
+RENAMED = {
+    "works": "topology", "looks": "queries_checkpoints", "again": "remeasure", "leaves_memos": "saves_checkpoints", "pods": "isolation",
+}  # fmt: skip
 
 
 @functools.lru_cache(maxsize=1)

@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import sweep
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, PodNeeds, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, Isolation, Stage
 
 # Context of a result that decides which bits it has, besides the work itself: results are compared only where all of it is the same.
 SAME_BITS = ("gpu", "driver", "library", "host_cpu", "seed", "shape", "type", "steps")
@@ -43,7 +43,7 @@ class Train(Stage):
     }  # fmt: skip
     not_proven = "what comes with heat and time, as each GPU computes for a few seconds"
 
-    def pods(self, settings: Variables) -> PodNeeds:
+    def isolation(self, settings: Variables) -> Isolation:
         return {"devices": settings["train_gpus"]} if settings["train_gpus"] else {}
 
     def problem(self, settings: Variables) -> str | None:

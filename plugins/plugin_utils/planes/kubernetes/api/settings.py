@@ -163,7 +163,7 @@ def pods(variables: t.Mapping[str, t.Any]) -> PodSettings:
 
 
 def with_own(pods: PodSettings, stage_pods: t.Mapping[str, t.Any]) -> PodSettings:
-    """Return the settings of pods with the additions of their stage (stages/base.py, Stage.pods)."""
+    """Return the settings of pods with the additions of their stage (stages/base.py, Stage.isolation)."""
     limits = {**(pods.resources.get("limits") or {}), **{name: str(count) for name, count in (stage_pods.get("limits") or {}).items()}}
     return dataclasses.replace(
         pods,

@@ -35,6 +35,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.cleanup_guard import cleanup_guard
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import Follower, Pod, holders
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.heartbeat import Heartbeat
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.loop import Handler, PodLoop
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import node_messages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer
 
@@ -122,7 +123,7 @@ class GroupLaunch:
         self.pods: dict[str, GroupPod] = {}
         self.placed = False
         self.remaining: list[str] = []
-        self._began = self._looked = time.monotonic()
+        self._began = time.monotonic()
         self._stood = self._worse = 0.0
         self._fault: _Fault | None = None
         self._late: list[group_objects.Made] = []
@@ -218,26 +219,30 @@ class GroupLaunch:
     # Following -------------------------------------------------------------------------------------------------------
 
     def _follow(self) -> GroupResult:
+        handlers: dict[str, Handler] = {ADDED: self._update, GONE: self._removed, FAILED: self._watch_failed}
+        loop = PodLoop(self.following, handlers, look=self._look_after, look_s=LOOK_S, wait_first=True)
         while True:
-            for kind, change in self.following.news(NEWS_S):
-                if kind == ADDED:
-                    self._update(change)
-                elif kind == GONE:
-                    self._removed(change)
-                elif kind == FAILED:
-                    raise _Fault(change.reason_code, change.reason)
-            head = next((pod for pod in self.pods.values() if not pod.worker), None)
+            loop.take(NEWS_S)
+            head = self._head_pod()
             if head and head.state.phase == states.ENDED:
                 answer = self._answer(head)
                 return answer._replace(workers=self._worker_results()) if self.shape.workers_answer else answer
             if not self.placed and self._stands():
                 self._place()
-            now = time.monotonic()
-            if now - self._looked > LOOK_S:
-                self._looked = now
-                self._sign(now)
-                self._check(head, now)
-                self.following.waiting(self.pods.values(), now, self._besides(head))
+            loop.look()
+
+    def _look_after(self, now: float) -> None:
+        """Raise _Fault if the group can no longer succeed, and tell people what is waited for."""
+        head = self._head_pod()
+        self._sign(now)
+        self._check(head, now)
+        self.following.waiting(self.pods.values(), now, self._besides(head))
+
+    def _watch_failed(self, error: KubeError) -> None:
+        raise _Fault(error.reason_code, error.reason)
+
+    def _head_pod(self) -> GroupPod | None:
+        return next((pod for pod in self.pods.values() if not pod.worker), None)
 
     def _workers(self) -> list[GroupPod]:
         return [pod for pod in self.pods.values() if pod.worker]
@@ -455,14 +460,18 @@ class GroupLaunch:
         """Return {node: result} of the workers, which end a moment after their head."""
         end = time.monotonic() + WORKERS_END_S
         holds = self.shape.kind == STATEFULSET
-        while not holds and time.monotonic() < end and any(pod.state.phase in (states.RUNNING, states.READY) for pod in self._workers()):
-            for kind, change in self.following.news(NEWS_S):
-                if kind == ADDED:
-                    self._update(change)
-                elif kind == GONE:
-                    self.pods.pop(change["metadata"]["uid"], None)
-                else:
-                    end = 0
+        failures: list[KubeError] = []
+        handlers: dict[str, Handler] = {
+            ADDED: self._update, GONE: lambda body: self.pods.pop(body["metadata"]["uid"], None), FAILED: failures.append,
+        }  # fmt: skip
+        loop = PodLoop(self.following, handlers)
+        while (
+            not holds
+            and not failures
+            and time.monotonic() < end
+            and any(pod.state.phase in (states.RUNNING, states.READY) for pod in self._workers())
+        ):
+            loop.take(NEWS_S)
         with concurrent.futures.ThreadPoolExecutor(READERS) as readers:
             return dict(readers.map(self._worker_result, self._workers()))
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import posixpath
-import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame, guardian_pod
@@ -28,6 +27,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import Follower, Pod
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.heartbeat import Heartbeat
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.loop import Handler, PodLoop
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import SUBMITTERS
 
 RESOURCES = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}}
@@ -80,6 +80,8 @@ class Guardians:
         self._over = False
         # Only the start of a guardian is waited for, so its run time has no limit.
         self._following = Follower(client, self.pods, self.launch.selector, float("inf"), f"{client.name}: {stage}, guardians,")
+        handlers: dict[str, Handler] = {ADDED: self._update, GONE: self._removed, FAILED: self._watch_failed}
+        self._loop = PodLoop(self._following, handlers, look=self._look_after)
 
     def start(self, nodes: list[str], deadline_s: float) -> None:
         """Create the guardians, to end within `deadline_s` seconds. Never raises: facts_of() says why a node has none."""
@@ -105,20 +107,23 @@ class Guardians:
 
     def settled(self) -> bool:
         """Return True if every guardian runs or is given up."""
-        for kind, change in self._following.news(0.0):
-            if kind == ADDED:
-                self._update(change)
-            elif kind == GONE:
-                self._give_up(str(change.get("spec", {}).get("nodeName")), "pod_deleted", "somebody deleted it")
-            elif kind == FAILED:
-                for node in list(self._waiting):
-                    self._give_up(node, change.reason_code, change.reason)
-        now = time.monotonic()
+        self._loop.take(0.0)
+        self._loop.look()
+        return not self._waiting
+
+    def _look_after(self, now: float) -> None:
+        """Give up guardians that take too long, and tell people what is waited for."""
         for node, pod in list(self._waiting.items()):
             if trouble := self._following.trouble(pod, now):
                 self._give_up(node, *trouble)
         self._following.waiting(list(self._waiting.values()), now)
-        return not self._waiting
+
+    def _removed(self, pod: Object) -> None:
+        self._give_up(str(pod.get("spec", {}).get("nodeName")), "pod_deleted", "somebody deleted it")
+
+    def _watch_failed(self, error: KubeError) -> None:
+        for node in list(self._waiting):
+            self._give_up(node, error.reason_code, error.reason)
 
     def facts_of(self, node: str) -> Object:
         """Return the facts for guardian_pod.Held on a node: its guardian's address, or why there is none."""

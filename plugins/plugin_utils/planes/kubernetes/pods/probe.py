@@ -16,7 +16,6 @@ import concurrent.futures
 import dataclasses
 import pathlib
 import queue
-import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
@@ -27,6 +26,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import UNSEEN, Follower, Pod
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.heartbeat import Heartbeat
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.loop import Handler, PodLoop
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import node_messages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer, NodeWork
 
@@ -39,6 +39,8 @@ LAUNCHED_BY: dict[str, list[tuple[str, str]]] = {
 # Threads that create pods. 8 threads created 200 pods in 0.8 s; more do not help with a single API server.
 SUBMITTERS = 8
 READERS = 16
+# Seconds for which a turn of the loop waits for news, and between two looks at pods that take too long.
+NEWS_S, LOOK_S = 0.05, 0.5
 
 
 @dataclasses.dataclass
@@ -102,7 +104,9 @@ class NodeProbe:
         self.followed: dict[str, _Followed] = {}
         self._arrived: queue.Queue[tuple[str, t.Any]] = queue.Queue()
         self._reading: collections.deque[_Followed] = collections.deque()
-        self._from_messages: list[NodeResult] = []
+        # Results that have arrived and were not yielded yet, and the number of logs that are being read.
+        self._results: list[NodeResult] = []
+        self._being_read = 0
         self._makers: list[str] = []
         self._over = False
         self._unended = False
@@ -262,37 +266,17 @@ class NodeProbe:
     # Following ---------------------------------------------------------------------------------------------------
 
     def _follow(self, readers: concurrent.futures.Executor) -> t.Iterator[list[NodeResult]]:
-        reading = 0
-        looked = 0.0
+        handlers: dict[str, Handler] = {
+            ADDED: self._update, GONE: self._removed, FAILED: self._watch_failed, "refused": self._not_created, "read": self._was_read,
+        }  # fmt: skip
+        loop = PodLoop(self.following, handlers, [self._arrived], self._look_after, LOOK_S)
         while self.followed:
-            answers: list[NodeResult] = []
-            for kind, change in self.following.news(0.05, self._arrived):
-                if kind == ADDED:
-                    self._update(change)
-                elif kind == GONE:
-                    answers += self._removed(change)
-                elif kind == "refused":
-                    node, error = change
-                    answers += self._refuse(node, error.reason_code, error.reason)
-                elif kind == "read":
-                    reading -= 1
-                    answers.append(change)
-                elif kind == FAILED:
-                    for node in list(self.followed):
-                        answers += self._refuse(node, change.reason_code, change.reason)
-            answers += self._from_messages
-            self._from_messages = []
-            while self._reading and reading < 2 * READERS:
-                reading += 1
+            loop.take(NEWS_S)
+            while self._reading and self._being_read < 2 * READERS:
+                self._being_read += 1
                 readers.submit(self._read, self._reading.popleft())
-            now = time.monotonic()
-            if now - looked > 0.5:
-                looked = now
-                for node in list(self.followed):
-                    answers += self._overdue(self.followed[node], now)
-                answers += self._look()
-                at_work = any(followed.going_on for followed in self.followed.values())
-                self.following.waiting(self.followed.values(), now, f"pods at work, {self.run_s:.0f} s at most" if at_work else "")
+            loop.look()
+            answers, self._results = self._results, []
             for answer in answers:
                 self.followed.pop(answer.node, None)
                 # A pod that never had a container is not worth keeping.
@@ -300,6 +284,26 @@ class NodeProbe:
                     self.kept_pods[answer.pod["pod"]] = answer.node
             if answers:
                 yield answers
+
+    def _watch_failed(self, error: KubeError) -> None:
+        for node in list(self.followed):
+            self._results += self._refuse(node, error.reason_code, error.reason)
+
+    def _not_created(self, refusal: tuple[str, KubeError]) -> None:
+        node, error = refusal
+        self._results += self._refuse(node, error.reason_code, error.reason)
+
+    def _was_read(self, answer: NodeResult) -> None:
+        self._being_read -= 1
+        self._results.append(answer)
+
+    def _look_after(self, now: float) -> None:
+        """Give up nodes whose pods take too long, and tell people what is waited for."""
+        for node in list(self.followed):
+            self._results += self._overdue(self.followed[node], now)
+        self._results += self._look()
+        at_work = any(followed.going_on for followed in self.followed.values())
+        self.following.waiting(self.followed.values(), now, f"pods at work, {self.run_s:.0f} s at most" if at_work else "")
 
     def _look(self) -> list[NodeResult]:
         """Do periodic work. Called twice a second; return results of nodes that are given up."""
@@ -320,7 +324,7 @@ class NodeProbe:
             if record is None:
                 self._reading.append(followed)
             else:
-                self._from_messages.append(NodeResult(followed.request.node, record, self._pod_facts(followed)))
+                self._results.append(NodeResult(followed.request.node, record, self._pod_facts(followed)))
 
     def _message(self, followed: _Followed, pod: Object) -> NodeAnswer | None:
         """Return the result in a pod's termination message, None if there is none."""
@@ -329,12 +333,11 @@ class NodeProbe:
             return None
         return t.cast(NodeAnswer | None, frame.left(termination_message, frame.nonce_of(self.launch.secret, followed.uid)))
 
-    def _removed(self, pod: Object) -> list[NodeResult]:
+    def _removed(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
         followed = next((f for f in self.followed.values() if f.uid == uid), None)
-        if followed is None or followed.ended:
-            return []
-        return self._refuse(followed.request.node, *self.following.why_removed(followed, "it had answered"))
+        if followed is not None and not followed.ended:
+            self._results += self._refuse(followed.request.node, *self.following.why_removed(followed, "it had answered"))
 
     def _overdue(self, followed: _Followed, now: float) -> list[NodeResult]:
         if followed.ended:

@@ -73,22 +73,22 @@ class StageOnCluster(StageOnTarget):
 
     def pod_settings(self) -> of_variables.PodSettings:
         """Return the settings of this stage's pods."""
-        pods = of_variables.with_own(of_variables.pods(self.settings), self.description.pods(self.settings))
+        pods = of_variables.with_own(of_variables.pods(self.settings), self.description.isolation(self.settings))
         log = {telemetry.LOG: "json"} if self.settings.get("acceptance_log") == "json" else {}
         return dataclasses.replace(pods, env={**pods.env, **log})
 
     def _obstacle(self, client: Client, node: inventory.ClusterNode, pods: of_variables.PodSettings) -> tuple[str, str] | None:
         """Return (reason code, reason) why no pod of this stage may go to a node, None if one may."""
-        stage_pods = self.description.pods(self.settings)
-        need_devices = stage_pods.get("on_gpu_nodes", True) and self.settings.get("acceptance_gpu_count") != 0
+        needs = self.description.isolation(self.settings)
+        need_devices = needs.get("on_gpu_nodes", True) and self.settings.get("acceptance_gpu_count") != 0
         obstacle = inventory.obstacle(node, pods.tolerations, need_devices, pods.resource)
         if obstacle:
             return obstacle
-        for resource, count in sorted((stage_pods.get("limits") or {}).items()):
+        for resource, count in sorted((needs.get("limits") or {}).items()):
             has = self._allocatable(client, resource).get(node.name, 0)
             if has < int(count):
                 words = f"its pod asks for {count}" + ("" if has else ": does the device plugin for it run there?")
-                return stage_pods.get("lacks", "no_gpu"), f"node {node.name} has {has} allocatable {resource}, {words}"
+                return needs.get("lacks", "no_gpu"), f"node {node.name} has {has} allocatable {resource}, {words}"
         return None
 
     def _allocatable(self, client: Client, resource: str) -> dict[str, int]:
@@ -159,7 +159,7 @@ class StageOnCluster(StageOnTarget):
         able, refused = self._usable(client, names.values(), pods)
         self.record_all([(subject, node_messages.refused(*refused[name])) for subject, name in names.items() if name in refused])
         devices = asks_for_devices(self.description, self.settings)
-        limit = self.description.pods(self.settings).get("devices")
+        limit = self.description.isolation(self.settings).get("devices")
         requests: dict[tuple[tuple[str, str], ...], NodeWork] = {}
         node_requests = []
         for subject, name in names.items():

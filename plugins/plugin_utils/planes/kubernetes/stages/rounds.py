@@ -43,7 +43,7 @@ class RoundsOnCluster(StageOnCluster):
         self.asks: dict[str, set[tuple[str, str, str]]] = {}
         args = self.args()
         self.governor = str(args.get("governor") or "")
-        self.guarded = bool(self.governor) and guardians.requested(self.description.guardian_switch, self.settings, pods.allow)
+        self.guarded = bool(self.governor) and guardians.requested(self._governor_switch, self.settings, pods.allow)
         if self.work.answer is not None:
             self.record_all([(subject, self.work.answer.copy()) for subject in sorted(self.unanswered)])
             return
@@ -58,6 +58,11 @@ class RoundsOnCluster(StageOnCluster):
             probe = rendezvous.Rendezvous(parts, guarding, client, pods, self.acting.id, self.stage, timeout, payload.archive(), self._raw)
             self._follow(probe, client, pods, node_requests)
         self._pairs_without_an_answer()
+
+    @property
+    def _governor_switch(self) -> str:
+        """The variable of the stage that requests guardians of the governor."""
+        return self.description.isolation(self.settings).get("governor_switch", "")
 
     def _guardians(self, client: Client) -> guardians.Guardians:
         pods = of_variables.pods(self.settings)
@@ -93,7 +98,7 @@ class RoundsOnCluster(StageOnCluster):
         """Return the request to every pod: to wait for its rendezvous and run the timetable that comes with it."""
         # A pod waits for the start of the slowest pod, and for the delivery of the addresses.
         within = pods.start_timeout + 60.0
-        own_ports = {} if pods.host_network else self.description.own_ports(self.settings)
+        own_ports = {} if pods.host_network else self.description.isolation(self.settings).get("ports", {})
         options = {
             **args, "rounds": [], "absent": [], "checks": [{"check": TIMETABLE, "variant": ""}],
             "exec": {"kind": "host"}, "root": "/", "state_dir": f"{objects.WORK}/state", "governor": "",
@@ -121,7 +126,7 @@ class RoundsOnCluster(StageOnCluster):
         for item in items:
             context = item.get("context")
             if isinstance(context, dict) and self.governor and not self.guarded:
-                why = NOT_SWITCHED.format(self.description.guardian_switch)
+                why = NOT_SWITCHED.format(self._governor_switch)
                 context["governor"] = {"wanted": self.governor, "state": "not_switched", "reason": why}
             if item.get("check") == TIMETABLE and item.get("outcome") != "measured":
                 self.refused[node] = str(item.get("reason_code")), str(item.get("reason"))

@@ -20,12 +20,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma
 from harness.namespace import RBAC
 
-SWITCH = rdma.STAGE.guardian_switch
+SWITCH = rdma.STAGE.isolation({})["governor_switch"]
 PODS = PodSettings(image="tester:1", annotations={"a": "1"}, resources={"limits": {"memory": "1Gi"}})
 
 
 def pod(pods: PodSettings = PODS, **variables: t.Any) -> dict[str, t.Any]:
-    wanted = settings.with_own(pods, rdma.STAGE.pods(variables))
+    wanted = settings.with_own(pods, rdma.STAGE.isolation(variables))
     wanted = dataclasses.replace(wanted, pod_patch=settings.merged(dict(wanted.pod_patch), rendezvous.PATCH))
     launch = objects.Launch("20260101T000000Z-0a1b2c", "rdma", "acceptance", 60)
     launch.owner = {"name": "owner"}
