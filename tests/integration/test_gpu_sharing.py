@@ -114,7 +114,7 @@ def test_time_slicing_is_held_to_what_it_can_do(sliced: Sharing, rig_sharing: Cl
     file = tmp_path / "inventory.json"
     file.write_text(json.dumps(inventory))
     passing = ["FUNC-001", "FUNC-003", "FUNC-004", "PERF-001", "PERF-008", "FAIL-002"]
-    extra = {"acceptance_results_dir": str(results), "cases": [*passing, "FUNC-008", "MET-001", "LEAK-001"], "scale": 0.01}
+    extra = {"acceptance_results_dir": str(results), "cases": [*passing, "FUNC-008", "MET-001", "LEAK-001"], "scale": 0.004}
     folder = ran([*PLAYBOOK, "-i", str(file), "-e", json.dumps(extra)], results)
     found = {v["check"].upper().replace("_", "-"): v for v in latest(folder)}
     wrong = {case: v["reason"] for case, v in found.items() if v["verdict"] != ("PASS" if case in passing else "SKIPPED")}
@@ -147,7 +147,7 @@ def test_a_cordon_is_given_back_at_its_deadline_by_nobody_but_its_guardian(rig_s
         assert not marked()
         refused.clean()
     held = holder("gpufleet-acceptance-sharing-guardian")
-    with pytest.raises(KubeError, match=r"run 20260101T000000Z-0a1b2c .* tests the system in namespace nvshare-system already"):
+    with pytest.raises(KubeError, match=r"run 20260101T000000Z-0a1b2c tests the system in namespace nvshare-system already"):
         holder("", "20260101T000000Z-3d4e5f")
     assert held.drain(node, 10) is None and marked()
     # The controller does nothing any more.
@@ -204,7 +204,7 @@ def test_cases_of_each_kind_pass_on_both_clusters_and_leave_nothing(rig_sharing:
     results = tmp_path / "results"
     inventory = tmp_path / "inventory.json"
     inventory.write_text(json.dumps(rig_sharing.inventory(gpu_sharing_destructive=True)))
-    extra = {"acceptance_results_dir": str(results), "cases": CASES, "scale": 0.01}
+    extra = {"acceptance_results_dir": str(results), "cases": CASES, "scale": 0.004}
     command = [*PLAYBOOK, "-i", str(inventory), "-e", json.dumps(extra)]
     folder = ran(command, results)
     found = {(v["subject"]["id"], v["check"].upper().replace("_", "-")): v for v in latest(folder)}

@@ -78,16 +78,17 @@ def abandoned(client: Client) -> list[Object]:
     return [node for node in cordoned(client) if marks.abandoned(node)]
 
 
-def take(client: Client, namespace: str, holder: str, deadline_s: float) -> None:
-    """Take the Lease of the system under test in a namespace, also from a holder that is gone or past its deadline. Raise KubeError if
-    another run holds it."""
-    annotations = {marks.EXPIRES: str(int(time.time() + deadline_s)), marks.CONTROLLER: driver.of()}
-    labels = {"app.kubernetes.io/managed-by": marks.MANAGER}
+def take(client: Client, namespace: str, launch: str, run_id: str, deadline_s: float) -> None:
+    """Take the Lease of the system under test in a namespace for a launch, also from one that is gone or past its deadline, and from an
+    earlier launch of the same run by the same inventory host. Raise KubeError if another run holds it."""
+    expires = str(int(time.time() + deadline_s))
+    annotations = {marks.EXPIRES: expires, marks.CONTROLLER: driver.of(), marks.HOST: client.name}
+    labels = {"app.kubernetes.io/managed-by": marks.MANAGER, marks.RUN: run_id}
     lease = {
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": holder},
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": launch},
         "metadata": {"name": SYSTEM_LEASE, "namespace": namespace, "labels": labels, "annotations": annotations},
     }  # fmt: skip
-    other = "another run"
+    other = "?"
     for _attempt in range(2):
         try:
             client.post(_leases(namespace), lease)
@@ -100,30 +101,34 @@ def take(client: Client, namespace: str, holder: str, deadline_s: float) -> None
             if error.status != NOT_FOUND:
                 raise
             continue  # its holder has just given it back
-        other = str((item.get("spec") or {}).get("holderIdentity"))
-        if other == holder:
+        if _holder(item) == launch:
             return
-        if not marks.abandoned(item):
+        other = str((item["metadata"].get("labels") or {}).get(marks.RUN, "?"))
+        if not marks.abandoned(item) and (other != run_id or not marks.launched_by(item, client.name)):
             break
         client.delete(f"{_leases(namespace)}/{SYSTEM_LEASE}")
     command = f"kubectl delete lease -n {namespace} {SYSTEM_LEASE}"
     raise KubeError(
         "busy_run",
-        f"{client.name}: {other} tests the system in namespace {namespace} already, and two runs would disturb each other: wait for its "
-        f"end; if it is gone: {command}",
+        f"{client.name}: run {other} tests the system in namespace {namespace} already, and two runs would disturb each other: wait for "
+        f"its end; if it is gone: {command}",
     )
 
 
-def release(client: Client, namespace: str, holder: str) -> None:
-    """Give the Lease of a system back if `holder` has it."""
+def release(client: Client, namespace: str, launch: str) -> None:
+    """Give the Lease of a system back if this launch has it."""
     try:
         item = client.get(f"{_leases(namespace)}/{SYSTEM_LEASE}")
     except KubeError as error:
         if error.status == NOT_FOUND:
             return
         raise
-    if (item.get("spec") or {}).get("holderIdentity") == holder:
+    if _holder(item) == launch:
         client.delete(f"{_leases(namespace)}/{SYSTEM_LEASE}")
+
+
+def _holder(lease: Object) -> str:
+    return str((lease.get("spec") or {}).get("holderIdentity"))
 
 
 def _leases(namespace: str) -> str:

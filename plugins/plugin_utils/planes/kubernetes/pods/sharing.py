@@ -111,7 +111,7 @@ class SharingCluster:
     def open(self) -> None:
         """Take the Lease of the system under test, and create the ConfigMap with the workloads, which owns all other objects. Raise
         KubeError if another run tests the system."""
-        leases.take(self.client, self.system.namespace, self._holder, self.options.deadline_s)
+        leases.take(self.client, self.system.namespace, self.launch.name, self.launch.run_id, self.options.deadline_s)
         config = {
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": self.launch.metadata(self.launch.name, "owner", self.options.pods),
             "immutable": True, "data": {**texts.TEXTS, GUARDIAN: packing.packed(cordon_guardian)},
@@ -124,12 +124,8 @@ class SharingCluster:
                 leases.uncordon(self.client, node, self.launch.run_id)
         finally:  # the pods are removed even if a cordon cannot be
             remaining = cleanup.remove(self.client, self.launch.selector, [*KINDS, ("/api/v1", "configmaps")])
-            leases.release(self.client, self.system.namespace, self._holder)
+            leases.release(self.client, self.system.namespace, self.launch.name)
         return remaining
-
-    @property
-    def _holder(self) -> str:
-        return f"run {self.launch.run_id} ({self.launch.name})"
 
     # Time ------------------------------------------------------------------------------------------------------------
 

@@ -308,18 +308,22 @@ class Leased(Api):
 
 def test_a_system_is_tested_by_one_run_at_a_time() -> None:
     api: t.Any = Leased()
-    leases.take(api, "nvshare-system", "run a", 60)
-    leases.take(api, "nvshare-system", "run a", 60)
-    with pytest.raises(KubeError, match=r"run a tests the system in namespace nvshare-system already.*kubectl delete lease -n nvshare"):
-        leases.take(api, "nvshare-system", "run b", 60)
-    leases.release(api, "nvshare-system", "run b")
-    assert api.lease["spec"]["holderIdentity"] == "run a"
-    leases.release(api, "nvshare-system", "run a")
-    leases.release(api, "nvshare-system", "run a")
+    leases.take(api, "nvshare-system", "launch-1", "run-a", 60)
+    leases.take(api, "nvshare-system", "launch-1", "run-a", 60)
+    with pytest.raises(KubeError, match=r"run run-a tests the system in namespace nvshare-system already.*kubectl delete lease -n nvshare"):
+        leases.take(api, "nvshare-system", "launch-2", "run-b", 60)
+    leases.take(api, "nvshare-system", "launch-3", "run-a", 60)  # a resume, while the process before it still cleans up
+    leases.release(api, "nvshare-system", "launch-1")
+    assert api.lease["spec"]["holderIdentity"] == "launch-3"
+    api.name = "lab-2"  # the same run, with another inventory host for the same cluster
+    with pytest.raises(KubeError, match="run run-a tests the system"):
+        leases.take(api, "nvshare-system", "launch-4", "run-a", 60)
+    leases.release(api, "nvshare-system", "launch-3")
+    leases.release(api, "nvshare-system", "launch-3")
     assert api.lease is None
-    late: t.Any = Leased("run c", 1)
-    leases.take(late, "nvshare-system", "run b", 60)
-    assert late.lease["spec"]["holderIdentity"] == "run b"
+    late: t.Any = Leased("launch-0", 1)
+    leases.take(late, "nvshare-system", "launch-2", "run-b", 60)
+    assert late.lease["spec"]["holderIdentity"] == "launch-2"
 
 
 def test_rights_in_the_systems_namespace_are_known_before_anything_is_made() -> None:
