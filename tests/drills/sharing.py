@@ -14,8 +14,9 @@ line is JSON:
 Exit status 0 exactly when nothing was missed, nothing was alarmed falsely, and all that was asked for was run.
 
 Measured on two cores that others kept busy (load 6 to 12): both clusters are up after a minute, and the healthy matrix of 49 cases on both
-takes 888 s at scale 0.002. The 77 defects are 39 runs, two at once, one on each cluster: 50 to 160 s each with two cases of a defect
-and one other (`--seen 2`); allow two hours for all. `--minutes` ends earlier and says what is left; `--defects none` is the healthy matrix alone.
+takes 888 s at scale 0.002. The 77 defects are 39 runs, two at once, one on each cluster: 50 to 160 s each with two cases of a defect and
+one other (`--seen 2`); allow two hours for all. `--minutes` ends earlier and says what is left; `--defects none` is the healthy matrix
+alone.
 """
 
 from __future__ import annotations
