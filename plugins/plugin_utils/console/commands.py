@@ -11,6 +11,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import itertools
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import allowed
@@ -20,6 +21,8 @@ Record = t.Dict[str, t.Any]
 # Of links at this speed, and a launch over a group as nccl-tests takes it for one sweep.
 GBPS = 400.0
 LAUNCH_S = 60.0
+# More than a person reads.
+MOST_COMMANDS = 16
 # Ansible itself, and what reaching a node costs it.
 START_S, REACH_S = 10.0, 0.2
 
@@ -38,6 +41,21 @@ def shown(stages: t.Sequence[str], given: t.Mapping[str, t.Any], nodes: t.Sequen
     settings = _settings([other for stage in stages for other in (*known[stage].before, stage)], given)
     commands = (known[stage].command(settings, len(nodes)) for stage in reversed(stages))
     return next((command for command in commands if command), [])
+
+
+def every(stages: t.Sequence[str], given: t.Mapping[str, t.Any], nodes: t.Sequence[str]) -> t.List[t.List[str]]:
+    """Return the commands of all stages, one for each operation and range of sizes; at most MOST_COMMANDS."""
+    known = registry.shipped()
+    settings = _settings([name for stage in stages for name in (*known[stage].before, stage)], given)
+    commands: t.List[t.List[str]] = []
+    for stage in stages:
+        axes = [f"{stage}_{axis}" for axis in ("ops", "sizes") if isinstance(settings.get(f"{stage}_{axis}"), list)]
+        for values in itertools.product(*(settings[axis] for axis in axes)):
+            chosen = {axis: [value] for axis, value in zip(axes, values, strict=True)}
+            command = known[stage].command({**settings, **chosen}, len(nodes))
+            if command and command not in commands:
+                commands.append(command)
+    return commands[:MOST_COMMANDS]
 
 
 def seconds(stages: t.Sequence[str], given: t.Mapping[str, t.Any], nodes: int) -> float:

@@ -265,6 +265,8 @@ class Controller:
             verdict = actions.ACCEPTED if outcome.accepted else actions.NOT_ACCEPTED
             self._say(stored, actions.FINISHED, message=outcome.why, verdict=verdict, counts=outcome.counts,
                       progress=work.progress(run_id), ended=self._now())  # fmt: skip
+        elif outcome.waits_for:
+            self._say(stored, actions.RUNNING, message=f"waits for {outcome.waits_for}")
         elif outcome.cut_off and work.nodes():
             self._begin(work, None, run_id)
         elif self.store.swept(stored, run_id):

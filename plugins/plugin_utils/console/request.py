@@ -194,6 +194,10 @@ class Request:
         stages, settings = self._stages(), self._settings()
         return commands.shown(stages, settings, self.nodes)
 
+    def commands_shown(self) -> t.List[t.List[str]]:
+        """Return all commands that run on the nodes, as far as they are known before the nodes are asked, for people."""
+        return commands.every(self._stages(), self._settings(), self.nodes)
+
     def estimate(self) -> float:
         """About how many seconds it takes where nothing hangs."""
         return commands.seconds(self._stages(), self._settings(), len(self.nodes))

@@ -46,18 +46,24 @@ TAIL_BYTES, TAIL_CHARACTERS = 65536, 600
 # What Ansible prints before the reason why it goes no further.
 _REASON = re.compile(r"^(?:\[ERROR\]: |ERROR! |fatal: .*?=> )(.*)$", re.MULTILINE)
 _MESSAGE = re.compile(r"^\s*(?:\"msg\"|msg): (.*)$", re.MULTILINE)
+# What programs print of a disk without room, or of a quota that is used up.
+_FULL = re.compile(r"No space left on device|Disk quota exceeded")
+# A run of some thousand nodes writes tens of megabytes.
+LEAST_FREE_BYTES = 64 * 1024 * 1024
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclasses.dataclass(frozen=True)
 class RunOutcome:
-    """The outcome of a run that nobody drives any more. Without a verdict it was `cut_off` and can be resumed, or it cannot."""
+    """The outcome of a run that nobody drives any more. Without a verdict it was `cut_off` and can be resumed, or it cannot. `waits_for`
+    says what is needed before it can be resumed, empty if nothing."""
 
     judged: bool = False
     accepted: bool = False
     counts: t.Mapping[str, int] = dataclasses.field(default_factory=dict)
     why: str = ""
     cut_off: bool = False
+    waits_for: str = ""
 
 
 class MeasuredChecks:
@@ -122,6 +128,12 @@ class Runner:
         return sorted(path.name for path in self.folder.iterdir() if path.is_dir())
 
 
+def has_room(folder: pathlib.Path) -> bool:
+    """Return True if the results of a run can be written to a folder. Raises OSError if the folder does not exist."""
+    free = os.statvfs(folder)
+    return free.f_bavail * free.f_frsize >= LEAST_FREE_BYTES and not (free.f_files and not free.f_favail)
+
+
 def program() -> str:
     """ansible-playbook of the Python that we are."""
     beside = pathlib.Path(sys.executable).parent / "ansible-playbook"
@@ -164,6 +176,7 @@ class Work:
             self._note(begins=self._noted().get("begins", 0) + 1, rc=None, pid=None, asked=False, driven_since=None)
             words = (request or _NOBODYS).argv(self.runner.inventory, str(self.folder / "variables.yml"), resume)
             with open(self.folder / "log", "ab") as log:
+                self._note(log_begins=log.tell())
                 child = subprocess.Popen(
                     [program(), *words[1:]], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment(),
                     start_new_session=True, pass_fds=(lock,),
@@ -265,7 +278,10 @@ class Work:
             return self._driven(run_id)
         noted = self._noted()
         rc, begins = noted.get("rc"), noted.get("begins", 0)
-        if rc is None or rc < 0 or rc > 128 or noted.get("asked") or noted.get("driven_since"):
+        was_full = _FULL.search(self._log_end()) is not None
+        if was_full and not has_room(self.runner.results):
+            return RunOutcome(cut_off=True, waits_for=f"room in {self.runner.results}")
+        if rc is None or rc < 0 or rc > 128 or noted.get("asked") or noted.get("driven_since") or was_full:
             if begins < MOST_BEGINS:
                 return RunOutcome(cut_off=True)
             return RunOutcome(why=f"it was begun {begins} times, and something ended it each time; see its log")
@@ -283,15 +299,18 @@ class Work:
     def _run(self, run_id: str) -> Run:
         return Run(self.runner.results, run_id)
 
-    def tail(self) -> str:
-        """Why it went no further, as far as its log says, in one line."""
+    def _log_end(self) -> str:
+        """Return the last TAIL_BYTES of the log of the last begin, without colours; empty if there is no log."""
         try:
             with open(self.folder / "log", "rb") as log:
-                log.seek(0, os.SEEK_END)
-                log.seek(max(0, log.tell() - TAIL_BYTES))
-                text = _COLOURS.sub("", log.read().decode(errors="replace"))
+                log.seek(max(self._noted().get("log_begins", 0), log.seek(0, os.SEEK_END) - TAIL_BYTES))
+                return _COLOURS.sub("", log.read().decode(errors="replace"))
         except OSError:
             return ""
+
+    def tail(self) -> str:
+        """Why it went no further, as far as its log says, in one line."""
+        text = self._log_end()
         found = _MESSAGE.findall(text) or _REASON.findall(text)
         words = " ".join((found[-1] if found else "").split())
         return words if len(words) <= TAIL_CHARACTERS else f"{words[: TAIL_CHARACTERS - 4]} ..."

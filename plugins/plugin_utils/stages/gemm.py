@@ -8,8 +8,13 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import itertools
+import json
+import re
+import shlex
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
 
@@ -23,6 +28,14 @@ class Gemm(Stage):
     sees_all_gpus = True
     sees: t.Mapping[str, tuple[str, ...]] = {"compute": ()}
     requestable = ("types", "shapes", "modes", "seconds", "warmup_seconds")
+
+    def command(self, settings: Variables, nodes: int) -> list[str]:
+        checks = [
+            {"dtype": dtype, "mode": mode, "shape": [int(side) for side in re.findall(r"\d+", str(shape))]}
+            for dtype, shape, mode in itertools.product(*(settings[f"gemm_{axis}"] for axis in ("types", "shapes", "modes")))
+        ]
+        options = {"checks": checks, "seconds": settings["gemm_seconds"], "warmup_seconds": settings["gemm_warmup_seconds"]}
+        return [settings["gemm_python"] or "python3", "-", shlex.quote(json.dumps(options))]
 
 
 STAGE = Gemm()

@@ -169,7 +169,7 @@ def preview(ask: RequestContext, spec: t.Any) -> Record:
     nodes = list(request.chosen(limits.nodes or {}))
     if nodes:
         request = request.on(nodes)
-    return {"command": request.command_shown(), "seconds": request.estimate(), "nodes": nodes}
+    return {"command": request.command_shown(), "commands": request.commands_shown(), "seconds": request.estimate(), "nodes": nodes}
 
 
 def _preview(ask: RequestContext) -> Response:

@@ -14,16 +14,15 @@ import threading
 import time
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import runner
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
-# A run of some thousand nodes writes tens of megabytes.
-LEAST_FREE_BYTES = 64 * 1024 * 1024
 # How long an answer holds: every page asks.
 HOLDS_S = 5.0
 
 
-class Problem(t.NamedTuple):
+class StorageProblem(t.NamedTuple):
     """A defect of the storage. `text` names a text of the pages, `values` fill it; `fatal`: a run that begins now cannot be kept."""
 
     text: str
@@ -38,9 +37,9 @@ class Storage:
         self._results, self._past = pathlib.Path(results_dir), past
         self._lock = threading.Lock()
         self._looked_at = float("-inf")
-        self._problems: tuple[Problem, ...] = ()
+        self._problems: tuple[StorageProblem, ...] = ()
 
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[StorageProblem, ...]:
         """Return the defects as of the last look. One caller looks; the others do not wait for a history that answers slowly."""
         if time.monotonic() - self._looked_at > HOLDS_S and self._lock.acquire(blocking=False):
             try:
@@ -50,21 +49,21 @@ class Storage:
                 self._lock.release()
         return self._problems
 
-    def _look(self) -> t.Iterator[Problem]:
+    def _look(self) -> t.Iterator[StorageProblem]:
         folder = str(self._results)
         try:
             room = os.statvfs(folder)
         except OSError as error:
-            yield Problem("storage_away", {"folder": folder, "reason": error.strerror or str(error)}, True)
+            yield StorageProblem("storage_away", {"folder": folder, "reason": error.strerror or str(error)}, True)
             return
         if not os.access(folder, os.W_OK | os.X_OK):
-            yield Problem("storage_read_only", {"folder": folder}, True)
-        elif room.f_bavail * room.f_frsize < LEAST_FREE_BYTES or (room.f_files and not room.f_favail):
-            yield Problem("storage_full", {"folder": folder, "free": str(room.f_bavail * room.f_frsize // 1024**2)}, True)
+            yield StorageProblem("storage_read_only", {"folder": folder}, True)
+        elif not runner.has_room(self._results):
+            yield StorageProblem("storage_full", {"folder": folder, "free": str(room.f_bavail * room.f_frsize // 1024**2)}, True)
         try:
             listed = self._past.runs(most=1)
         except RunError as error:
-            yield Problem("history_broken", {"reason": str(error)})
+            yield StorageProblem("history_broken", {"reason": str(error)})
             return
         if not listed and any(self._results.glob("*/report.json")):
-            yield Problem("history_lost", {})
+            yield StorageProblem("history_lost", {})

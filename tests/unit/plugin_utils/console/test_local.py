@@ -271,6 +271,22 @@ def test_a_run_that_somebody_else_drives_is_waited_for_and_not_called_failed(tmp
     assert not work.alive() and not work.outcome(run.id).cut_off, "whoever was refused for another reason has failed"
 
 
+def test_a_run_that_a_full_disk_ended_waits_for_room_and_is_resumed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = runner.Runner(tmp_path / "actions", "inventory", tmp_path / "results")
+    work, run = runs.work("a"), Run(tmp_path / "results", "20261122T000000Z-0a1b2c")
+    run.make()
+    work.folder.mkdir()
+    (work.folder / "log").write_text("fatal: [a]: No space left on device\n")
+    work._note(begins=1, rc=2)
+    monkeypatch.setattr(runner, "LEAST_FREE_BYTES", 1 << 62)
+    assert work.outcome(run.id).waits_for == f"room in {tmp_path / 'results'}"
+    monkeypatch.setattr(runner, "LEAST_FREE_BYTES", 0)
+    assert work.outcome(run.id) == runner.RunOutcome(cut_off=True)
+    # What an earlier begin printed says nothing of this one.
+    work._note(log_begins=(work.folder / "log").stat().st_size)
+    assert not work.outcome(run.id).cut_off
+
+
 # Whose turn it is ------------------------------------------------------------------------------------------------------------
 
 

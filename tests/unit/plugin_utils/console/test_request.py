@@ -101,14 +101,26 @@ def test_a_stage_has_the_variables_of_those_that_it_brings() -> None:
 
 
 def test_the_variables_of_the_list_are_there_and_carry_no_program() -> None:
-    # What confirms comes with what it confirms, and the cases of GPU sharing need a cluster that is prepared for them.
-    assert set(allowed.STAGES) == set(registry.shipped()) - {"rdma_again", "gpu_sharing"}
+    # What confirms comes with what it confirms, the cases of GPU sharing need a cluster that is prepared for them, and a soak holds nodes
+    # for hours and outlives its controller.
+    assert set(allowed.STAGES) == set(registry.shipped()) - {"rdma_again", "gpu_sharing", "soak"}
     for name in allowed.VARIABLES:
         stage = allowed.stage_of(name)
         spec = allowed.role(stage)[0][name]
         assert spec.get("type") in ("int", "float", "bool", "str", "list"), name
         words = {"env", "args", "dir", "python", "mpirun", "ssh", "kube", "root", "path", "file"}
         assert spec["type"] != "path" and not words & set(name.split("_"))
+
+
+def test_the_preview_has_every_operation_and_range_of_sizes_and_the_products() -> None:
+    asked = request.read({"collective": {"nodes": ["gpu-01"], "operation": "all_reduce", "sizes": ["8M:64M", "1G:1G"]}}, CLUSTER)
+    assert [command[command.index("-b") + 1] for command in asked.commands_shown()] == ["8M", "1G"]
+    variables = {"gemm_types": "bf16,fp16", "gemm_modes": "alone", "nccl_node_ops": "all_reduce,broadcast"}
+    asked = request.read({"stages": {"nodes": ["gpu-01"], "names": ["nccl_node", "gemm"], "variables": variables}}, CLUSTER)
+    reduce, broadcast, products = asked.commands_shown()
+    assert (reduce[0], broadcast[0], products[:2]) == ("all_reduce_perf", "broadcast_perf", ["python3", "-"])
+    checks = json.loads(products[2].strip("'"))["checks"]
+    assert checks == [{"dtype": dtype, "mode": "alone", "shape": [8192, 8192, 8192]} for dtype in ("bf16", "fp16")]
 
 
 def test_when_and_how_long_are_read_too() -> None:

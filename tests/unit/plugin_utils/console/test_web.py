@@ -17,7 +17,7 @@ import typing as t
 
 import jsonschema
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, runner
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, forms, local_server, openapi, storage, words
 from harness import console_memory as memory
@@ -328,10 +328,10 @@ def test_trouble_with_the_storage_is_on_every_page_and_in_readyz(
     assert all(len(of) == 1 and "No such file" in of[0] for of in banners)
     (tmp_path / "away").rename(folder)
     assert seen()[0] == 200
-    monkeypatch.setattr(storage, "LEAST_FREE_BYTES", 1 << 62)
+    monkeypatch.setattr(runner, "LEAST_FREE_BYTES", 1 << 62)
     status, text, banners = seen()
     assert (status, text) == (503, "results: no room\n") and "MiB left" in banners[0][0]
-    monkeypatch.setattr(storage, "LEAST_FREE_BYTES", 0)
+    monkeypatch.setattr(runner, "LEAST_FREE_BYTES", 0)
     for path in folder.glob("history.db*"):
         path.unlink()
     status, text, banners = seen()
