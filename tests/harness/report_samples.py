@@ -11,7 +11,7 @@ import types
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import causes, nodes
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix_table import Cell
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan
 from harness import records

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, Diagnosis, diagnose_matrix
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Diagnosis, diagnose_matrix
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix_table import Cell
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Better, Round
 
 

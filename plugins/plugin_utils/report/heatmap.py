@@ -14,7 +14,7 @@ import statistics
 import sys
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, standing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix_table import Cell, standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import (

@@ -14,7 +14,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import SearchFinding
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, standing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix_table import Cell, standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of, pair_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement

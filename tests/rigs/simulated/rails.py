@@ -15,7 +15,8 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import SearchFinding
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, diagnose_matrix
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import diagnose_matrix
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix_table import Cell
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from rigs.simulated.noise import factor
 

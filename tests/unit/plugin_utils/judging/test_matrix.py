@@ -11,7 +11,9 @@ import os
 import random
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import ENOUGH_PASSES, Cell, diagnose_matrix, may_flap
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import diagnose_matrix
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix_chance import ENOUGH_PASSES, may_flap
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix_table import Cell
 from rigs.simulated.noise import SHAPES
 from rigs.simulated.rails import FLOOR, KINDS, SLOW, WIRE, Fault, Rails, pairs, port, trial
 

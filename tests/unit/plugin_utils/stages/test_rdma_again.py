@@ -9,7 +9,8 @@ import pathlib
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import Cell, diagnose_matrix
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import diagnose_matrix
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix_table import Cell
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma_again
 
 ROLE = pathlib.Path(__file__).resolve().parents[4] / "roles/rdma_again/defaults/main.yml"
