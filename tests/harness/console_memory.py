@@ -48,7 +48,7 @@ class Memory:
             self._changed.notify_all()
         return action
 
-    def create(self, name: str | None, spec: kept.Record, who: str, namespace: str = "") -> kept.Action:
+    def create(self, name: str | None, spec: dict[str, t.Any], who: str, namespace: str = "") -> kept.Action:
         self._answers()
         name = name or f"action-{next(self._count)}"
         if name in self.of:

@@ -15,7 +15,7 @@ import json
 import re
 import typing as t
 
-Record = t.Dict[str, t.Any]
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 
 # How far an action has come. Those of ENDED never change again.
 PENDING, SUSPENDED, SCHEDULED, QUEUED, RUNNING = "Pending", "Suspended", "Scheduled", "Queued", "Running"
@@ -57,7 +57,7 @@ class Status:
     """The short status of an action."""
 
     phase: str = PENDING
-    conditions: t.Sequence[Record] = ()
+    conditions: t.Sequence[PlainData] = ()
     run_id: str = ""
     verdict: str = ""
     command: t.Sequence[str] = ()
@@ -177,7 +177,7 @@ def known_gpus(nodes: t.Iterable[NodeInfo]) -> dict[str, int]:
 class Actions(t.Protocol):
     """Everything raises ActionError, and `create` RequestError of `request` too."""
 
-    def create(self, name: str | None, spec: Record, who: str, namespace: str = "") -> Action:
+    def create(self, name: str | None, spec: PlainData, who: str, namespace: str = "") -> Action:
         """A new action; without a name it gets one. Conflict where the name is taken."""
 
     def get(self, name: str, namespace: str = "") -> Action:

@@ -19,9 +19,8 @@ import typing as t
 
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
-
-Record = t.Dict[str, t.Any]
 
 NAMES: t.Mapping[str, t.Tuple[str, ...]] = {
     stage.name: stage.requestable for stage in sorted(registry.shipped().values(), key=lambda stage: stage.place) if stage.requestable
@@ -40,7 +39,7 @@ _TRUTHS = {"true": True, "false": False}
 
 
 @functools.cache
-def role(stage: str) -> t.Tuple[Record, Record]:
+def role(stage: str) -> t.Tuple[PlainData, PlainData]:
     """Argument specs and defaults of a stage's role."""
     folder = collection.ROOT / "roles" / stage
     specs = yaml.safe_load((folder / "meta/argument_specs.yml").read_text(encoding="utf-8"))
@@ -53,16 +52,16 @@ def stage_of(variable: str) -> str:
     return next(stage for stage, names in NAMES.items() if variable in {f"{stage}_{name}" for name in names})
 
 
-def value(variable: str, given: t.Any) -> t.Any:
+def value(variable: str, raw: t.Any) -> t.Any:
     """Return the value of a variable of the list. Raises ValueError that says what is expected instead."""
     spec = role(stage_of(variable))[0][variable]
     kind, choices = spec.get("type", "str"), spec.get("choices")
     if kind != "list":
-        found = _one(kind, given, choices)
-        if variable.endswith(("_timeout", "_seconds")) and found > MOST_SECONDS:
+        checked = _one(kind, raw, choices)
+        if variable.endswith(("_timeout", "_seconds")) and checked > MOST_SECONDS:
             raise ValueError(f"at most {MOST_SECONDS} seconds")
-        return found
-    items = [item.strip() for item in given.split(",")] if isinstance(given, str) else given
+        return checked
+    items = [item.strip() for item in raw.split(",")] if isinstance(raw, str) else raw
     if not isinstance(items, list) or not 0 < len(items) <= MOST_WORDS:
         raise ValueError(f"1 to {MOST_WORDS} values in a list, or one text with commas between them")
     # An operation is half the name of a program of whichever collective library.
@@ -73,33 +72,33 @@ def value(variable: str, given: t.Any) -> t.Any:
 @functools.cache
 def _operations() -> t.Sequence[str]:
     """Return the operations that the first stage with a closed list of them names."""
-    return next(found for stage in STAGES if (found := role(stage)[0].get(f"{stage}_ops", {}).get("choices")))
+    return next(operations for stage in STAGES if (operations := role(stage)[0].get(f"{stage}_ops", {}).get("choices")))
 
 
-def _one(kind: str, given: t.Any, choices: t.Any) -> t.Any:
+def _one(kind: str, raw: t.Any, choices: t.Any) -> t.Any:
     if kind == "bool":
-        found = given if isinstance(given, bool) else _TRUTHS.get(given) if isinstance(given, str) else None
-        if found is None:
+        truth = raw if isinstance(raw, bool) else _TRUTHS.get(raw) if isinstance(raw, str) else None
+        if truth is None:
             raise ValueError("true or false")
-        return found
+        return truth
     if kind in ("int", "float"):
-        return _number(kind, given)
-    if isinstance(given, bool) or not isinstance(given, (str, int)) or not WORD.match(str(given)):
+        return _number(kind, raw)
+    if isinstance(raw, bool) or not isinstance(raw, (str, int)) or not WORD.match(str(raw)):
         raise ValueError("a word of letters, digits and any of _ . : - behind the first")
-    if choices and str(given) not in choices:
+    if choices and str(raw) not in choices:
         raise ValueError(f"one of {', '.join(map(str, choices))}")
-    return str(given)
+    return str(raw)
 
 
-def _number(kind: str, given: t.Any) -> int | float:
-    what = "a whole number" if kind == "int" else "a number"
-    expected = f"{what} from 0 to {MOST}"
-    if isinstance(given, str) and len(given) <= 20 and re.match(r"[0-9]+(\.[0-9]+)?\Z", given, re.ASCII):
-        given = float(given) if "." in given else int(given)
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not math.isfinite(given) or not 0 <= given <= MOST:
+def _number(kind: str, raw: t.Any) -> int | float:
+    noun = "a whole number" if kind == "int" else "a number"
+    expected = f"{noun} from 0 to {MOST}"
+    if isinstance(raw, str) and len(raw) <= 20 and re.match(r"[0-9]+(\.[0-9]+)?\Z", raw, re.ASCII):
+        raw = float(raw) if "." in raw else int(raw)
+    if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not math.isfinite(raw) or not 0 <= raw <= MOST:
         raise ValueError(expected)
     if kind == "float":
-        return float(given)
-    if given != int(given):
+        return float(raw)
+    if raw != int(raw):
         raise ValueError(expected)
-    return int(given)
+    return int(raw)

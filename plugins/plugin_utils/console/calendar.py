@@ -28,9 +28,9 @@ def text(moment: float) -> str:
     return time.strftime(_FORM, time.gmtime(moment))
 
 
-def moment(said: str) -> float:
+def moment(written: str) -> float:
     """Seconds since 1970; ValueError for what is no time."""
-    return datetime.datetime.strptime(said, _FORM).replace(tzinfo=datetime.UTC).timestamp()
+    return datetime.datetime.strptime(written, _FORM).replace(tzinfo=datetime.UTC).timestamp()
 
 
 def check(schedule: Schedule) -> None:
@@ -40,15 +40,15 @@ def check(schedule: Schedule) -> None:
     try:
         upcoming(schedule, 0.0)
     except (ValueError, KeyError, croniter.CroniterError):
-        found = ascii(schedule.cron)
-        raise RequestError([Problem("schedule.cron", found, "minute, hour, day, month and weekday, like 0 3 * * 6")]) from None
+        shown = ascii(schedule.cron)
+        raise RequestError([Problem("schedule.cron", shown, "minute, hour, day, month and weekday, like 0 3 * * 6")]) from None
 
 
 def upcoming(schedule: Schedule, after: float) -> float:
     """When it is due next."""
     start = datetime.datetime.fromtimestamp(after, zoneinfo.ZoneInfo(schedule.zone))
-    found: datetime.datetime = croniter.croniter(schedule.cron, start).get_next(datetime.datetime)
-    return found.timestamp()
+    due_at: datetime.datetime = croniter.croniter(schedule.cron, start).get_next(datetime.datetime)
+    return due_at.timestamp()
 
 
 def due(schedule: Schedule, after: float, now: float) -> float | None:
@@ -56,8 +56,8 @@ def due(schedule: Schedule, after: float, now: float) -> float | None:
     if upcoming(schedule, after) > now:
         return None
     end = datetime.datetime.fromtimestamp(now + 1, zoneinfo.ZoneInfo(schedule.zone))
-    found: datetime.datetime = croniter.croniter(schedule.cron, end).get_prev(datetime.datetime)
-    return found.timestamp()
+    due_at: datetime.datetime = croniter.croniter(schedule.cron, end).get_prev(datetime.datetime)
+    return due_at.timestamp()
 
 
 def name(parent: str, moment_: float) -> str:

@@ -63,8 +63,8 @@ def _said() -> t.Iterator[None]:
 
 def _problems(error: KubeError) -> t.List[request.Problem]:
     causes = (error.details.get("details") or {}).get("causes") or []
-    found = [(str(cause.get("field") or "spec").removeprefix("spec."), str(cause.get("message") or "")) for cause in causes]
-    return [request.Problem(field, "a value that the API refuses", said[:300]) for field, said in found] or [
+    refusals = [(str(cause.get("field") or "spec").removeprefix("spec."), str(cause.get("message") or "")) for cause in causes]
+    return [request.Problem(field, "a value that the API refuses", message[:300]) for field, message in refusals] or [
         request.Problem("spec", "what the API refuses", error.reason[:300])
     ]
 
@@ -132,14 +132,14 @@ class ClusterActions:
             with contextlib.suppress(KubeError):
                 watch = self._watch(namespace)
                 watch.start()
-                there, heard = self.client.get(_path(namespace)), []
+                listed, changes = self.client.get(_path(namespace)), []
                 with contextlib.suppress(queue.Empty):
                     while True:
-                        heard.append(watch.changes.get_nowait())
-                for change in heard:
+                        changes.append(watch.changes.get_nowait())
+                for change in changes:
                     self._heard(*change)
-                uids = {item["metadata"]["uid"] for item in there["items"]}
-                for item in [one for one in self._objects.values() if one["metadata"]["namespace"] == namespace]:
+                uids = {item["metadata"]["uid"] for item in listed["items"]}
+                for item in [cached for cached in self._objects.values() if cached["metadata"]["namespace"] == namespace]:
                     if item["metadata"]["uid"] not in uids:
                         self._heard(GONE, item)
                 self._failed = ""
@@ -149,13 +149,13 @@ class ClusterActions:
     def _heard(self, kind: str, item: Object) -> None:
         uid = item["metadata"]["uid"]
         with self._news:
-            known = self._objects.get(uid)
+            old = self._objects.get(uid)
             if "resourceVersion" in item["metadata"]:
                 self._newest = max(self._newest, _number(item))
             # An answer to us may come behind the word of a watch that it is gone.
-            if kind == ADDED and uid not in self._gone and (known is None or _number(item) > _number(known)):
+            if kind == ADDED and uid not in self._gone and (old is None or _number(item) > _number(old)):
                 self._objects[uid], self._actions[uid] = item, _action(item)
-            elif kind == GONE and known is not None:
+            elif kind == GONE and old is not None:
                 del self._objects[uid]
                 self._gone[uid] = (self._newest, dataclasses.replace(self._actions.pop(uid), gone=True))
                 if len(self._gone) > TOMBSTONES:
@@ -188,15 +188,15 @@ class ClusterActions:
 
     def create(self, name: str | None, spec: Object, who: str, namespace: str = "") -> Action:
         where = namespace or self.namespaces[0]
-        asked = request.read(spec, self.limits(self.known()), where)
-        if asked.schedule:
-            calendar.check(asked.schedule)
+        checked = request.read(spec, self.limits(self.known()), where)
+        if checked.schedule:
+            calendar.check(checked.schedule)
         if name is not None and not actions.NAME.match(name):
             expected = "up to 63 small letters, digits and dashes, none at its ends"
             raise request.RequestError([request.Problem("metadata.name", ascii(name)[:80], expected)])
-        made = _object(name or f"{asked.kind}-{secrets.token_hex(4)}", spec, {ASKED_BY: who})
+        body = _object(name or f"{checked.kind}-{secrets.token_hex(4)}", spec, {ASKED_BY: who})
         with _said():
-            return self._kept(self.client.post(_path(where), made, fieldValidation="Strict"))
+            return self._kept(self.client.post(_path(where), body, fieldValidation="Strict"))
 
     def _kept(self, item: Object) -> Action:
         """Store an object that the API has returned, so that it is visible at once."""
@@ -214,13 +214,13 @@ class ClusterActions:
         def key(action: Action) -> t.Tuple[str, str]:
             return actions.SORTS[name](action), _place(action)
 
-        found = [(key(action), action) for _item, action in self._all() if _matches(action, filters)]
+        keyed = [(key(action), action) for _item, action in self._all() if _matches(action, filters)]
         if filters.after:
             after = actions.marked(filters.after)
-            found = [one for one in found if (one[0] < after if down else one[0] > after)]
+            keyed = [entry for entry in keyed if (entry[0] < after if down else entry[0] > after)]
         limit = max(1, min(filters.limit, MOST_LISTED))
-        chosen = (heapq.nlargest if down else heapq.nsmallest)(limit, found, key=lambda one: one[0])
-        return Page([action for _key, action in chosen], actions.mark(*chosen[-1][0]) if len(found) > limit else "")
+        chosen = (heapq.nlargest if down else heapq.nsmallest)(limit, keyed, key=lambda entry: entry[0])
+        return Page([action for _key, action in chosen], actions.mark(*chosen[-1][0]) if len(keyed) > limit else "")
 
     def set(self, name: str, *, suspend: bool | None = None, cancel: bool | None = None, namespace: str = "") -> Action:
         before = self.get(name, namespace)
@@ -237,38 +237,38 @@ class ClusterActions:
 
     def changes(self, since: str = "") -> t.Iterator[t.Tuple[str, Action]]:
         self.start()
-        seen = int(since) if since.isascii() and since.isdigit() and len(since) < 19 else 0
+        version = int(since) if since.isascii() and since.isdigit() and len(since) < 19 else 0
         while True:
             with self._news:
-                if since and seen < self._first:  # what was deleted before we came nobody can tell
+                if since and version < self._first:  # what was deleted before we came nobody can tell
                     return
-                news = [(_number(item), self._actions[uid]) for uid, item in self._objects.items() if _number(item) > seen]
-                news += [(number, action) for number, action in self._gone.values() if number > seen and since]
+                news = [(_number(item), self._actions[uid]) for uid, item in self._objects.items() if _number(item) > version]
+                news += [(number, action) for number, action in self._gone.values() if number > version and since]
                 if not news:
                     self._news.wait(30)
                     continue
             since = since or "0"
-            for number, action in sorted(news, key=lambda one: one[0]):
-                seen = max(seen, number, self._first)
-                yield str(seen), action
+            for number, action in sorted(news, key=lambda entry: entry[0]):
+                version = max(version, number, self._first)
+                yield str(version), action
 
     def nodes(self) -> t.Sequence[NodeInfo]:
         used: t.Dict[str, t.List[str]] = {}
-        known = self.known()
-        labels = {node.name: node.labels for node in known}
+        infos = self.known()
+        labels = {node.name: node.labels for node in infos}
         for _item, action in self._all():
             if action.status.phase == actions.RUNNING:
                 with contextlib.suppress(request.RequestError):
-                    for name in request.read(action.spec, self.limits(known), action.namespace).chosen(labels):
+                    for name in request.read(action.spec, self.limits(infos), action.namespace).chosen(labels):
                         used.setdefault(name, []).append(action.name)
-        return [dataclasses.replace(node, used_by=[*used.get(node.name, ()), *node.used_by]) for node in known]
+        return [dataclasses.replace(node, used_by=[*used.get(node.name, ()), *node.used_by]) for node in infos]
 
     # For the controller: controller.ActionStore --------------------------------------------------------------------------------
 
     def stored(self) -> t.Sequence[StoredAction]:
         every = ((action, item["metadata"]) for item, action in self._all())
-        found = [StoredAction(action, "deletionTimestamp" in meta, meta.get("generation") or 0) for action, meta in every]
-        return sorted(found, key=lambda stored: _place(stored.action))
+        listed = [StoredAction(action, "deletionTimestamp" in meta, meta.get("generation") or 0) for action, meta in every]
+        return sorted(listed, key=lambda stored: _place(stored.action))
 
     def _known_as(self, stored: StoredAction) -> Object:
         with self._news:
@@ -300,17 +300,17 @@ class ClusterActions:
         finalizers = item["metadata"].get("finalizers") or []
         if FINALIZER in finalizers:
             with contextlib.suppress(actions.NotFound):
-                self._patch(item, {"metadata": {"finalizers": [one for one in finalizers if one != FINALIZER]}})
+                self._patch(item, {"metadata": {"finalizers": [finalizer for finalizer in finalizers if finalizer != FINALIZER]}})
 
     def spawn(self, parent: StoredAction, name: str, spec: t.Mapping[str, t.Any]) -> None:
         owner = self._known_as(parent)["metadata"]
-        made = _object(name, spec, {ASKED_BY: parent.action.who})
-        made["metadata"]["labels"] = {OF_SCHEDULE: owner["name"]}
-        made["metadata"]["ownerReferences"] = [
+        body = _object(name, spec, {ASKED_BY: parent.action.who})
+        body["metadata"]["labels"] = {OF_SCHEDULE: owner["name"]}
+        body["metadata"]["ownerReferences"] = [
             {"apiVersion": VERSION, "kind": KIND, "name": owner["name"], "uid": owner["uid"], "controller": True}
         ]
         with contextlib.suppress(actions.Conflict), _said():
-            self._heard(ADDED, self.client.post(_path(owner["namespace"]), made))
+            self._heard(ADDED, self.client.post(_path(owner["namespace"]), body))
 
     def forget(self, stored: StoredAction) -> None:
         with _said():
@@ -320,29 +320,29 @@ class ClusterActions:
         self._let_go(self._known_as(stored))
 
     def known(self) -> t.Sequence[NodeInfo]:
-        read_at, known = self._nodes
+        read_at, infos = self._nodes
         if not read_at or time.monotonic() > read_at + NODES_S:
             with _said():
-                found = sorted(inventory.nodes(self.client, self.selector, self.resource), key=lambda node: node.name)
-                held = self._held()
-            known = [_node(node, held) for node in found]
-            self._nodes = (time.monotonic(), known)
-        return known
+                nodes = sorted(inventory.nodes(self.client, self.selector, self.resource), key=lambda node: node.name)
+                holders = self._held()
+            infos = [_node(node, holders) for node in nodes]
+            self._nodes = (time.monotonic(), infos)
+        return infos
 
     def _held(self) -> t.Dict[str, t.Dict[str, int]] | None:
         """{node: {pod: devices that it holds}}; None where we may not look (files/rbac/holders.yaml)."""
-        found: t.Dict[str, t.Dict[str, int]] = {}
+        holders: t.Dict[str, t.Dict[str, int]] = {}
         try:
             for page in self.client.pages("/api/v1/pods", fieldSelector="status.phase!=Succeeded,status.phase!=Failed"):
                 for pod in page["items"]:
                     count, node = requested(pod, self.resource), (pod.get("spec") or {}).get("nodeName")
                     if count and node:
-                        found.setdefault(node, {})[f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"] = count
+                        holders.setdefault(node, {})[f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"] = count
         except KubeError as error:
             if error.status == 403:
                 return None
             raise
-        return found
+        return holders
 
     def limits(self, nodes: t.Sequence[NodeInfo]) -> request.Limits:
         return request.Limits(
@@ -375,38 +375,38 @@ def _place(action: Action) -> str:
 
 
 def _object(name: str, spec: t.Mapping[str, t.Any], annotations: t.Mapping[str, str]) -> Object:
-    told = {key: value for key, value in annotations.items() if value}
-    return {"apiVersion": VERSION, "kind": KIND, "metadata": {"name": name, "annotations": told}, "spec": dict(spec)}
+    filled = {key: value for key, value in annotations.items() if value}
+    return {"apiVersion": VERSION, "kind": KIND, "metadata": {"name": name, "annotations": filled}, "spec": dict(spec)}
 
 
 def _action(item: Object) -> Action:
     meta, status = item["metadata"], item.get("status") or {}
     return Action(
         name=meta["name"], namespace=meta["namespace"], spec=item.get("spec") or {}, created=meta["creationTimestamp"], uid=meta["uid"],
-        status=Status(**{ours: status[theirs] for theirs, ours in FIELDS.items() if status.get(theirs) is not None}),
+        status=Status(**{attribute: status[name] for name, attribute in FIELDS.items() if status.get(name) is not None}),
         who=str((meta.get("annotations") or {}).get(ASKED_BY) or ""), schedule=str((meta.get("labels") or {}).get(OF_SCHEDULE) or ""),
     )  # fmt: skip
 
 
 def _told(status: Status) -> Object:
     """A time that is not known is none, and not empty: the API would refuse it. What is not said any more goes."""
-    values = {theirs: getattr(status, ours) for theirs, ours in FIELDS.items()}
+    values = {field_name: getattr(status, attribute) for field_name, attribute in FIELDS.items()}
     return {name: (None if value == "" and name.endswith("Time") else value) for name, value in values.items()}
 
 
 def _matches(action: Action, filters: Filters) -> bool:
     status = action.status
-    wanted = ((filters.namespace, action.namespace), (filters.phase, status.phase), (filters.verdict, status.verdict))
-    if any(given and given != found for given, found in wanted) or (filters.kind and filters.kind not in action.spec):
+    pairs = ((filters.namespace, action.namespace), (filters.phase, status.phase), (filters.verdict, status.verdict))
+    if any(expected and expected != actual for expected, actual in pairs) or (filters.kind and filters.kind not in action.spec):
         return False
     text = filters.text.lower()
-    return not text or any(text in one.lower() for one in (action.name, action.who, str(action.spec)))
+    return not text or any(text in field.lower() for field in (action.name, action.who, str(action.spec)))
 
 
-def _node(node: inventory.ClusterNode, held: t.Mapping[str, t.Mapping[str, int]] | None) -> NodeInfo:
-    pods = (held or {}).get(node.name, {})
+def _node(node: inventory.ClusterNode, holders: t.Mapping[str, t.Mapping[str, int]] | None) -> NodeInfo:
+    pods = (holders or {}).get(node.name, {})
     cordoned = any(taint.get("key") == inventory.UNSCHEDULABLE for taint in node.taints)
     return NodeInfo(
-        name=node.name, gpus=node.devices, free=None if held is None else max(0, node.devices - sum(pods.values())), labels=node.labels,
+        name=node.name, gpus=node.devices, free=None if holders is None else max(0, node.devices - sum(pods.values())), labels=node.labels,
         used_by=sorted(pods), problem=node.not_ready or ("it is cordoned" if cordoned else ""),
     )  # fmt: skip

@@ -15,9 +15,9 @@ import itertools
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import allowed
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
-Record = t.Dict[str, t.Any]
 # Of links at this speed, and a launch over a group as nccl-tests takes it for one sweep.
 GBPS = 400.0
 LAUNCH_S = 60.0
@@ -27,40 +27,40 @@ MOST_COMMANDS = 16
 START_S, REACH_S = 10.0, 0.2
 
 
-def _settings(stages: t.Iterable[str], given: t.Mapping[str, t.Any]) -> Record:
+def _settings(stages: t.Iterable[str], variables: t.Mapping[str, t.Any]) -> PlainData:
     """With the defaults of the roles; templates among those are left as they are, nobody here needs one."""
-    found: Record = {}
+    defaults: PlainData = {}
     for stage in stages:
-        found.update(allowed.role(stage)[1])
-    return {**found, **given}
+        defaults.update(allowed.role(stage)[1])
+    return {**defaults, **variables}
 
 
-def shown(stages: t.Sequence[str], given: t.Mapping[str, t.Any], nodes: t.Sequence[str]) -> t.List[str]:
+def shown(stages: t.Sequence[str], variables: t.Mapping[str, t.Any], nodes: t.Sequence[str]) -> t.List[str]:
     """The command of the last stage that has one."""
-    known = registry.shipped()
-    settings = _settings([other for stage in stages for other in (*known[stage].before, stage)], given)
-    commands = (known[stage].command(settings, len(nodes)) for stage in reversed(stages))
+    shipped = registry.shipped()
+    settings = _settings([name for stage in stages for name in (*shipped[stage].before, stage)], variables)
+    commands = (shipped[stage].command(settings, len(nodes)) for stage in reversed(stages))
     return next((command for command in commands if command), [])
 
 
-def every(stages: t.Sequence[str], given: t.Mapping[str, t.Any], nodes: t.Sequence[str]) -> t.List[t.List[str]]:
+def every(stages: t.Sequence[str], variables: t.Mapping[str, t.Any], nodes: t.Sequence[str]) -> t.List[t.List[str]]:
     """Return the commands of all stages, one for each operation and range of sizes; at most MOST_COMMANDS."""
-    known = registry.shipped()
-    settings = _settings([name for stage in stages for name in (*known[stage].before, stage)], given)
+    shipped = registry.shipped()
+    settings = _settings([name for stage in stages for name in (*shipped[stage].before, stage)], variables)
     commands: t.List[t.List[str]] = []
     for stage in stages:
         axes = [f"{stage}_{axis}" for axis in ("ops", "sizes") if isinstance(settings.get(f"{stage}_{axis}"), list)]
         for values in itertools.product(*(settings[axis] for axis in axes)):
             chosen = {axis: [value] for axis, value in zip(axes, values, strict=True)}
-            command = known[stage].command({**settings, **chosen}, len(nodes))
+            command = shipped[stage].command({**settings, **chosen}, len(nodes))
             if command and command not in commands:
                 commands.append(command)
     return commands[:MOST_COMMANDS]
 
 
-def seconds(stages: t.Sequence[str], given: t.Mapping[str, t.Any], nodes: int) -> float:
+def seconds(stages: t.Sequence[str], variables: t.Mapping[str, t.Any], nodes: int) -> float:
     """About how long it takes where nothing hangs, on links of 400 Gb/s."""
-    settings = _settings(stages, given)
+    settings = _settings(stages, variables)
     total = START_S
     for stage in stages:
         total += REACH_S * nodes + registry.shipped()[stage].seconds(settings, nodes, LAUNCH_S, GBPS)

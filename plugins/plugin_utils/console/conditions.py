@@ -12,14 +12,14 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 
-Record = t.Dict[str, t.Any]
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 # What the API takes at most.
 MOST = 32768
 
 
-def of(phase: str, verdict: str, message: str, before: t.Iterable[Record], now: str, generation: int = 0) -> t.List[Record]:
+def of(phase: str, verdict: str, message: str, before: t.Iterable[PlainData], now: str, generation: int = 0) -> t.List[PlainData]:
     """The conditions of a phase. A reason is one word, a message is for people."""
     ended = phase in actions.ENDED
     admitted = FALSE if phase == actions.REFUSED else UNKNOWN if phase == actions.PENDING else TRUE
@@ -31,11 +31,11 @@ def of(phase: str, verdict: str, message: str, before: t.Iterable[Record], now: 
         "Finished": (TRUE if ended else FALSE, phase),
         "Accepted": (accepted, verdict if judged else phase),
     }
-    known = {condition.get("type"): condition for condition in before}
-    found = []
+    by_type = {condition.get("type"): condition for condition in before}
+    conditions = []
     for type_, (status, reason) in stated.items():
-        old = known.get(type_, {})
+        old = by_type.get(type_, {})
         changed = now if old.get("status") != status else old.get("lastTransitionTime", now)
         condition = {"type": type_, "status": status, "reason": reason, "message": message[:MOST], "lastTransitionTime": changed}
-        found.append({**condition, **({"observedGeneration": generation} if generation else {})})
-    return found
+        conditions.append({**condition, **({"observedGeneration": generation} if generation else {})})
+    return conditions

@@ -79,11 +79,11 @@ class Controller:
     """`most`: how many runs at once."""
 
     def __init__(
-        self, store: ActionStore, runner: Runner, most: int = 4, link: str = "/runs/{run_id}", clock: t.Callable[[], float] = time.time
+        self, store: ActionStore, runner: Runner, limit: int = 4, link: str = "/runs/{run_id}", clock: t.Callable[[], float] = time.time
     ) -> None:
         self.store = store
         self.runner = runner
-        self.most = most
+        self.most = limit
         self.link = link
         self.clock = clock
         # When a run was asked to end; a controller that comes later asks again.
@@ -214,8 +214,8 @@ class Controller:
     def _ended(self, stored: StoredAction, work: Work) -> bool:
         """Return True if nothing of an action runs. A running process is asked to end, and killed if that takes too long."""
         if work.alive():
-            asked = self._asked.setdefault(work.key, self.clock())
-            work.end(hard=self.clock() > asked + END_S)
+            asked_at = self._asked.setdefault(work.key, self.clock())
+            work.end(hard=self.clock() > asked_at + END_S)
             return False
         self._asked.pop(work.key, None)
         run_id = stored.action.status.run_id
@@ -279,26 +279,26 @@ class Controller:
         last = action.status.last_scheduled
         after = calendar.moment(last or action.created)
         now = self.clock()
-        due = calendar.due(schedule, after, now)
-        mine = [one for one in every if one.action.schedule == action.name and one.action.namespace == action.namespace]
+        due_at = calendar.due(schedule, after, now)
+        spawned = [child for child in every if child.action.schedule == action.name and child.action.namespace == action.namespace]
         message = "waits for its time"
-        if due is not None:
-            running = [one.action.name for one in mine if one.action.status.phase not in actions.ENDED]
+        if due_at is not None:
+            running = [child.action.name for child in spawned if child.action.status.phase not in actions.ENDED]
             if running:
-                message = f"left out {calendar.text(due)}: {running[0]} has not ended"
+                message = f"left out {calendar.text(due_at)}: {running[0]} has not ended"
             else:
                 spec = {name: value for name, value in action.spec.items() if name != "schedule"}
-                self.store.spawn(stored, calendar.name(action.name, due), spec)
-            last = calendar.text(due)
+                self.store.spawn(stored, calendar.name(action.name, due_at), spec)
+            last = calendar.text(due_at)
         elif action.status.message and action.status.phase == actions.SCHEDULED:
             message = action.status.message
         upcoming = calendar.upcoming(schedule, max(now, after))
         self._say(stored, actions.SCHEDULED, message=message, last_scheduled=last, next_scheduled=calendar.text(upcoming))
-        for verdict, most in ((True, schedule.accepted), (False, schedule.refused)):
-            ended = [one for one in mine if one.action.status.phase in actions.ENDED]
-            ended = [one for one in ended if (one.action.status.verdict == actions.ACCEPTED) is verdict and not one.deleting]
-            for one in sorted(ended, key=lambda one: one.action.created, reverse=True)[most:]:
-                self.store.forget(one)
+        for verdict, limit in ((True, schedule.accepted), (False, schedule.refused)):
+            ended = [child for child in spawned if child.action.status.phase in actions.ENDED]
+            ended = [child for child in ended if (child.action.status.verdict == actions.ACCEPTED) is verdict and not child.deleting]
+            for child in sorted(ended, key=lambda child: child.action.created, reverse=True)[limit:]:
+                self.store.forget(child)
 
     # What is said -------------------------------------------------------------------------------------------------------
 
@@ -312,8 +312,8 @@ class Controller:
         if self._nothing_new.get(stored.action.uid) == now:
             return
         status = dataclasses.replace(before, phase=phase, **changes)
-        made = conditions.of(phase, status.verdict, status.message, before.conditions, self._now(), stored.generation)
-        status = _plain(dataclasses.replace(status, conditions=made))
+        new_conditions = conditions.of(phase, status.verdict, status.message, before.conditions, self._now(), stored.generation)
+        status = _plain(dataclasses.replace(status, conditions=new_conditions))
         if status != _plain(before):
             self.store.say(stored, status)
         else:
@@ -321,9 +321,9 @@ class Controller:
 
     def _sweep_folders(self, every: t.Sequence[StoredAction]) -> None:
         """Folders of actions that are no more: somebody has taken them away by force. What runs for nobody is ended."""
-        known = {stored.action.uid for stored in every}
+        uids = {stored.action.uid for stored in every}
         for key in self.runner.kept():
-            if key not in known:
+            if key not in uids:
                 work = self.runner.work(key)
                 if work.alive():
                     work.end()
@@ -349,10 +349,10 @@ def _busy(request: Request, nodes: t.Mapping[str, NodeInfo]) -> str:
     """Return who uses the GPUs that an action waits for; nobody is preempted. Empty if they are free or it is not known."""
     if not request.devices:
         return ""
-    held = []
+    holders = []
     for name in request.nodes:
         node = nodes.get(name)
         if node is not None and node.gpus and node.free is not None and node.free < node.gpus:
             by = f" by {', '.join(node.used_by[:3])}" if node.used_by else ""
-            held.append(f"{node.gpus - node.free} of {node.gpus} GPUs of {name}, held{by}")
-    return "; ".join(held[:3]) + (f" and of {len(held) - 3} nodes more" if len(held) > 3 else "")
+            holders.append(f"{node.gpus - node.free} of {node.gpus} GPUs of {name}, held{by}")
+    return "; ".join(holders[:3]) + (f" and of {len(holders) - 3} nodes more" if len(holders) > 3 else "")

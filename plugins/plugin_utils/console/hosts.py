@@ -27,13 +27,13 @@ def of(inventory: str) -> t.List[NodeInfo]:
     try:
         manager = InventoryManager(loader=loader, sources=[inventory])
         variables = VariableManager(loader=loader, inventory=manager)
-        found = []
+        infos = []
         for host in manager.get_hosts():
             of_host = variables.get_vars(host=host, include_hostvars=False)
             if of_host.get(planes.VARIABLE, planes.DEFAULT) != planes.DEFAULT:
                 continue
             gpus = of_host.get("acceptance_gpu_count")
-            found.append(
+            infos.append(
                 NodeInfo(
                     name=str(host.name),
                     gpus=gpus if isinstance(gpus, int) and not isinstance(gpus, bool) else None,
@@ -43,7 +43,7 @@ def of(inventory: str) -> t.List[NodeInfo]:
             )
     except AnsibleError as error:
         raise Unavailable(f"inventory {inventory}: {error}") from error
-    return found
+    return infos
 
 
 def _problem(name: str, groups: t.Container[str]) -> str:

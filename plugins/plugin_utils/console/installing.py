@@ -40,8 +40,8 @@ class Installer:
         version, kind = str(manifest["apiVersion"]), str(manifest["kind"])
         if version not in self._served:
             root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-            found = self.client.get(root)["resources"]
-            self._served[version] = {one["kind"]: (one["name"], one["namespaced"]) for one in found if "/" not in one["name"]}
+            resources = self.client.get(root)["resources"]
+            self._served[version] = {entry["kind"]: (entry["name"], entry["namespaced"]) for entry in resources if "/" not in entry["name"]}
         if kind not in self._served[version]:
             raise KubeError("bad_spec", f"{self.client.name}: the API does not serve {kind} of {version}")
         resource, namespaced = self._served[version][kind]
@@ -97,20 +97,20 @@ class Installer:
 
     def _end_actions(self) -> None:
         path = f"/apis/{VERSION}/namespaces/{self.client.namespace}/{PLURAL}"
-        found = (self._there(path) or {"items": []})["items"]
-        if not found:
+        items = (self._there(path) or {"items": []})["items"]
+        if not items:
             return
-        self.changed.append(f"removed {len(found)} actions")
+        self.changed.append(f"removed {len(items)} actions")
         if self.dry_run:
             return
         self.client.delete(path, propagationPolicy="Background")
-        said = "actions do not end; is the console running? kubectl get syncactions shows them"
-        self._until(path, lambda found: not found.get("items"), END_S, said)
+        message = "actions do not end; is the console running? kubectl get syncactions shows them"
+        self._until(path, lambda items: not items.get("items"), END_S, message)
 
     def _others(self) -> bool:
         """Return True if another namespace has actions of another console."""
-        found = (self._there(_ACTIONS) or {"items": []})["items"]
-        return any(item["metadata"]["namespace"] != self.client.namespace for item in found)
+        items = (self._there(_ACTIONS) or {"items": []})["items"]
+        return any(item["metadata"]["namespace"] != self.client.namespace for item in items)
 
     def _until(self, path: str, true: t.Callable[[Object], bool], seconds: float, otherwise: str) -> None:
         end = time.monotonic() + seconds
@@ -123,16 +123,16 @@ class Installer:
 def _told(item: Object) -> Object:
     """Return the part of an object that people wrote, without the fields of the cluster."""
     meta = item["metadata"]
-    kept = {name: meta.get(name) for name in ("labels", "annotations")}
-    return {**{name: value for name, value in item.items() if name not in ("status", "metadata")}, "metadata": kept}
+    fields = {name: meta.get(name) for name in ("labels", "annotations")}
+    return {**{name: value for name, value in item.items() if name not in ("status", "metadata")}, "metadata": fields}
 
 
 def _established(item: Object) -> bool:
     conditions = (item.get("status") or {}).get("conditions") or []
-    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
 
 
 def _stands(item: Object) -> bool:
     status = item.get("status") or {}
-    seen = bool(item.get("spec")) and status.get("observedGeneration") == item["metadata"].get("generation")
-    return seen and status.get("availableReplicas", 0) >= item["spec"].get("replicas", 1)
+    is_current = bool(item.get("spec")) and status.get("observedGeneration") == item["metadata"].get("generation")
+    return is_current and status.get("availableReplicas", 0) >= item["spec"].get("replicas", 1)

@@ -47,9 +47,9 @@ class Lease:
         if self.held():
             self._until = 0.0
             try:
-                found = self.client.get(f"{self.path}/{self.name}")
-                if found["spec"].get("holderIdentity") == self.holder:
-                    self._write(found, {**found["spec"], "holderIdentity": "", "leaseDurationSeconds": 1})
+                lease = self.client.get(f"{self.path}/{self.name}")
+                if lease["spec"].get("holderIdentity") == self.holder:
+                    self._write(lease, {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1})
             except KubeError as error:
                 LOG.warning("%s", error)
 
@@ -76,23 +76,23 @@ class Lease:
         """Return True if this controller holds the lease now. Raises KubeError if it is not known: it then holds it as long as before."""
         self.client.patience = 0.0  # a server that is away is asked again by us
         try:
-            found = self.client.get(f"{self.path}/{self.name}")
+            lease = self.client.get(f"{self.path}/{self.name}")
         except KubeError as error:
             if error.status != 404:
                 raise
             return self._made()
-        spec = found.get("spec") or {}
-        version = found["metadata"]["resourceVersion"]
+        spec = lease.get("spec") or {}
+        version = lease["metadata"]["resourceVersion"]
         if version != self._seen[0]:
             self._seen = (version, time.monotonic())
-        mine = spec.get("holderIdentity") == self.holder
+        is_ours = spec.get("holderIdentity") == self.holder
         over = time.monotonic() > self._seen[1] + float(spec.get("leaseDurationSeconds") or LEASE_S)
-        if not mine and spec.get("holderIdentity") and not over:
+        if not is_ours and spec.get("holderIdentity") and not over:
             return False
-        new = {**spec, **self._spec(), "leaseTransitions": int(spec.get("leaseTransitions") or 0) + (not mine)}
-        if mine:
+        new = {**spec, **self._spec(), "leaseTransitions": int(spec.get("leaseTransitions") or 0) + (not is_ours)}
+        if is_ours:
             new["acquireTime"] = spec.get("acquireTime") or new["acquireTime"]
-        return self._write(found, new)
+        return self._write(lease, new)
 
     def _made(self) -> bool:
         try:
@@ -109,9 +109,9 @@ class Lease:
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         return {"holderIdentity": self.holder, "leaseDurationSeconds": LEASE_S, "acquireTime": now, "renewTime": now}
 
-    def _write(self, found: t.Dict[str, t.Any], spec: t.Dict[str, t.Any]) -> bool:
+    def _write(self, lease: t.Dict[str, t.Any], spec: t.Dict[str, t.Any]) -> bool:
         try:
-            version = found["metadata"]["resourceVersion"]
+            version = lease["metadata"]["resourceVersion"]
             self.client.patch(f"{self.path}/{self.name}", {"metadata": {"resourceVersion": version}, "spec": spec})
         except KubeError as error:
             if error.status == 409:

@@ -26,8 +26,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import Action, Filters, NodeInfo, Page, Status
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.controller import StoredAction
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 
-Record = t.Dict[str, t.Any]
 # How long somebody waits for another one's write.
 BUSY_S = 20.0
 FOLLOW_S = 0.5
@@ -110,12 +110,12 @@ class LocalActions:
 
     # For people: actions.Actions ----------------------------------------------------------------------------------------
 
-    def create(self, name: str | None, spec: Record, who: str, namespace: str = "") -> Action:
-        asked = request.read(spec, self.limits(self.known()), namespace)
-        if asked.schedule:
-            calendar.check(asked.schedule)
+    def create(self, name: str | None, spec: PlainData, who: str, namespace: str = "") -> Action:
+        checked = request.read(spec, self.limits(self.known()), namespace)
+        if checked.schedule:
+            calendar.check(checked.schedule)
         if name is None:
-            name = f"{asked.kind}-{secrets.token_hex(4)}"
+            name = f"{checked.kind}-{secrets.token_hex(4)}"
         elif not actions.NAME.match(name):
             expected = "up to 63 small letters, digits and dashes, none at its ends"
             raise request.RequestError([request.Problem("metadata.name", ascii(name)[:80], expected)])
@@ -127,9 +127,9 @@ class LocalActions:
         if db.execute("SELECT 1 FROM actions WHERE name = ? AND gone = 0", (name,)).fetchone():
             raise actions.Conflict(f"action {name} exists already")
         version = self._version(db)
-        made = (uuid.uuid4().hex, name, json.dumps(spec), json.dumps(_told(Status())), calendar.text(self.clock()), version)
+        values = (uuid.uuid4().hex, name, json.dumps(spec), json.dumps(_told(Status())), calendar.text(self.clock()), version)
         columns = "uid, name, spec, status, created, number, who, schedule, version"
-        db.execute(f"INSERT INTO actions ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*made, who, schedule, version))
+        db.execute(f"INSERT INTO actions ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*values, who, schedule, version))
 
     def get(self, name: str, namespace: str = "") -> Action:
         with self._db() as db:
@@ -138,10 +138,10 @@ class LocalActions:
     def list(self, filters: Filters) -> Page:
         where = ["gone = 0"]
         values: t.List[str | int] = []
-        for column, wanted in (("phase", filters.phase), ("verdict", filters.verdict)):
-            if wanted:
+        for column, required in (("phase", filters.phase), ("verdict", filters.verdict)):
+            if required:
                 where.append(f"json_extract(status, '$.{column}') = ?")
-                values.append(wanted)
+                values.append(required)
         if filters.kind:
             where.append("json_type(spec, '$.' || ?) = 'object'")
             values.append(filters.kind if filters.kind in request.KINDS else "none")
@@ -159,8 +159,8 @@ class LocalActions:
         with self._db() as db:
             query = f"SELECT * FROM actions WHERE {' AND '.join(where)} ORDER BY {by} {order}, number {order} LIMIT {limit + 1}"
             rows = db.execute(query, values).fetchall()
-        found = [_action(row) for row in rows[:limit]]
-        return Page(found, actions.mark(actions.SORTS[name](found[-1]), str(rows[limit - 1]["number"])) if len(rows) > limit else "")
+        listed = [_action(row) for row in rows[:limit]]
+        return Page(listed, actions.mark(actions.SORTS[name](listed[-1]), str(rows[limit - 1]["number"])) if len(rows) > limit else "")
 
     def set(self, name: str, *, suspend: bool | None = None, cancel: bool | None = None, namespace: str = "") -> Action:
         with self._write() as db:
@@ -176,34 +176,34 @@ class LocalActions:
     def delete(self, name: str, namespace: str = "") -> None:
         with self._write() as db:
             row = self._row(db, name)
-            theirs = db.execute("SELECT uid FROM actions WHERE schedule = ? AND gone = 0", (name,)).fetchall()
-            for uid in (row["uid"], *(child["uid"] for child in theirs)):
+            children = db.execute("SELECT uid FROM actions WHERE schedule = ? AND gone = 0", (name,)).fetchall()
+            for uid in (row["uid"], *(child["uid"] for child in children)):
                 db.execute("UPDATE actions SET deleting = 1, version = ? WHERE uid = ?", (self._version(db), uid))
 
     def changes(self, since: str = "") -> t.Iterator[t.Tuple[str, Action]]:
-        seen = _number(since)
+        version = _number(since)
         while True:
             with self._db() as db:
                 newest = db.execute("SELECT version FROM counter").fetchone()[0]
-                rows = db.execute("SELECT * FROM actions WHERE version > ? ORDER BY version", (seen,)).fetchall()
-            if since and not newest - TOMBSTONES <= seen <= newest:
+                rows = db.execute("SELECT * FROM actions WHERE version > ? ORDER BY version", (version,)).fetchall()
+            if since and not newest - TOMBSTONES <= version <= newest:
                 return
             for row in rows:
-                seen = int(row["version"])
-                yield str(seen), _action(row)
+                version = int(row["version"])
+                yield str(version), _action(row)
             time.sleep(FOLLOW_S)
 
     def nodes(self) -> t.Sequence[NodeInfo]:
         used: t.Dict[str, t.List[str]] = {}
         with self._db() as db:
             rows = db.execute("SELECT * FROM actions WHERE gone = 0 AND json_extract(status, '$.phase') = ?", (actions.RUNNING,)).fetchall()
-        known = self.known()
-        labels = {node.name: node.labels for node in known}
+        infos = self.known()
+        labels = {node.name: node.labels for node in infos}
         for action in map(_action, rows):
             with contextlib.suppress(request.RequestError):
-                for name in request.read(action.spec, self.limits(known)).chosen(labels):
+                for name in request.read(action.spec, self.limits(infos)).chosen(labels):
                     used.setdefault(name, []).append(action.name)
-        return [dataclasses.replace(node, used_by=used[node.name]) if node.name in used else node for node in known]
+        return [dataclasses.replace(node, used_by=used[node.name]) if node.name in used else node for node in infos]
 
     # For the controller: controller.ActionStore --------------------------------------------------------------------------------
 
@@ -232,19 +232,19 @@ class LocalActions:
             db.execute("DELETE FROM actions WHERE gone = 1 AND version < ?", (version - TOMBSTONES,))
 
     def known(self) -> t.Sequence[NodeInfo]:
-        until, known = self._hosts
-        if not known:
+        until, infos = self._hosts
+        if not infos:
             return self._read()
         if time.monotonic() > until and self._reading.acquire(blocking=False):
             threading.Thread(target=self._read_again, name="console-hosts", daemon=True).start()
-        return known
+        return infos
 
     def _read(self) -> t.Sequence[NodeInfo]:
         began = time.monotonic()
-        known = hosts.of(self.inventory)
+        infos = hosts.of(self.inventory)
         took = time.monotonic() - began
-        self._hosts = (time.monotonic() + max(HOSTS_S, HOSTS_SHARE * took), known)
-        return known
+        self._hosts = (time.monotonic() + max(HOSTS_S, HOSTS_SHARE * took), infos)
+        return infos
 
     def _read_again(self) -> None:
         """Thousands of hosts take seconds, which nobody waits for."""
@@ -276,7 +276,7 @@ def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 
 
-def _told(status: Status) -> Record:
+def _told(status: Status) -> PlainData:
     return dataclasses.asdict(status)
 
 

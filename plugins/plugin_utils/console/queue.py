@@ -40,13 +40,13 @@ NAMED = 3
 ROUGH = 100
 
 
-def turns(claims: t.Sequence[Claim], most: int) -> t.Dict[str, Turn]:
+def turns(claims: t.Sequence[Claim], limit: int) -> t.Dict[str, Turn]:
     """The turn of each claim that is not running, of claims in the order of their age. An action never overtakes an older one that wants
     one of its nodes: else one that wants many would wait for ever. At most `most` run at once."""
     holders: t.Dict[str, Claim] = {node: claim for claim in claims if claim.running for node in claim.nodes}
     running = sum(claim.running for claim in claims)
     waiting = 0
-    found: t.Dict[str, Turn] = {}
+    by_uid: t.Dict[str, Turn] = {}
     for claim in claims:
         if claim.running:
             continue
@@ -54,17 +54,17 @@ def turns(claims: t.Sequence[Claim], most: int) -> t.Dict[str, Turn]:
         for node in sorted(claim.nodes):
             if node in holders:
                 before.setdefault(_who(holders[node]), []).append(node)
-        if not before and running < most:
+        if not before and running < limit:
             running += 1
-            found[claim.key] = Turn(0, "")
+            by_uid[claim.key] = Turn(0, "")
             holders.update(dict.fromkeys(claim.nodes, claim._replace(running=True)))
             continue
         waiting += 1
-        words = [f"{who} on {_named(nodes)}" for who, nodes in before.items()] or [f"one of the {most} that run at once to end"]
+        words = [f"{who} on {_named(nodes)}" for who, nodes in before.items()] or [f"one of the {limit} that run at once to end"]
         place = waiting if waiting < ROUGH else waiting - waiting % ROUGH
-        found[claim.key] = Turn(place, "; ".join(words[:NAMED]) + (" ..." if len(words) > NAMED else ""))
+        by_uid[claim.key] = Turn(place, "; ".join(words[:NAMED]) + (" ..." if len(words) > NAMED else ""))
         holders.update(dict.fromkeys(claim.nodes, claim))
-    return found
+    return by_uid
 
 
 def _who(claim: Claim) -> str:

@@ -21,9 +21,9 @@ import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import allowed, commands
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes import plane as kubernetes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry, sweep
 
-Record = t.Dict[str, t.Any]
 # What each kind has besides nodes or a pool.
 FIELDS = {
     "rdma": ("device", "port", "operation", "measure", "scope"),
@@ -154,35 +154,35 @@ class Request:
         """The same on these nodes, in place of a pool."""
         return dataclasses.replace(self, nodes=tuple(nodes), pool=None)
 
-    def chosen(self, known: t.Mapping[str, t.Mapping[str, str]]) -> t.Tuple[str, ...]:
+    def chosen(self, labels: t.Mapping[str, t.Mapping[str, str]]) -> t.Tuple[str, ...]:
         """The nodes of a request: those that it names, or those of its pool among the known, sorted."""
         if self.pool is None:
             return self.nodes
-        return matching(known, self.pool)
+        return matching(labels, self.pool)
 
     def _stages(self) -> t.Tuple[str, ...]:
         if self.kind != "collective":
             return self.stages
-        alone, together = COLLECTIVES[self.library]
-        stage = alone if len(self.nodes) == 1 else together
+        single, together = COLLECTIVES[self.library]
+        stage = single if len(self.nodes) == 1 else together
         return (*registry.shipped()[stage].requested_before, stage)
 
-    def _settings(self) -> Record:
+    def _settings(self) -> PlainData:
         if self.kind != "collective":
             return dict(self.settings)
         stage = self._stages()[-1]
         return {f"{stage}_{name}": value for name, value in self.settings.items()}
 
-    def variables(self) -> Record:
+    def variables(self) -> PlainData:
         """All that a run is told of this request; its pool must have become nodes (`on`)."""
         if not self.nodes:
             raise ValueError("a pool has no variables before its nodes are known")
-        told = {"acceptance_stages": list(self._stages()), **self._settings()}
+        values = {"acceptance_stages": list(self._stages()), **self._settings()}
         plane = planes.shipped()[self.plane]
-        told.update(plane.chosen(self.nodes))
+        values.update(plane.chosen(self.nodes))
         if plane.nodes_behind and self.namespace:
-            told["acceptance_kube_namespace"] = self.namespace
-        return {**told, **({"acceptance_kube_image": self.image} if self.image else {})}
+            values["acceptance_kube_namespace"] = self.namespace
+        return {**values, **({"acceptance_kube_image": self.image} if self.image else {})}
 
     def argv(self, inventory: str, variables: str, resume: bool = False) -> t.List[str]:
         """The command that measures it, of a file with what `written` returns."""
@@ -203,10 +203,10 @@ class Request:
         return commands.seconds(self._stages(), self._settings(), len(self.nodes))
 
 
-def matching(known: t.Mapping[str, t.Mapping[str, str]], labels: t.Mapping[str, str]) -> t.Tuple[str, ...]:
+def matching(nodes: t.Mapping[str, t.Mapping[str, str]], labels: t.Mapping[str, str]) -> t.Tuple[str, ...]:
     """The nodes with all these labels, sorted."""
-    wanted = labels.items()
-    return tuple(sorted(name for name, of in known.items() if all(of.get(key) == value for key, value in wanted)))
+    pairs = labels.items()
+    return tuple(sorted(name for name, of in nodes.items() if all(of.get(key) == value for key, value in pairs)))
 
 
 def written(variables: t.Mapping[str, t.Any]) -> str:
@@ -216,8 +216,8 @@ def written(variables: t.Mapping[str, t.Any]) -> str:
         if isinstance(value, str):  # what Ansible takes for data it also takes for a number or for null where it looks like one
             return _Data(value) if "{" in value else _Text(value)
         if isinstance(value, t.Mapping):
-            return {name: data(one) for name, one in value.items()}
-        return [data(one) for one in value] if isinstance(value, (list, tuple)) else value
+            return {name: data(entry) for name, entry in value.items()}
+        return [data(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
     text = yaml.dump({name: data(value) for name, value in variables.items()}, Dumper=_Dumper, allow_unicode=False, width=10**6)
     return str(text)
@@ -226,10 +226,10 @@ def written(variables: t.Mapping[str, t.Any]) -> str:
 def read(spec: t.Any, limits: Limits, namespace: str = "") -> Request:
     """The request of a spec. RequestError names every field that is wrong."""
     reader = _Reader(limits)
-    found = reader.request(spec, namespace)
-    if found is None or reader.problems:
+    request = reader.request(spec, namespace)
+    if request is None or reader.problems:
         raise RequestError(reader.problems[:MOST_PROBLEMS])
-    return found
+    return request
 
 
 def _shown(value: t.Any) -> str:
@@ -252,21 +252,21 @@ class _Reader:
     def request(self, spec: t.Any, namespace: str) -> Request | None:
         if self.limits.namespaces and namespace not in self.limits.namespaces:
             self.wrong("metadata.namespace", namespace, f"one of {', '.join(self.limits.namespaces)}")
-        other = ("image", "suspend", "cancel", "ttlSecondsAfterFinished", "schedule")
-        if not self.mapping("spec", spec, (*KINDS, *other)):
+        common = ("image", "suspend", "cancel", "ttlSecondsAfterFinished", "schedule")
+        if not self.mapping("spec", spec, (*KINDS, *common)):
             return None
         kinds = [kind for kind in KINDS if spec.get(kind) is not None]
         if len(kinds) != 1:
             self.wrong("spec", sorted(kinds), f"one of {', '.join(KINDS)}")
             return None
         kind = kinds[0]
-        asked = spec[kind]
-        if not self.mapping(kind, asked, ("nodes", "pool", *FIELDS[kind])):
+        body = spec[kind]
+        if not self.mapping(kind, body, ("nodes", "pool", *FIELDS[kind])):
             return None
-        stages, settings = {"rdma": self.rdma, "collective": self.collective, "stages": self.stages}[kind](asked)
-        nodes, pool = self.where(kind, asked, 1 if kind != "rdma" or asked.get("scope") == "loopback" else 2)
+        stages, settings = {"rdma": self.rdma, "collective": self.collective, "stages": self.stages}[kind](body)
+        nodes, pool = self.where(kind, body, 1 if kind != "rdma" or body.get("scope") == "loopback" else 2)
         if kind == "collective":
-            self.enough_gpus(asked.get("gpusPerNode"), nodes if pool is None else matching(self.limits.nodes or {}, pool))
+            self.enough_gpus(body.get("gpusPerNode"), nodes if pool is None else matching(self.limits.nodes or {}, pool))
         return Request(
             kind=kind,
             plane=self.limits.plane,
@@ -280,45 +280,45 @@ class _Reader:
             cancel=self.truth("cancel", spec.get("cancel")),
             ttl=self.number("ttlSecondsAfterFinished", spec.get("ttlSecondsAfterFinished"), 0, MOST_TTL),
             schedule=self.schedule(spec.get("schedule")),
-            library=asked.get("library", LIBRARIES[0]) if kind == "collective" else "",
+            library=body.get("library", LIBRARIES[0]) if kind == "collective" else "",
         )
 
     # The kinds -------------------------------------------------------------------------------------------------------
 
-    def rdma(self, asked: Record) -> t.Tuple[t.Sequence[str], Record]:
-        operation = self.choice("rdma.operation", asked.get("operation", RDMA_OPERATIONS[0]), RDMA_OPERATIONS)
-        measure = self.choice("rdma.measure", asked.get("measure", "bandwidth"), MEASURES)
-        settings: Record = {
+    def rdma(self, body: PlainData) -> t.Tuple[t.Sequence[str], PlainData]:
+        operation = self.choice("rdma.operation", body.get("operation", RDMA_OPERATIONS[0]), RDMA_OPERATIONS)
+        measure = self.choice("rdma.measure", body.get("measure", "bandwidth"), MEASURES)
+        settings: PlainData = {
             "rdma_tests": [f"{operation}_{MEASURES.get(measure, '')}"],
-            "rdma_scope": self.choice("rdma.scope", asked.get("scope", SCOPES[0]), SCOPES),
+            "rdma_scope": self.choice("rdma.scope", body.get("scope", SCOPES[0]), SCOPES),
         }
-        device = asked.get("device")
+        device = body.get("device")
         if device is not None:
             if not isinstance(device, str) or not DEVICE.match(device):
                 self.wrong("rdma.device", device, "the name of an RDMA device, like mlx5_0")
             settings["rdma_ports_devices"] = [device]
-        port = self.number("rdma.port", asked.get("port"), 1, 255)
+        port = self.number("rdma.port", body.get("port"), 1, 255)
         return ["rdma"], {**settings, **({"rdma_ports_port": port} if port is not None else {})}
 
-    def collective(self, asked: Record) -> t.Tuple[t.Sequence[str], Record]:
-        library = self.choice("collective.library", asked.get("library", LIBRARIES[0]), LIBRARIES)
-        settings: Record = {"ops": [self.choice("collective.operation", asked.get("operation", "all_reduce"), operations(library))]}
-        gpus = self.number("collective.gpusPerNode", asked.get("gpusPerNode"), 1, 64)
+    def collective(self, body: PlainData) -> t.Tuple[t.Sequence[str], PlainData]:
+        library = self.choice("collective.library", body.get("library", LIBRARIES[0]), LIBRARIES)
+        settings: PlainData = {"ops": [self.choice("collective.operation", body.get("operation", "all_reduce"), operations(library))]}
+        gpus = self.number("collective.gpusPerNode", body.get("gpusPerNode"), 1, 64)
         if gpus is not None:
             settings["gpus"] = [str(gpus)]
-        sizes = asked.get("sizes")
+        sizes = body.get("sizes")
         if sizes is not None:
             if not isinstance(sizes, list) or not 0 < len(sizes) <= 8:
                 self.wrong("collective.sizes", sizes, "1 to 8 of SMALLEST:LARGEST, like 8M:1G")
                 sizes = []
-            for number, one in enumerate(sizes):
-                if not isinstance(one, str) or not SIZES.match(one) or sweep.of_sizes("", [one]):
-                    self.wrong(f"collective.sizes[{number}]", one, "SMALLEST:LARGEST, like 8M:1G or 8M:auto")
+            for number, size_range in enumerate(sizes):
+                if not isinstance(size_range, str) or not SIZES.match(size_range) or sweep.of_sizes("", [size_range]):
+                    self.wrong(f"collective.sizes[{number}]", size_range, "SMALLEST:LARGEST, like 8M:1G or 8M:auto")
             settings["sizes"] = sizes
         return (), settings
 
-    def stages(self, asked: Record) -> t.Tuple[t.Sequence[str], Record]:
-        names = asked.get("names")
+    def stages(self, body: PlainData) -> t.Tuple[t.Sequence[str], PlainData]:
+        names = body.get("names")
         if not isinstance(names, list) or not 0 < len(names) <= len(allowed.STAGES):
             self.wrong("stages.names", names, f"a list of {', '.join(allowed.STAGES)}")
             names = []
@@ -326,17 +326,17 @@ class _Reader:
             self.choice(f"stages.names[{number}]", name, allowed.STAGES)
             if name in names[:number]:
                 self.wrong(f"stages.names[{number}]", name, "each stage once")
-        variables = asked.get("variables")
-        settings: Record = {}
+        variables = body.get("variables")
+        settings: PlainData = {}
         if variables is not None and (not isinstance(variables, dict) or len(variables) > len(allowed.VARIABLES)):
             self.wrong("stages.variables", variables, "a mapping of variables of these stages to their values")
             variables = {}
-        brought = [other for name in names for other in (*_brought(name), name)]
+        brought = [stage for name in names for stage in (*_brought(name), name)]
         for name, value in (variables or {}).items():
             field = f"stages.variables[{_shown(name)[1:-1]}]"
             if name not in allowed.VARIABLES or allowed.stage_of(name) not in brought:
-                mine = [one for one in allowed.VARIABLES if allowed.stage_of(one) in brought]
-                self.wrong(field, name, f"one of {', '.join(mine)}")
+                usable = [variable for variable in allowed.VARIABLES if allowed.stage_of(variable) in brought]
+                self.wrong(field, name, f"one of {', '.join(usable)}")
                 continue
             try:
                 settings[name] = allowed.value(name, value)
@@ -346,28 +346,28 @@ class _Reader:
 
     # What all have ---------------------------------------------------------------------------------------------------
 
-    def where(self, kind: str, asked: Record, least: int) -> t.Tuple[t.Tuple[str, ...], t.Mapping[str, str] | None]:
-        nodes, pool = asked.get("nodes"), asked.get("pool")
+    def where(self, kind: str, body: PlainData, minimum: int) -> t.Tuple[t.Tuple[str, ...], t.Mapping[str, str] | None]:
+        nodes, pool = body.get("nodes"), body.get("pool")
         if (nodes is None) == (pool is None):
             self.wrong(f"{kind}.nodes", "both" if pool is not None else None, "nodes or pool, one of them")
             return (), None
         if pool is not None:
             return (), self.pool(f"{kind}.pool", pool)
-        if not isinstance(nodes, list) or not least <= len(nodes) <= self.limits.most_nodes:
-            found = f"{len(nodes)} nodes" if isinstance(nodes, list) else nodes
-            self.wrong(f"{kind}.nodes", found, f"a list of {least} to {self.limits.most_nodes} nodes")
+        if not isinstance(nodes, list) or not minimum <= len(nodes) <= self.limits.most_nodes:
+            shown = f"{len(nodes)} nodes" if isinstance(nodes, list) else nodes
+            self.wrong(f"{kind}.nodes", shown, f"a list of {minimum} to {self.limits.most_nodes} nodes")
             return (), None
-        seen: t.Set[str] = set()
+        unique: t.Set[str] = set()
         for number, name in enumerate(nodes):
             field = f"{kind}.nodes[{number}]"
             if not isinstance(name, str) or not NAME.match(name):
                 self.wrong(field, name, "the name of a node")
             elif self.limits.nodes is not None and name not in self.limits.nodes:
                 self.wrong(field, name, "a node that is there")
-            elif name in seen:
+            elif name in unique:
                 self.wrong(field, name, "each node once")
             else:
-                seen.add(name)
+                unique.add(name)
         return tuple(nodes), None
 
     def pool(self, field: str, pool: t.Any) -> t.Mapping[str, str] | None:
@@ -382,16 +382,16 @@ class _Reader:
                 self.wrong(f"{field}.matchLabels", name, "the name of a label")
             elif not isinstance(value, str) or not LABEL_VALUE.match(value):
                 self.wrong(f"{field}.matchLabels[{name}]", value, "the value of a label")
-        known = self.limits.nodes
-        if known is not None and not self.problems and not matching(known, labels):
+        labels_of = self.limits.nodes
+        if labels_of is not None and not self.problems and not matching(labels_of, labels):
             self.wrong(f"{field}.matchLabels", labels, "labels that some node has")
         return labels
 
     def enough_gpus(self, gpus: t.Any, nodes: t.Iterable[t.Any]) -> None:
         """Refuse more GPUs per node than a node has, as far as that is known."""
-        known = [(self.limits.gpus[node], node) for node in nodes if isinstance(node, str) and node in self.limits.gpus]
-        if isinstance(gpus, int) and known and gpus > min(known)[0]:
-            fewest, node = min(known)
+        counts = [(self.limits.gpus[node], node) for node in nodes if isinstance(node, str) and node in self.limits.gpus]
+        if isinstance(gpus, int) and counts and gpus > min(counts)[0]:
+            fewest, node = min(counts)
             self.wrong("collective.gpusPerNode", gpus, f"at most {fewest}, as many as {node} has")
 
     def image(self, image: t.Any) -> str:
@@ -403,56 +403,56 @@ class _Reader:
             return ""
         return str(image)
 
-    def schedule(self, given: t.Any) -> Schedule | None:
-        if given is None:
+    def schedule(self, body: t.Any) -> Schedule | None:
+        if body is None:
             return None
-        if not self.mapping("schedule", given, ("cron", "timeZone", "acceptedHistoryLimit", "refusedHistoryLimit")):
+        if not self.mapping("schedule", body, ("cron", "timeZone", "acceptedHistoryLimit", "refusedHistoryLimit")):
             return None
-        cron = given.get("cron")
+        cron = body.get("cron")
         if not isinstance(cron, str) or len(cron) > 100 or not CRON.match(cron):
             self.wrong("schedule.cron", cron, "minute, hour, day, month and weekday, like 0 3 * * 6")
-        zone = given.get("timeZone", "UTC")
+        zone = body.get("timeZone", "UTC")
         try:
             if not isinstance(zone, str) or len(zone) > 64:
                 raise ValueError
             zoneinfo.ZoneInfo(zone)
         except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
             self.wrong("schedule.timeZone", zone, "a time zone of the IANA's, like Asia/Shanghai")
-        accepted, refused = (self.number(f"schedule.{name}HistoryLimit", given.get(f"{name}HistoryLimit", 3), 0, MOST_KEPT)
+        accepted, refused = (self.number(f"schedule.{name}HistoryLimit", body.get(f"{name}HistoryLimit", 3), 0, MOST_KEPT)
                              for name in ("accepted", "refused"))
         return Schedule(str(cron), str(zone), accepted or 0, refused or 0)
 
     # Values ----------------------------------------------------------------------------------------------------------
 
-    def mapping(self, field: str, given: t.Any, names: t.Collection[str]) -> bool:
+    def mapping(self, field: str, value: t.Any, names: t.Collection[str]) -> bool:
         """Return True if a value is a mapping. Unknown names in it are errors too, since they would have no effect."""
-        if not isinstance(given, dict):
-            self.wrong(field, given, f"a mapping with any of {', '.join(names)}")
+        if not isinstance(value, dict):
+            self.wrong(field, value, f"a mapping with any of {', '.join(names)}")
             return False
-        for name in given:
+        for name in value:
             if name not in names:
                 where = _shown(name)[1:-1]
                 self.wrong(where if field == "spec" else f"{field}.{where}", "an unknown field", f"any of {', '.join(names)}")
         return True
 
-    def choice(self, field: str, given: t.Any, choices: t.Collection[str]) -> str:
-        if not isinstance(given, str) or given not in choices:
-            self.wrong(field, given, f"one of {', '.join(choices)}")
+    def choice(self, field: str, value: t.Any, choices: t.Collection[str]) -> str:
+        if not isinstance(value, str) or value not in choices:
+            self.wrong(field, value, f"one of {', '.join(choices)}")
             return ""
-        return given
+        return value
 
-    def number(self, field: str, given: t.Any, least: int, most: int) -> int | None:
-        if given is None:
+    def number(self, field: str, value: t.Any, minimum: int, maximum: int) -> int | None:
+        if value is None:
             return None
-        if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= most:
-            self.wrong(field, given, f"a whole number from {least} to {most}")
+        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+            self.wrong(field, value, f"a whole number from {minimum} to {maximum}")
             return None
-        return given
+        return value
 
-    def truth(self, field: str, given: t.Any) -> bool:
-        if given is not None and not isinstance(given, bool):
-            self.wrong(field, given, "true or false")
-        return given is True
+    def truth(self, field: str, value: t.Any) -> bool:
+        if value is not None and not isinstance(value, bool):
+            self.wrong(field, value, "true or false")
+        return value is True
 
 
 def operations(library: str) -> t.Tuple[str, ...]:
@@ -462,5 +462,5 @@ def operations(library: str) -> t.Tuple[str, ...]:
 
 
 def _brought(stage: t.Any) -> t.Tuple[str, ...]:
-    known = registry.shipped().get(stage) if isinstance(stage, str) else None
-    return (*known.before, *known.after) if known else ()
+    shipped = registry.shipped().get(stage) if isinstance(stage, str) else None
+    return (*shipped.before, *shipped.after) if shipped else ()

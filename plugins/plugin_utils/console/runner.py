@@ -29,9 +29,9 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.request import Request, written
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run
 
-Record = t.Dict[str, t.Any]
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}\Z")
 # Kinds of subjects that are a part of a planned one.
 PARTS = ("gpu", "nic")
@@ -136,15 +136,15 @@ def has_room(folder: pathlib.Path) -> bool:
 
 def program() -> str:
     """ansible-playbook of the Python that we are."""
-    beside = pathlib.Path(sys.executable).parent / "ansible-playbook"
-    return str(beside) if beside.exists() else "ansible-playbook"
+    own_program = pathlib.Path(sys.executable).parent / "ansible-playbook"
+    return str(own_program) if own_program.exists() else "ansible-playbook"
 
 
 def environment() -> t.Dict[str, str]:
     """As ours, with this collection among those that Ansible finds."""
-    ours = str(pathlib.Path(__file__).parents[5].parent)
-    given = os.environ.get("ANSIBLE_COLLECTIONS_PATH", "")
-    paths = [*filter(None, given.split(os.pathsep)), ours]
+    root = str(pathlib.Path(__file__).parents[5].parent)
+    configured = os.environ.get("ANSIBLE_COLLECTIONS_PATH", "")
+    paths = [*filter(None, configured.split(os.pathsep)), root]
     return {**os.environ, "ANSIBLE_COLLECTIONS_PATH": os.pathsep.join(dict.fromkeys(paths)), "ANSIBLE_NOCOLOR": "1"}
 
 
@@ -191,11 +191,11 @@ class Work:
 
     def _tell(self, request: Request | None, run_id: str, take_over: bool) -> None:
         """The variables of the run, written once: whoever goes on with it measures what it was begun with."""
-        told = self.folder / "variables.json"
-        if request is not None and not told.exists():
-            write_atomically(told, json.dumps(request.variables()), 0o600)
+        path = self.folder / "variables.json"
+        if request is not None and not path.exists():
+            write_atomically(path, json.dumps(request.variables()), 0o600)
         variables = {
-            **self.runner.told, **json.loads(told.read_text(encoding="utf-8")),
+            **self.runner.told, **json.loads(path.read_text(encoding="utf-8")),
             "run_id": run_id, "acceptance_results_dir": str(self.runner.results.absolute()), "acceptance_take_over": take_over,
         }  # fmt: skip
         write_atomically(self.folder / "variables.yml", written(variables), 0o600)
@@ -234,12 +234,12 @@ class Work:
 
     # What is known of it --------------------------------------------------------------------------------------------
 
-    def _noted(self) -> Record:
+    def _noted(self) -> PlainData:
         try:
-            found = json.loads((self.folder / "state.json").read_text(encoding="utf-8"))
+            state = json.loads((self.folder / "state.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return state if isinstance(state, dict) else {}
 
     def _note(self, **values: t.Any) -> None:
         if self.folder.is_dir():
@@ -248,10 +248,10 @@ class Work:
     def nodes(self) -> t.Tuple[str, ...]:
         """The nodes that it was begun with; none where it was not."""
         try:
-            told = json.loads((self.folder / "variables.json").read_text(encoding="utf-8"))
+            variables = json.loads((self.folder / "variables.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return ()
-        return tuple(planes.chosen_by(told))
+        return tuple(planes.chosen_by(variables))
 
     def progress(self, run_id: str) -> str:
         """How many checks are measured of how many; empty before there is a plan."""
@@ -311,8 +311,8 @@ class Work:
     def tail(self) -> str:
         """Why it went no further, as far as its log says, in one line."""
         text = self._log_end()
-        found = _MESSAGE.findall(text) or _REASON.findall(text)
-        words = " ".join((found[-1] if found else "").split())
+        matches = _MESSAGE.findall(text) or _REASON.findall(text)
+        words = " ".join((matches[-1] if matches else "").split())
         return words if len(words) <= TAIL_CHARACTERS else f"{words[: TAIL_CHARACTERS - 4]} ..."
 
 

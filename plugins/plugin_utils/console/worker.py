@@ -52,8 +52,8 @@ def lead(
     Until SIGTERM or SIGINT; what it has begun ends with it, and another one goes on with that."""
     stopped = _signalled()
     store = ClusterActions(connection, namespaces, images, selector)
-    told = {"acceptance_history_url": pathlib.Path(url_file).read_text(encoding="utf-8").strip()} if url_file else {}
-    runner = Runner(pathlib.Path(folder) / ACTIONS, inventory, pathlib.Path(results), told)
+    variables = {"acceptance_history_url": pathlib.Path(url_file).read_text(encoding="utf-8").strip()} if url_file else {}
+    runner = Runner(pathlib.Path(folder) / ACTIONS, inventory, pathlib.Path(results), variables)
     controller = Controller(store, runner, most)
     holder = f"{socket.gethostname()}_{secrets.token_hex(4)}"
     lease = Lease(connect(connection), LEASE, holder, controller.end_all)
@@ -101,11 +101,11 @@ def main(arguments: t.Sequence[str] | None = None) -> int:
     parser.add_argument("--image", action="append", default=[], help="an image that an action may name")
     parser.add_argument("--selector", default=SELECTOR, help="the nodes that may be measured, by their labels")
     parser.add_argument("--most", type=int, default=4, help="how many runs at once")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     logging.basicConfig(format="%(asctime)s %(message)s")
     try:
-        lead(given.folder, given.inventory, given.results_dir, Connection("cluster"), given.namespace, given.image, given.selector,
-             given.most, given.history_url_file)  # fmt: skip
+        lead(options.folder, options.inventory, options.results_dir, Connection("cluster"), options.namespace, options.image,
+             options.selector, options.most, options.history_url_file)  # fmt: skip
     except (ActionError, KubeError, OSError) as error:
         print(f"console: {error}", file=sys.stderr)
         return 1

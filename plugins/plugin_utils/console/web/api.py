@@ -22,11 +22,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.re
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Query
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 
 if t.TYPE_CHECKING:
     from starlette.responses import Response
 
-Record = dict[str, t.Any]
 MOST = openapi.MOST
 
 
@@ -38,15 +38,15 @@ def answer(value: t.Any, status: int = 200, headers: t.Mapping[str, str] | None 
     return starlette.responses.Response(text, status, dict(headers or {}), "application/json")
 
 
-def error(status: int, said: str) -> Response:
-    return answer({"error": said, "problems": []}, status)
+def error(status: int, message: str) -> Response:
+    return answer({"error": message, "problems": []}, status)
 
 
-def problems(found: t.Sequence[requests.Problem]) -> Response:
-    return answer({"error": "the request cannot be carried out", "problems": [one._asdict() for one in found]}, 422)
+def problems(listed: t.Sequence[requests.Problem]) -> Response:
+    return answer({"error": "the request cannot be carried out", "problems": [problem._asdict() for problem in listed]}, 422)
 
 
-def shown(action: actions.Action) -> Record:
+def shown(action: actions.Action) -> PlainData:
     """An action as a custom resource says it."""
     of = action.status
     return {
@@ -60,7 +60,8 @@ def shown(action: actions.Action) -> Record:
             "phase": of.phase, "verdict": of.verdict, "runID": of.run_id, "progress": of.progress, "message": of.message,
             "command": list(of.command), "nodes": of.nodes, "counts": dict(of.counts), "link": of.link,
             "queuePosition": of.queue_position, "waitingFor": of.waiting_for, "started": of.started, "ended": of.ended,
-            "lastScheduled": of.last_scheduled, "nextScheduled": of.next_scheduled, "conditions": [dict(one) for one in of.conditions],
+            "lastScheduled": of.last_scheduled, "nextScheduled": of.next_scheduled,
+            "conditions": [dict(condition) for condition in of.conditions],
         },
     }  # fmt: skip
 
@@ -68,30 +69,30 @@ def shown(action: actions.Action) -> Record:
 # Questions ----------------------------------------------------------------------------------------------------------------------------
 
 
-def sent(ask: RequestContext, names: t.Collection[str]) -> Record:
+def sent(ask: RequestContext, names: t.Collection[str]) -> PlainData:
     """The object of a body that may have these names."""
     if ask.request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise RequestRefused(415, "error_json_type")
     try:
-        found = json.loads(ask.body)
+        body = json.loads(ask.body)
     except (ValueError, RecursionError):
         raise RequestRefused(400, "error_json") from None
-    if not isinstance(found, dict):
+    if not isinstance(body, dict):
         raise RequestRefused(400, "error_json")
-    unknown = sorted(set(found) - set(names))
+    unknown = sorted(set(body) - set(names))
     if unknown:
         raise requests.RequestError([requests.Problem(ascii(unknown[0])[1:-1][:80], "an unknown field", f"any of {', '.join(names)}")])
-    return found
+    return body
 
 
 def limit(ask: RequestContext, default: int = 100) -> int:
-    given = ask.one("limit", str(default))
-    if not given.isascii() or not given.isdigit() or not 1 <= int(given[:9]) <= MOST:
-        raise requests.RequestError([requests.Problem("limit", ascii(given)[:80], f"a whole number from 1 to {MOST}")])
-    return int(given)
+    text = ask.one("limit", str(default))
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MOST:
+        raise requests.RequestError([requests.Problem("limit", ascii(text)[:80], f"a whole number from 1 to {MOST}")])
+    return int(text)
 
 
-def filters(ask: RequestContext, most: int) -> actions.Filters:
+def filters(ask: RequestContext, maximum: int) -> actions.Filters:
     phase = ask.one("phase")
     if phase and phase not in actions.PHASES:
         raise requests.RequestError([requests.Problem("phase", ascii(phase)[:80], f"one of {', '.join(actions.PHASES)}")])
@@ -101,46 +102,46 @@ def filters(ask: RequestContext, most: int) -> actions.Filters:
         raise requests.RequestError([requests.Problem("sort", ascii(sort)[:80], expected)])
     return actions.Filters(
         namespace=ask.namespace, phase=phase, verdict=ask.one("verdict"), kind=ask.one("kind"), text=ask.one("text")[:200],
-        limit=most, after=ask.one("after")[:1000], sort=sort,
+        limit=maximum, after=ask.one("after")[:1000], sort=sort,
     )  # fmt: skip
 
 
-def known_parameters(given: t.Iterable[str], endpoint: Endpoint) -> None:
+def known_parameters(names: t.Iterable[str], endpoint: Endpoint) -> None:
     """Raise RequestError for a parameter that an operation of the API does not have: one with a typo would have no effect."""
     if endpoint.about is None:
         return
-    known = [one if isinstance(one, str) else one[0] for one in endpoint.about["query"]]
-    unknown = next((name for name in given if name not in known), None)
+    parameters = [parameter if isinstance(parameter, str) else parameter[0] for parameter in endpoint.about["query"]]
+    unknown = next((name for name in names if name not in parameters), None)
     if unknown is not None:
         name = ascii(unknown)[1:-1][:80]
-        raise requests.RequestError([requests.Problem(name, "an unknown parameter", f"any of {', '.join(known) or 'none'}")])
+        raise requests.RequestError([requests.Problem(name, "an unknown parameter", f"any of {', '.join(parameters) or 'none'}")])
 
 
 def asked(ask: RequestContext) -> Query:
     return Query(*(ask.one(name).strip()[:200] for name in Query._fields))
 
 
-def name_of(given: t.Any) -> str | None:
-    if given is None or given == "":
+def name_of(raw: t.Any) -> str | None:
+    if raw is None or raw == "":
         return None
-    if not isinstance(given, str) or not actions.NAME.match(given):
+    if not isinstance(raw, str) or not actions.NAME.match(raw):
         expected = "small letters, digits and dashes, at most 63, a letter or digit at both ends"
-        raise requests.RequestError([requests.Problem("metadata.name", ascii(given)[:80], expected)])
-    return given
+        raise requests.RequestError([requests.Problem("metadata.name", ascii(raw)[:80], expected)])
+    return raw
 
 
 def _list(ask: RequestContext) -> Response:
     page = ask.console.actions.list(filters(ask, limit(ask)))
-    return answer({"actions": [shown(one) for one in page.actions], "more": page.more})
+    return answer({"actions": [shown(action) for action in page.actions], "more": page.more})
 
 
 def _create(ask: RequestContext) -> Response:
-    given = sent(ask, ("name", "spec"))
+    body = sent(ask, ("name", "spec"))
     who = ask.who.name if ask.who else ""
-    spec = given.get("spec")
+    spec = body.get("spec")
     requests.read(spec, ask.console.limits(), ask.namespace)
-    made = ask.console.actions.create(name_of(given.get("name")), t.cast("Record", spec), who, ask.namespace)
-    return answer(shown(made), 201, {"location": f"/api/v1/actions/{made.name}", "x-about": made.name})
+    action = ask.console.actions.create(name_of(body.get("name")), t.cast("PlainData", spec), who, ask.namespace)
+    return answer(shown(action), 201, {"location": f"/api/v1/actions/{action.name}", "x-about": action.name})
 
 
 def _get(ask: RequestContext) -> Response:
@@ -148,12 +149,12 @@ def _get(ask: RequestContext) -> Response:
 
 
 def _set(ask: RequestContext) -> Response:
-    given = sent(ask, ("suspend", "cancel"))
-    wrong = [requests.Problem(name, ascii(value)[:80], "true or false") for name, value in given.items() if not isinstance(value, bool)]
-    if wrong or not given:
+    body = sent(ask, ("suspend", "cancel"))
+    wrong = [requests.Problem(name, ascii(value)[:80], "true or false") for name, value in body.items() if not isinstance(value, bool)]
+    if wrong or not body:
         raise requests.RequestError(wrong or [requests.Problem("body", "nothing", "suspend or cancel")])
     name = ask.request.path_params["name"]
-    of = ask.console.actions.set(name, suspend=given.get("suspend"), cancel=given.get("cancel"), namespace=ask.namespace)
+    of = ask.console.actions.set(name, suspend=body.get("suspend"), cancel=body.get("cancel"), namespace=ask.namespace)
     return answer(shown(of))
 
 
@@ -162,7 +163,7 @@ def _delete(ask: RequestContext) -> Response:
     return answer({})
 
 
-def preview(ask: RequestContext, spec: t.Any) -> Record:
+def preview(ask: RequestContext, spec: t.Any) -> PlainData:
     """Return the preview of a request. Raises RequestError that names what is wrong with it."""
     limits = ask.console.limits()
     request = requests.read(spec, limits, ask.namespace)
@@ -177,11 +178,11 @@ def _preview(ask: RequestContext) -> Response:
 
 
 def _nodes(ask: RequestContext) -> Response:
-    text, most = ask.one("text"), limit(ask)
-    found = [one for one in ask.console.actions.nodes() if text in one.name]
+    text, maximum = ask.one("text"), limit(ask)
+    matching = [info for info in ask.console.actions.nodes() if text in info.name]
     # Not dataclasses.asdict, which copies deeply: it took most of the time of this answer.
-    listed = [{**vars(one), "labels": dict(one.labels), "used_by": list(one.used_by)} for one in found[:most]]
-    return answer({"nodes": listed, "count": len(found)})
+    listed = [{**vars(info), "labels": dict(info.labels), "used_by": list(info.used_by)} for info in matching[:maximum]]
+    return answer({"nodes": listed, "count": len(matching)})
 
 
 def _runs(ask: RequestContext) -> Response:
@@ -190,10 +191,10 @@ def _runs(ask: RequestContext) -> Response:
 
 def _run(ask: RequestContext) -> Response:
     name = ask.request.path_params["run"]
-    found, head = ask.console.past.run(name), ask.console.past.head(name)
-    if found is None and head is None:
+    run, head = ask.console.past.run(name), ask.console.past.head(name)
+    if run is None and head is None:
         raise RequestRefused(404, "error_no_run")
-    return answer({"run": found or {"run": name}, "report": {key: value for key, value in (head or {}).items() if key != "raw"}})
+    return answer({"run": run or {"run": name}, "report": {key: value for key, value in (head or {}).items() if key != "raw"}})
 
 
 def _verdicts(ask: RequestContext) -> Response:
@@ -204,8 +205,8 @@ def _verdicts(ask: RequestContext) -> Response:
     regressed = ask.one("regressed")
     if regressed not in ("", "true", "false"):
         raise requests.RequestError([requests.Problem("regressed", ascii(regressed)[:80], "true or false")])
-    found = ask.console.past.search(asked(ask), regressed == "true", limit(ask))
-    return answer({"verdicts": found.rows, "more": found.cut})
+    matches = ask.console.past.search(asked(ask), regressed == "true", limit(ask))
+    return answer({"verdicts": matches.rows, "more": matches.cut})
 
 
 def _compare(ask: RequestContext) -> Response:

@@ -78,12 +78,12 @@ def create_app(
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, []).append(endpoint)
     routes = [
-        starlette.routing.Route(path, _endpoint(console, {one.method: one for one in of}), methods=[one.method for one in of])
+        starlette.routing.Route(path, _endpoint(console, {way.method: way for way in of}), methods=[way.method for way in of])
         for path, of in by_path.items()
     ]
     routes.append(starlette.routing.Route("/api/v1/changes", _stream(console), methods=["GET"]))
-    made = starlette.applications.Starlette(routes=routes, exception_handlers={404: _no_such(console), 405: _no_such(console)})
-    return Guard(made, settings, metrics, auth.origin)
+    application = starlette.applications.Starlette(routes=routes, exception_handlers={404: _no_such(console), 405: _no_such(console)})
+    return Guard(application, settings, metrics, auth.origin)
 
 
 def _endpoint(console: Console, endpoints: t.Mapping[str, Endpoint]) -> t.Any:
@@ -173,8 +173,8 @@ def _asked(console: Console, request: starlette.requests.Request, endpoint: Endp
 
 
 def _words(request: starlette.requests.Request) -> Words:
-    asked, kept = request.query_params.get("lang", ""), request.cookies.get("language", "")
-    return Words(chosen(asked, kept, request.headers.get("accept-language", "")))
+    requested, remembered = request.query_params.get("lang", ""), request.cookies.get("language", "")
+    return Words(chosen(requested, remembered, request.headers.get("accept-language", "")))
 
 
 def _fields(request: starlette.requests.Request, body: bytes) -> list[tuple[str, str]]:
@@ -204,8 +204,8 @@ def _ours(ask: RequestContext, endpoint: Endpoint) -> None:
         if origin is None:
             raise RequestRefused(403, "error_elsewhere")
         return
-    given = headers.get("x-csrf-token") or ask.one("csrf")
-    if ask.session is None or not same(given, ask.session.csrf):
+    token = headers.get("x-csrf-token") or ask.one("csrf")
+    if ask.session is None or not same(token, ask.session.csrf):
         raise RequestRefused(403, "error_form_old")
 
 
@@ -233,7 +233,7 @@ def _refusal(
     words = ask.words if ask else _words(request)
     console.metrics.refused.labels(refused.text).inc()
     if endpoint.is_api:
-        said = refused.values.get("said") or Words("en")(refused.text, **refused.values)
-        return api.error(refused.status, said)
-    asked = ask or RequestContext(console, request, None, None, words, list(request.query_params.multi_items()), b"")
-    return pages.refused(asked, refused)
+        message = refused.values.get("said") or Words("en")(refused.text, **refused.values)
+        return api.error(refused.status, message)
+    context = ask or RequestContext(console, request, None, None, words, list(request.query_params.multi_items()), b"")
+    return pages.refused(context, refused)

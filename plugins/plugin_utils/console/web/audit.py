@@ -23,9 +23,9 @@ class Audit:
         self._target = target
         self._lock = threading.Lock()
 
-    def note(self, who: str, what: str, about: str, origin: str, outcome: str, detail: str = "") -> None:
+    def note(self, who: str, event: str, subject: str, origin: str, outcome: str, detail: str = "") -> None:
         """`about` is what was changed, `origin` an address. No token, cookie or link is ever told here."""
-        line = {"at": utc(), "audit": "console", "who": who, "what": what, "about": about, "from": origin, "outcome": outcome}
+        line = {"at": utc(), "audit": "console", "who": who, "what": event, "about": subject, "from": origin, "outcome": outcome}
         if detail:
             line["detail"] = detail
         text = json.dumps({name: of[:LONGEST] for name, of in line.items()})

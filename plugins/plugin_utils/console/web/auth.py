@@ -43,7 +43,7 @@ class Auth(t.Protocol):
 
     def who(self, peer: str, headers: Headers, session: WebSession | None) -> Caller | None: ...
 
-    def enter(self, given: str) -> Caller | None:
+    def enter(self, secret: str) -> Caller | None:
         """Return the user whom a link's code or a token proves, or None."""
 
     def may(self, who: Caller, verb: str, name: str = "") -> bool: ...
@@ -77,14 +77,14 @@ class LocalLogin:
         return peer
 
     def who(self, peer: str, headers: Headers, session: WebSession | None) -> Caller | None:
-        given = bearer(headers)
-        if given:
-            return self._who if same(given, self._token) else None
+        token = bearer(headers)
+        if token:
+            return self._who if same(token, self._token) else None
         return session.who if session else None
 
-    def enter(self, given: str) -> Caller | None:
+    def enter(self, secret: str) -> Caller | None:
         with self._lock:
-            if not same(given, self._code):
+            if not same(secret, self._code):
                 return None
             self._code = ""
         return self._who
@@ -105,11 +105,11 @@ class Reviews:
     def token(self, token: str) -> Caller | None:
         def ask() -> Caller | None:
             spec: dict[str, t.Any] = {"token": token, **({"audiences": self._audiences} if self._audiences else {})}
-            said = self._post(REVIEW, "TokenReview", "authentication.k8s.io/v1", spec)
-            user = said.get("user") or {}
-            if not said.get("authenticated") or not user.get("username"):
+            answer = self._post(REVIEW, "TokenReview", "authentication.k8s.io/v1", spec)
+            user = answer.get("user") or {}
+            if not answer.get("authenticated") or not user.get("username"):
                 return None
-            if self._audiences and not set(self._audiences) & set(said.get("audiences") or ()):
+            if self._audiences and not set(self._audiences) & set(answer.get("audiences") or ()):
                 return None
             return Caller(str(user["username"]), tuple(map(str, user.get("groups") or ())), token)
 
@@ -117,8 +117,10 @@ class Reviews:
 
     def may(self, who: Caller, verb: str, name: str) -> bool:
         def ask() -> bool:
-            about = {"namespace": self._namespace, "verb": verb, "group": GROUP, "resource": RESOURCE, **({"name": name} if name else {})}
-            spec = {"user": who.name, "groups": list(who.groups), "resourceAttributes": about}
+            attributes = {"namespace": self._namespace, "verb": verb, "group": GROUP, "resource": RESOURCE}
+            if name:
+                attributes["name"] = name
+            spec = {"user": who.name, "groups": list(who.groups), "resourceAttributes": attributes}
             return self._post(ACCESS, "SubjectAccessReview", "authorization.k8s.io/v1", spec).get("allowed") is True
 
         return bool(self._remembered(("may", who.name, who.groups, verb, name), ask) if verb in LOOKING else ask())
@@ -133,9 +135,9 @@ class Reviews:
     def _remembered(self, key: tuple[t.Any, ...], ask: t.Callable[[], t.Any]) -> t.Any:
         now = time.monotonic()
         with self._lock:
-            found = self._known.get(key)
-        if found and found[0] > now:
-            return found[1]
+            entry = self._known.get(key)
+        if entry and entry[0] > now:
+            return entry[1]
         value = ask()
         with self._lock:
             if len(self._known) >= REMEMBERED:
@@ -169,13 +171,13 @@ class Proxies:
             address = ipaddress.ip_address(peer)
         except ValueError:
             return False
-        networks = (ipaddress.ip_network(one, strict=False) for one in self.addresses)
+        networks = (ipaddress.ip_network(network, strict=False) for network in self.addresses)
         return any(address in network for network in networks) and same(headers.get(self.proof, ""), self.secret)
 
     def who(self, headers: Headers) -> Caller | None:
         name = headers.get(self.user, "").strip()
-        groups = (one.strip() for one in headers.get(self.groups, "").split(","))
-        return Caller(name, tuple(sorted({one for one in groups if one}))) if name else None
+        groups = (group.strip() for group in headers.get(self.groups, "").split(","))
+        return Caller(name, tuple(sorted({group for group in groups if group}))) if name else None
 
 
 class ClusterLogin:
@@ -198,8 +200,8 @@ class ClusterLogin:
             return self._proxies.who(headers)
         return self._reviews.token(session.who.token) if session and session.who.token else None
 
-    def enter(self, given: str) -> Caller | None:
-        return self._reviews.token(given) if given else None
+    def enter(self, secret: str) -> Caller | None:
+        return self._reviews.token(secret) if secret else None
 
     def may(self, who: Caller, verb: str, name: str = "") -> bool:
         return self._reviews.may(who, verb, name)

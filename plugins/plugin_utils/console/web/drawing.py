@@ -35,9 +35,9 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|\+00:00)\Z
 @functools.lru_cache(maxsize=1)
 def files() -> dict[str, bytes]:
     """{name: what a browser gets}; the colours and tables are those of the report."""
-    found = {path.name: path.read_bytes() for path in (HERE / "static").iterdir() if path.suffix in KINDS}
-    found["console.css"] = (page.TEMPLATES / "report.css").read_bytes() + found["console.css"]
-    return found
+    contents = {path.name: path.read_bytes() for path in (HERE / "static").iterdir() if path.suffix in KINDS}
+    contents["console.css"] = (page.TEMPLATES / "report.css").read_bytes() + contents["console.css"]
+    return contents
 
 
 @functools.lru_cache(maxsize=1)
@@ -47,10 +47,10 @@ def _address_of_files() -> dict[str, str]:
 
 @functools.lru_cache(maxsize=1)
 def _environment() -> jinja2.Environment:
-    made = page.environment(HERE / "templates")
-    made.filters.update(when=when, url=url, said=said)
-    made.globals.update(static=_address_of_files(), languages=languages(), phases=actions.PHASES, ended=actions.ENDED)
-    return made
+    environment = page.environment(HERE / "templates")
+    environment.filters.update(when=when, url=url, said=said)
+    environment.globals.update(static=_address_of_files(), languages=languages(), phases=actions.PHASES, ended=actions.ENDED)
+    return environment
 
 
 def when(text: str) -> str:
@@ -75,8 +75,8 @@ def draw(ask: RequestContext, template: str, code: int = 200, /, **values: t.Any
 
     def with_(**changes: t.Any) -> str:
         """This page, with some of what is asked for changed."""
-        kept = [(name, value) for name, value in query if name not in changes]
-        return url(ask.request.url.path, [*kept, *((name, str(value)) for name, value in changes.items())])
+        remaining = [(name, value) for name, value in query if name not in changes]
+        return url(ask.request.url.path, [*remaining, *((name, str(value)) for name, value in changes.items())])
 
     text = _environment().get_template(f"{template}.html.j2").render(
         say=ask.words, ask=ask, with_=with_, csrf=ask.session.csrf if ask.session else "", path=ask.request.url.path,

@@ -110,15 +110,15 @@ class FleetReader:
 
     def _causes(self, runs: t.Sequence[str]) -> t.Iterator[CauseLine]:
         """Yield the causes of the newest runs that were not accepted, of each node and verdict only the newest."""
-        shown: set[tuple[str, str]] = set()
+        named: set[tuple[str, str]] = set()
         for run in runs[:RUNS_WITH_CAUSES]:
             try:
                 causes = self._past.causes(run)
             except RunError:
                 continue  # its page says why
             for cause in causes[:CAUSES_OF_RUN]:
-                if (cause["name"], cause["verdict"]) not in shown:
-                    shown.add((cause["name"], cause["verdict"]))
+                if (cause["name"], cause["verdict"]) not in named:
+                    named.add((cause["name"], cause["verdict"]))
                     node = cause["subject"].split("|")[0].split("/")[0] if cause["kind"] != "group" else ""
                     yield CauseLine(run, node, cause["verdict"], cause["said"], cause["simulated"])
 

@@ -15,10 +15,10 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import allowed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
-Record = dict[str, t.Any]
 Fields = t.Sequence[tuple[str, str]]
 
 # {field of a spec's kind: field of the form}
@@ -59,35 +59,35 @@ def _number(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else text
 
 
-def spec_of(fields: Fields) -> Record:
+def spec_of(fields: Fields) -> PlainData:
     kind = _one(fields, "kind")
-    asked: Record = {}
+    body: PlainData = {}
     if _one(fields, "where") == "pool":
         pairs = [word.partition("=")[::2] for word in words(_one(fields, "labels"))]
-        asked["pool"] = {"matchLabels": dict(pairs)}
+        body["pool"] = {"matchLabels": dict(pairs)}
     else:
-        asked["nodes"] = nodes_of(fields)
+        body["nodes"] = nodes_of(fields)
     if kind == "rdma":
         for name in ("operation", "measure", "scope"):
-            asked[name] = _one(fields, RDMA[name])
+            body[name] = _one(fields, RDMA[name])
         if _one(fields, "device"):
-            asked["device"] = _one(fields, "device")
+            body["device"] = _one(fields, "device")
         if _one(fields, "port"):
-            asked["port"] = _number(_one(fields, "port"))
+            body["port"] = _number(_one(fields, "port"))
     elif kind == "collective":
         for name in ("library", "operation"):
-            asked[name] = _one(fields, COLLECTIVE[name])
+            body[name] = _one(fields, COLLECTIVE[name])
         if _one(fields, "gpus"):
-            asked["gpusPerNode"] = _number(_one(fields, "gpus"))
+            body["gpusPerNode"] = _number(_one(fields, "gpus"))
         if _one(fields, "sizes"):
-            asked["sizes"] = words(_one(fields, "sizes"))
+            body["sizes"] = words(_one(fields, "sizes"))
     elif kind == "stages":
-        asked["names"] = [value for key, value in fields if key == "stage"]
+        body["names"] = [value for key, value in fields if key == "stage"]
         lines = [line.strip() for line in _one(fields, "variables").splitlines() if line.strip()]
         if lines:
             pairs = [(name.strip(), value.strip()) for name, _colon, value in (line.partition(":") for line in lines)]
-            asked["variables"] = dict(pairs)
-    spec: Record = {kind: asked}
+            body["variables"] = dict(pairs)
+    spec: PlainData = {kind: body}
     if _one(fields, "ttl"):
         spec["ttlSecondsAfterFinished"] = _number(_one(fields, "ttl"))
     if _one(fields, "image"):
@@ -102,24 +102,24 @@ def spec_of(fields: Fields) -> Record:
 def fields_of(spec: t.Mapping[str, t.Any]) -> list[tuple[str, str]]:
     """A spec as the form shows it: to ask for the same once more."""
     kind = next((name for name in requests.KINDS if spec.get(name)), "rdma")
-    asked = spec.get(kind) or {}
-    found: list[tuple[str, str]] = [("kind", kind)]
-    if asked.get("pool") is not None:
-        labels = (asked["pool"].get("matchLabels") or {}).items()
-        found += [("where", "pool"), ("labels", ", ".join(f"{name}={value}" for name, value in labels))]
+    body = spec.get(kind) or {}
+    fields: list[tuple[str, str]] = [("kind", kind)]
+    if body.get("pool") is not None:
+        labels = (body["pool"].get("matchLabels") or {}).items()
+        fields += [("where", "pool"), ("labels", ", ".join(f"{name}={value}" for name, value in labels))]
     else:
-        found += [("where", "nodes"), ("nodes", "\n".join(map(str, asked.get("nodes") or ())))]
+        fields += [("where", "nodes"), ("nodes", "\n".join(map(str, body.get("nodes") or ())))]
     for name, field in OF_KIND[kind].items():
-        value = asked.get(name)
+        value = body.get(name)
         if name == "names":
-            found += [(field, str(one)) for one in value or ()]
+            fields += [(field, str(item)) for item in value or ()]
         elif name == "variables":
-            found.append((field, "\n".join(f"{one}: {_typed(of)}" for one, of in (value or {}).items())))
+            fields.append((field, "\n".join(f"{item}: {_typed(of)}" for item, of in (value or {}).items())))
         elif value is not None:
-            found.append((field, _typed(value)))
+            fields.append((field, _typed(value)))
     if spec.get("ttlSecondsAfterFinished") is not None:
-        found.append(("ttl", str(spec["ttlSecondsAfterFinished"])))
-    return found
+        fields.append(("ttl", str(spec["ttlSecondsAfterFinished"])))
+    return fields
 
 
 def fields_again(causes: t.Sequence[CauseRow]) -> list[tuple[str, str]]:
@@ -151,10 +151,10 @@ def _typed(value: t.Any) -> str:
 
 def at_fields(problems: t.Iterable[requests.Problem]) -> dict[str, list[requests.Problem]]:
     """{field of the form: what is wrong with it}; what belongs to none is at ``."""
-    found: dict[str, list[requests.Problem]] = {}
+    by_field: dict[str, list[requests.Problem]] = {}
     for problem in problems:
-        found.setdefault(field_of(problem.field), []).append(problem)
-    return found
+        by_field.setdefault(field_of(problem.field), []).append(problem)
+    return by_field
 
 
 def field_of(path: str) -> str:

@@ -49,18 +49,18 @@ class _TooMuch(Exception):
 class Rates:
     """How often each may ask: so many at once, and so many a second after that."""
 
-    def __init__(self, rate: float, burst: int, most: int) -> None:
-        self._rate, self._burst, self._most = rate, burst, most
+    def __init__(self, rate: float, burst: int, limit: int) -> None:
+        self._rate, self._burst, self._most = rate, burst, limit
         self._left: dict[str, tuple[float, float]] = {}
 
     def takes(self, who: str) -> bool:
         now = time.monotonic()
-        left, at = self._left.get(who, (float(self._burst), now))
-        left = min(self._burst, left + (now - at) * self._rate)
+        tokens, at = self._left.get(who, (float(self._burst), now))
+        tokens = min(self._burst, tokens + (now - at) * self._rate)
         if len(self._left) >= self._most and who not in self._left:
             self._left.clear()
-        self._left[who] = (left - 1 if left >= 1 else left, now)
-        return left >= 1
+        self._left[who] = (tokens - 1 if tokens >= 1 else tokens, now)
+        return tokens >= 1
 
 
 class Guard:
@@ -88,11 +88,11 @@ class Guard:
             if message["type"] == "http.response.start":
                 state["status"] = message["status"]
                 self._metrics.seconds.labels(scope.get("way", "other")).observe(time.monotonic() - began)
-                given = {name for name, _value in message.get("headers", [])}
-                more = [(name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in given]
+                names = {name for name, _value in message.get("headers", [])}
+                missing_headers = [(name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in names]
                 if self._settings.secure:
-                    more.append((b"strict-transport-security", b"max-age=31536000"))
-                message = {**message, "headers": [*message.get("headers", []), *more]}
+                    missing_headers.append((b"strict-transport-security", b"max-age=31536000"))
+                message = {**message, "headers": [*message.get("headers", []), *missing_headers]}
             await send(message)
 
         try:
@@ -104,16 +104,16 @@ class Guard:
                 await self._refuse(told, scope["path"], *why)
                 return
             try:
-                whole = await self._body(headers, receive)
+                body = await self._body(headers, receive)
             except _TooMuch:
                 await self._refuse(told, scope["path"], 413, "body")
             except TimeoutError:
                 await self._refuse(told, scope["path"], 408, "slow")
             else:
-                await self._app(scope, whole, told)
+                await self._app(scope, body, told)
         finally:
-            known = method if method in (*CHANGING, "GET", "HEAD") else "other"
-            self._metrics.requests.labels(known, scope.get("way", "other"), str(state["status"])).inc()
+            method_label = method if method in (*CHANGING, "GET", "HEAD") else "other"
+            self._metrics.requests.labels(method_label, scope.get("way", "other"), str(state["status"])).inc()
 
     def _refused(self, origin: str, method: str, headers: t.Mapping[str, str]) -> tuple[int, str] | None:
         limits = self._settings.limits
@@ -128,13 +128,13 @@ class Guard:
 
     async def _refuse(self, send: Send, path: str, status: int, why: str) -> None:
         self._metrics.refused.labels(why).inc()
-        said = {
+        reason_text = {
             "host": "This console is not known by that name.", "rate": "Too many requests; wait a moment.",
             "body": f"Expected at most {self._settings.limits.body} bytes.", "slow": "The request took too long to arrive.",
         }  # fmt: skip
-        body, kind = said[why].encode() + b"\n", b"text/plain; charset=utf-8"
+        body, kind = reason_text[why].encode() + b"\n", b"text/plain; charset=utf-8"
         if path.startswith("/api/"):  # the API's errors have one form
-            body, kind = json.dumps({"error": said[why], "problems": []}).encode(), b"application/json"
+            body, kind = json.dumps({"error": reason_text[why], "problems": []}).encode(), b"application/json"
         headers = [(b"content-type", kind), (b"connection", b"close"), (b"content-length", str(len(body)).encode())]
         if why == "rate":
             headers.append((b"retry-after", b"2"))
@@ -146,24 +146,24 @@ class Guard:
         if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
             return receive
         limits = self._settings.limits
-        pieces, size, more = [], 0, True
+        pieces, size, is_open = [], 0, True
         async with asyncio.timeout(limits.body_s):
-            while more:
+            while is_open:
                 message = await receive()
                 if message["type"] != "http.request":
                     return _first(message, receive)
                 pieces.append(message.get("body", b""))
                 size += len(pieces[-1])
-                more = message.get("more_body", False)
+                is_open = message.get("more_body", False)
                 if size > limits.body:
                     raise _TooMuch
         return _first({"type": "http.request", "body": b"".join(pieces), "more_body": False}, receive)
 
 
-def _first(message: Message, then: Receive) -> Receive:
+def _first(message: Message, rest_of: Receive) -> Receive:
     waiting = [message]
 
     async def receive() -> Message:
-        return waiting.pop() if waiting else await then()
+        return waiting.pop() if waiting else await rest_of()
 
     return receive

@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.re
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import searching
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 
 if t.TYPE_CHECKING:
     from starlette.responses import Response
@@ -72,7 +73,7 @@ def _groups(
     return dict(sorted(groups.items()))
 
 
-def _actions(ask: RequestContext, phase: str) -> list[api.Record]:
+def _actions(ask: RequestContext, phase: str) -> list[PlainData]:
     try:
         page = ask.console.actions.list(actions.Filters(namespace=ask.namespace, phase=phase, limit=SHOWN))
     except actions.ActionError:
@@ -82,7 +83,7 @@ def _actions(ask: RequestContext, phase: str) -> list[api.Record]:
 
 def _runs(ask: RequestContext) -> list[searching.JudgedRun]:
     try:
-        return ask.console.past.runs(most=5)
+        return ask.console.past.runs(limit=5)
     except HistoryError:
         return []
 

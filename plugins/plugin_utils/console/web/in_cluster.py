@@ -32,11 +32,11 @@ PORT = 8470
 def made(connection: Connection, options: settings.Settings, key: bytes, images: t.Sequence[str] = (), selector: str = inventory.SELECTOR,
          proxies: auth.Proxies | None = None, audiences: t.Sequence[str] = ()) -> App:  # fmt: skip
     """ActionError where the cluster does not answer, or does not know the resource."""
-    kept = ClusterActions(connection, [options.namespace], images, selector)
-    kept.start()
+    store = ClusterActions(connection, [options.namespace], images, selector)
+    store.start()
     reviews = auth.Reviews(connect(connection), options.namespace, options.rights_s, audiences)
     past = Past(options.results_dir, options.history_url)
-    return app.create_app(kept, past, options, auth.ClusterLogin(reviews, proxies), key, lambda: kept.limits(kept.known()))
+    return app.create_app(store, past, options, auth.ClusterLogin(reviews, proxies), key, lambda: store.limits(store.known()))
 
 
 def main(arguments: t.Sequence[str] | None = None) -> int:
@@ -56,18 +56,18 @@ def main(arguments: t.Sequence[str] | None = None) -> int:
     parser.add_argument("--kubeconfig", default="", help="outside of a cluster")
     parser.add_argument("--address", default="0.0.0.0")
     parser.add_argument("--port", type=int, default=PORT)
-    given = parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
     try:
         lib.need()
-        proxies = auth.Proxies(tuple(given.proxy_address), _text(given.proxy_secret)) if given.proxy_address else None
-        key = sessions.usable_key(_text(given.session_key).encode(), given.session_key)
+        proxies = auth.Proxies(tuple(parsed.proxy_address), _text(parsed.proxy_secret)) if parsed.proxy_address else None
+        key = sessions.usable_key(_text(parsed.session_key).encode(), parsed.session_key)
         options = settings.Settings(
-            given.results_dir, os.environ.get("ACCEPTANCE_HISTORY_URL", ""), given.namespace,
-            frozenset(name.lower() for name in given.host), secure=not given.plain,
+            parsed.results_dir, os.environ.get("ACCEPTANCE_HISTORY_URL", ""), parsed.namespace,
+            frozenset(name.lower() for name in parsed.host), secure=not parsed.plain,
         )  # fmt: skip
-        connection = Connection("cluster", kubeconfig=given.kubeconfig, namespace=given.namespace)
-        one = made(connection, options, key, given.image, given.selector, proxies, given.audience)
-        serving.server(one, given.address, given.port, given.tls_certificate, given.tls_key).run()
+        connection = Connection("cluster", kubeconfig=parsed.kubeconfig, namespace=parsed.namespace)
+        application = made(connection, options, key, parsed.image, parsed.selector, proxies, parsed.audience)
+        serving.server(application, parsed.address, parsed.port, parsed.tls_certificate, parsed.tls_key).run()
     except (RunError, ActionError, KubeError, OSError) as error:
         print(f"console: {error}", file=sys.stderr)
         return 1

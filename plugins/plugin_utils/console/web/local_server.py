@@ -63,19 +63,20 @@ def run(of: ConsoleFiles, port: int, say: Say, address: str = "127.0.0.1", secon
         raise RunError(f"address: found {address!r}, expected {expected}")
     of.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.makedirs(of.results, exist_ok=True)
-    kept = LocalActions(of.folder, of.inventory)
-    kept.known()
+    store = LocalActions(of.folder, of.inventory)
+    store.known()
     names = {f"{name}:{{port}}" for name in ("127.0.0.1", "localhost", "[::1]")}
-    with _Listening(address, port) as found, _WorkerProcess(of, say), open(of.folder / "audit.jsonl", "a", encoding="utf-8") as audited:
+    with _Listening(address, port) as listening, _WorkerProcess(of, say), open(of.folder / "audit.jsonl", "a", encoding="utf-8") as audited:
         os.chmod(of.folder / "audit.jsonl", 0o600)
         host = f"[{address}]" if ":" in address else address
-        who = auth.LocalLogin(getpass.getuser(), lambda code: say(f"open http://{host}:{found.port}/enter?code={code}"),
+        who = auth.LocalLogin(getpass.getuser(), lambda code: say(f"open http://{host}:{listening.port}/enter?code={code}"),
                               sessions.token_in(of.folder))  # fmt: skip
-        names = {name.format(port=found.port) for name in names}
+        names = {name.format(port=listening.port) for name in names}
         options = settings.Settings(of.results, of.history_url, hosts=frozenset(names), logs=str(of.folder / worker.ACTIONS))
         key = sessions.key_in(of.folder)
-        made = app.create_app(kept, Past(of.results, of.history_url), options, who, key, lambda: kept.limits(kept.known()), Audit(audited))
-        server = serving.server(made, address, found.port)
+        past = Past(of.results, of.history_url)
+        application = app.create_app(store, past, options, who, key, lambda: store.limits(store.known()), Audit(audited))
+        server = serving.server(application, address, listening.port)
         who.new_link()
         say("the link holds once; end the console with Ctrl-C, runs that have begun go on without it")
         if seconds:
@@ -83,7 +84,7 @@ def run(of: ConsoleFiles, port: int, say: Say, address: str = "127.0.0.1", secon
             timer.daemon = True
             timer.start()
         with contextlib.suppress(KeyboardInterrupt):
-            server.run(sockets=[found.socket])
+            server.run(sockets=[listening.socket])
 
 
 def _is_loopback(address: str) -> bool:
@@ -151,13 +152,13 @@ class _WorkerProcess:
             )  # fmt: skip
 
     def _keep(self) -> None:
-        said = False
+        is_told = False
         while not self._stop.wait(AGAIN_S):
             if self._child and self._child.poll() is not None:
-                if not said:
+                if not is_told:
                     log = self._of.folder / "worker.log"
                     self._say(f"the worker ended with {self._child.returncode} and is started again; see {log}")
-                said = True
+                is_told = True
                 self._begin()
 
 
@@ -176,14 +177,14 @@ def main(arguments: t.Sequence[str] | None = None) -> int:
     parser.add_argument("--address", default="127.0.0.1", help="one of this machine's own")
     parser.add_argument("--port", type=int, default=PORT, help="0 for any that is free")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args(arguments)
-    of = place(given.inventory, given.results_dir, given.folder, given.history_url)
+    options = parser.parse_args(arguments)
+    of = place(options.inventory, options.results_dir, options.folder, options.history_url)
     try:
-        if given.work:
+        if options.work:
             threading.Thread(target=_end_with_parent, name="console-parent", daemon=True).start()
             worker.work(str(of.folder), of.inventory, of.results)
         else:
-            run(of, given.port, lambda text: print(text, flush=True), given.address)
+            run(of, options.port, lambda text: print(text, flush=True), options.address)
     except (RunError, ActionError, OSError) as error:
         print(f"console: {error}", file=sys.stderr)
         return 1

@@ -117,7 +117,7 @@ def document(endpoints: t.Iterable[Endpoint], cookie: str) -> Schema:
             "summary": of["summary"],
             "parameters": [
                 *({"name": name, "in": "path", "required": True, "schema": TEXT} for name in re.findall(r"\{(\w+)\}", endpoint.path)),
-                *(_query(one) for one in of["query"]),
+                *(_query(parameter) for parameter in of["query"]),
                 *([CSRF] if endpoint.changes else ()),
             ],
             "responses": {
@@ -148,9 +148,9 @@ def document(endpoints: t.Iterable[Endpoint], cookie: str) -> Schema:
     }
 
 
-def _query(one: str | tuple[str, str]) -> Schema:
-    name, what = one if isinstance(one, tuple) else (one, "")
-    return {"name": name, "in": "query", "schema": QUERIES.get(name, TEXT), **({"description": what} if what else {})}
+def _query(parameter: str | tuple[str, str]) -> Schema:
+    name, description = parameter if isinstance(parameter, tuple) else (parameter, "")
+    return {"name": name, "in": "query", "schema": QUERIES.get(name, TEXT), **({"description": description} if description else {})}
 
 
 def _content(schema: Schema) -> Schema:

@@ -35,12 +35,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.search
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID
 
 if t.TYPE_CHECKING:
     from starlette.responses import Response
 
-Record = dict[str, t.Any]
 ON_A_PAGE = 50
 # Runs of the history that stand below those asked for here.
 LATELY = 5
@@ -81,17 +81,17 @@ def _begin(ask: RequestContext) -> Response:
         spec = forms.spec_of(fields)
         name = api.name_of(ask.one("name"))
         requests.read(spec, ask.console.limits(), ask.namespace)
-        made = _created(ask, name, spec, who)
+        action = _created(ask, name, spec, who)
     except requests.RequestError as error:
         return _form(ask, fields, 422, error.problems)
     except actions.ActionError as error:
         return _form(ask, fields, 503 if isinstance(error, actions.Unavailable) else 400, said=str(error))
-    response = starlette.responses.RedirectResponse(f"/runs/{made.name}", 303)
-    response.headers["x-about"] = made.name
+    response = starlette.responses.RedirectResponse(f"/runs/{action.name}", 303)
+    response.headers["x-about"] = action.name
     return response
 
 
-def _created(ask: RequestContext, name: str | None, spec: Record, who: str) -> actions.Action:
+def _created(ask: RequestContext, name: str | None, spec: PlainData, who: str) -> actions.Action:
     """Return the action of a form, made only once however often the form is sent.
 
     A form that was changed and sent again, as after the browser's Back, still has the name of the first: its action gets a name that
@@ -100,9 +100,9 @@ def _created(ask: RequestContext, name: str | None, spec: Record, who: str) -> a
     try:
         return ask.console.actions.create(name, spec, who, ask.namespace)
     except actions.Conflict:
-        taken = ask.console.actions.get(str(name), ask.namespace)
-        if taken.who == who and taken.spec == spec:
-            return taken
+        action = ask.console.actions.get(str(name), ask.namespace)
+        if action.who == who and action.spec == spec:
+            return action
     content = json.dumps([name, who, spec], sort_keys=True).encode()
     name = f"{str(name)[:50]}-{hashlib.sha256(content).hexdigest()[:8]}"
     try:
@@ -120,24 +120,24 @@ def _form(
     shown: bool = False,
 ) -> Response:
     filled = {**dict.fromkeys(forms.FIELDS, ""), **forms.DEFAULTS, **dict(reversed(fields))}
-    preview: Record | None = None
+    preview: PlainData | None = None
     if shown:
         try:
             preview = api.preview(ask, forms.spec_of(fields))
         except requests.RequestError as error:
             wrong = error.problems
     text = filled["q"].strip()
-    nodes = sorted(ask.console.actions.nodes(), key=lambda one: one.name)
-    found = [one for one in nodes if text in one.name] if text else nodes
+    nodes = sorted(ask.console.actions.nodes(), key=lambda info: info.name)
+    matching = [info for info in nodes if text in info.name] if text else nodes
     chosen = set(forms.nodes_of(fields))
     filled["nodes"] = "\n".join(forms.nodes_of(fields)) if any(name == "found" for name, _value in fields) else filled["nodes"]
-    labels = sorted({f"{name}={value}" for one in nodes for name, value in one.labels.items()})
+    labels = sorted({f"{name}={value}" for info in nodes for name, value in info.labels.items()})
     return draw(
         ask, "start", status, filled=filled, stages_chosen=[value for name, value in fields if name == "stage"], preview=preview,
-        problems=forms.at_fields(wrong), said=said, sought=text, found=found[: forms.MOST_NODES_SHOWN], found_all=len(found),
+        problems=forms.at_fields(wrong), said=said, sought=text, found=matching[: forms.MOST_NODES_SHOWN], found_all=len(matching),
         count=len(nodes), chosen=chosen, labels=labels[:200], stages=allowed.NAMES, requests=requests,
         operations=requests.operations(""), name=filled["name"] or f"test-{secrets.token_hex(4)}",
-        free=None if any(one.free is None for one in nodes) else sum(one.free or 0 for one in nodes),
+        free=None if any(info.free is None for info in nodes) else sum(info.free or 0 for info in nodes),
         may=ask.may("create"), images=ask.console.limits().images,
     )  # fmt: skip
 
@@ -153,21 +153,21 @@ def _runs(ask: RequestContext) -> Response:
         wrong, page = str(error), actions.Page(())
     except actions.ActionError as error:
         wrong, page = str(error), actions.Page(())
-    rows = [{**api.shown(one), **_in_words(one)} for one in page.actions]
+    rows = [{**api.shown(action), **_in_words(action)} for action in page.actions]
     return draw(ask, "runs", rows=rows, may=ask.may("patch"), more=page.more, wrong=wrong, sort=ask.one("sort"), runs=_lately(ask))
 
 
-def _in_words(action: actions.Action) -> Record:
+def _in_words(action: actions.Action) -> PlainData:
     """Return what an action measures and where, and the minutes that it took."""
     kind = next((name for name in requests.KINDS if action.spec.get(name)), "")
     spec = action.spec.get(kind) or {}
     words = [spec.get(name) for name in ("operation", "measure", "library", "scope")] if kind != "stages" else spec.get("names") or []
     labels = (spec.get("pool") or {}).get("matchLabels") or {}
     nodes = [str(name) for name in spec.get("nodes") or ()]
-    shown = ", ".join(nodes[:NODES_IN_A_ROW]) + (f" +{len(nodes) - NODES_IN_A_ROW}" if len(nodes) > NODES_IN_A_ROW else "")
+    names = ", ".join(nodes[:NODES_IN_A_ROW]) + (f" +{len(nodes) - NODES_IN_A_ROW}" if len(nodes) > NODES_IN_A_ROW else "")
     return {
         "kind": kind, "what": " ".join(str(word) for word in words if word),
-        "where": shown or ", ".join(f"{name}={value}" for name, value in labels.items()), "times": _times(action.status),
+        "where": names or ", ".join(f"{name}={value}" for name, value in labels.items()), "times": _times(action.status),
     }  # fmt: skip
 
 
@@ -176,7 +176,7 @@ def _lately(ask: RequestContext) -> list[searching.JudgedRun]:
     if any(ask.one(name) for name in ("text", "phase", "kind", "after")):
         return []
     try:
-        return ask.console.past.runs(most=LATELY)
+        return ask.console.past.runs(limit=LATELY)
     except HistoryError:
         return []
 
@@ -187,13 +187,13 @@ def _action(ask: RequestContext) -> Response:
         return starlette.responses.RedirectResponse(f"/results/{name}", 303)
     action = ask.console.actions.get(name, ask.namespace)
     of, status = api.shown(action), action.status
-    again = url("/start", forms.fields_of(of["spec"]))
+    again_url = url("/start", forms.fields_of(of["spec"]))
     spec = json.dumps(of["spec"], indent=1, sort_keys=True)
     node = ask.one("node")
     grid = ask.console.progress.grid(status.run_id) if status.run_id else None
     failed = ask.console.past.causes(status.run_id) if status.verdict == actions.NOT_ACCEPTED else []
     return draw(
-        ask, "action", of=of, spec=spec, again=again, may=ask.may("patch", name), may_delete=ask.may("delete", name), grid=grid,
+        ask, "action", of=of, spec=spec, again=again_url, may=ask.may("patch", name), may_delete=ask.may("delete", name), grid=grid,
         rows=_first_unfinished(grid) if grid else [], log=ask.console.progress.log(action.uid, node), node=node,
         again_failed=url("/start", forms.fields_again(failed)) if failed else "", times=_times(status),
     )  # fmt: skip
@@ -214,10 +214,10 @@ def _times(status: actions.Status) -> tuple[int, int | None] | None:
     except ValueError:  # it has not begun, or the time is none
         return None
     measured, _slash, planned = status.progress.partition("/")
-    left = None
+    left_min = None
     if not status.ended and measured.isdigit() and planned.isdigit() and 0 < int(measured) <= int(planned):
-        left = round(elapsed * (int(planned) - int(measured)) / int(measured) / 60)
-    return round(elapsed / 60), left
+        left_min = round(elapsed * (int(planned) - int(measured)) / int(measured) / 60)
+    return round(elapsed / 60), left_min
 
 
 def _act(ask: RequestContext) -> Response:
@@ -286,12 +286,13 @@ def _result(ask: RequestContext) -> Response:
         raise RequestRefused(404, "error_no_run")
     causes = past.causes(run) if head is not None else []
     text = ask.one("q").strip()
-    raw = [one for one in (head or {}).get("raw", ()) if text in one["path"]]
-    found = past.search(Query(run=run), most=ON_A_PAGE * 4) if head is None else None
+    raw = [entry for entry in (head or {}).get("raw", ()) if text in entry["path"]]
+    rows_found = past.search(Query(run=run), limit=ON_A_PAGE * 4) if head is None else None
     return draw(
         ask, "result", run=run, of=of, head_of=head, raw=raw[:FILES_ON_A_PAGE], raw_all=len(raw), sought=text,
-        rows=_sorted(found.rows, ask.one("sort"), ROWS_BY) if found else [], cut=bool(found and found.cut), sort=ask.one("sort"),
-        earlier=past.runs(before=run, most=ON_A_PAGE), causes=causes[:MOST_CAUSES], causes_all=len(causes),
+        rows=_sorted(rows_found.rows, ask.one("sort"), ROWS_BY) if rows_found else [], cut=bool(rows_found and rows_found.cut),
+        sort=ask.one("sort"),
+        earlier=past.runs(before=run, limit=ON_A_PAGE), causes=causes[:MOST_CAUSES], causes_all=len(causes),
         again=url("/start", forms.fields_again(causes)),
     )  # fmt: skip
 
@@ -306,8 +307,8 @@ def _result_file(ask: RequestContext) -> Response:
     kind = "text/plain" if name.startswith("raw/") else TYPES.get(path.suffix, "text/plain")
     headers = dict(OF_A_RUN if kind == "text/html" else RAW)
     if kind != "text/html":
-        shown = urllib.parse.quote(f"{run}-{path.name}", safe="")
-        headers["content-disposition"] = f"inline; filename*=UTF-8''{shown}"
+        file_name = urllib.parse.quote(f"{run}-{path.name}", safe="")
+        headers["content-disposition"] = f"inline; filename*=UTF-8''{file_name}"
     return starlette.responses.FileResponse(path, headers=headers, media_type=f"{kind}; charset=utf-8")
 
 
@@ -328,54 +329,54 @@ def _compare(ask: RequestContext) -> Response:
             wrong = str(error)
     return draw(
         ask, "compare", 404 if wrong else 200, before=before, after=after, found=comparison,
-        told=comparing.sentences(comparison) if comparison else [], wrong=wrong, runs=ask.console.past.runs(most=ON_A_PAGE),
+        told=comparing.sentences(comparison) if comparison else [], wrong=wrong, runs=ask.console.past.runs(limit=ON_A_PAGE),
         numbers=comparison["values"][: ON_A_PAGE * 4] if comparison else [],
     )  # fmt: skip
 
 
 # The history --------------------------------------------------------------------------------------------------------------------------
 
-ROWS_BY: dict[str, t.Callable[[Record], t.Any]] = {
+ROWS_BY: dict[str, t.Callable[[PlainData], t.Any]] = {
     "run": lambda row: row["run"], "subject": lambda row: row["subject"], "check": lambda row: (row["stage"], row["check"], row["variant"]),
     "verdict": lambda row: WORST_FIRST.index(row["verdict"]), "value": lambda row: (row["value"] is None, row["value"] or 0.0),
 }  # fmt: skip
 
 
 def _history(ask: RequestContext) -> Response:
-    asked, regressed, order = api.asked(ask), ask.one("regressed") == "true", ask.one("sort")
-    found, wrong, field = None, "", ""
-    if any(asked) or regressed:
+    query, regressed, order = api.asked(ask), ask.one("regressed") == "true", ask.one("sort")
+    answer, wrong, field = None, "", ""
+    if any(query) or regressed:
         try:
-            found = ask.console.past.search(asked, regressed)
+            answer = ask.console.past.search(query, regressed)
         except HistoryError as error:
             wrong = str(error)
-            field = next((name for name in asked._fields if wrong.startswith((f"{name}:", f"{name} "))), "")
-    rows = _sorted(found.rows, order, ROWS_BY) if found else []
+            field = next((name for name in query._fields if wrong.startswith((f"{name}:", f"{name} "))), "")
+    rows = _sorted(answer.rows, order, ROWS_BY) if answer else []
     try:
-        runs = ask.console.past.runs(before=ask.one("before"), most=ON_A_PAGE)
+        runs = ask.console.past.runs(before=ask.one("before"), limit=ON_A_PAGE)
     except HistoryError as error:
         runs, wrong = [], wrong or str(error)
-    curves = url("/history/curves", asked._asdict()) if found and found.rows and (asked.node or asked.check) else ""
+    curves = url("/history/curves", query._asdict()) if answer and answer.rows and (query.node or query.check) else ""
     return draw(
-        ask, "past", 404 if wrong else 200, asked=asked, regressed=regressed, rows=rows, searched=found is not None, wrong=wrong,
-        field=field, runs=runs, curves=curves, cut=bool(found and found.cut), sort=order,
-        table=url("/history.csv", {**asked._asdict(), "regressed": "true" if regressed else ""}),
-        ranges=[(f"{days}d", url("/history", {**asked._asdict(), "since": f"{days}d", "until": ""})) for days in RANGES_DAYS],
+        ask, "past", 404 if wrong else 200, asked=query, regressed=regressed, rows=rows, searched=answer is not None, wrong=wrong,
+        field=field, runs=runs, curves=curves, cut=bool(answer and answer.cut), sort=order,
+        table=url("/history.csv", {**query._asdict(), "regressed": "true" if regressed else ""}),
+        ranges=[(f"{days}d", url("/history", {**query._asdict(), "since": f"{days}d", "until": ""})) for days in RANGES_DAYS],
         older=runs[-1]["run"] if len(runs) == ON_A_PAGE else "",
     )  # fmt: skip
 
 
 def _curves(ask: RequestContext) -> Response:
-    asked = api.asked(ask)
-    if not (asked.node or asked.check or asked.run):
+    query = api.asked(ask)
+    if not (query.node or query.check or query.run):
         raise RequestRefused(400, "error_curves")
-    return starlette.responses.HTMLResponse(ask.console.past.curves(asked), headers=OF_A_RUN)
+    return starlette.responses.HTMLResponse(ask.console.past.curves(query), headers=OF_A_RUN)
 
 
 def _csv(ask: RequestContext) -> Response:
-    found = ask.console.past.search(api.asked(ask), ask.one("regressed") == "true", 20_000)
+    answer = ask.console.past.search(api.asked(ask), ask.one("regressed") == "true", 20_000)
     headers = {"content-disposition": 'attachment; filename="history.csv"', **RAW}
-    return starlette.responses.Response(exporting.as_csv(found.rows), headers=headers, media_type="text/csv; charset=utf-8")
+    return starlette.responses.Response(exporting.as_csv(answer.rows), headers=headers, media_type="text/csv; charset=utf-8")
 
 
 # Nodes --------------------------------------------------------------------------------------------------------------------------------
@@ -389,20 +390,20 @@ def _nodes(ask: RequestContext) -> Response:
         nodes, wrong = [], str(error)
     text, state, order = ask.one("q").strip(), ask.one("state"), ask.one("sort") or "name"
     label = ask.one("label").strip()
-    found = [
-        one for one in nodes
-        if text in one.name and (not label or label in {f"{name}={value}" for name, value in one.labels.items()})
-        and (state != "free" or (one.free or 0) > 0) and (state != "used" or one.used_by) and (state != "problem" or one.problem)
+    matching = [
+        info for info in nodes
+        if text in info.name and (not label or label in {f"{name}={value}" for name, value in info.labels.items()})
+        and (state != "free" or (info.free or 0) > 0) and (state != "used" or info.used_by) and (state != "problem" or info.problem)
     ]  # fmt: skip
-    found = _sorted(found, order, {
-        "name": lambda one: one.name, "gpus": lambda one: (one.gpus or 0, one.name), "free": lambda one: (one.free or 0, one.name),
+    matching = _sorted(matching, order, {
+        "name": lambda info: info.name, "gpus": lambda info: (info.gpus or 0, info.name), "free": lambda info: (info.free or 0, info.name),
     })  # fmt: skip
-    given = ask.one("page", "1")
-    page = max(1, int(given)) if given.isascii() and given.isdigit() and len(given) < 7 else 1
+    number_text = ask.one("page", "1")
+    page = max(1, int(number_text)) if number_text.isascii() and number_text.isdigit() and len(number_text) < 7 else 1
     first = (page - 1) * NODES_ON_A_PAGE
     return draw(
-        ask, "nodes", rows=found[first : first + NODES_ON_A_PAGE], count=len(found), all=len(nodes), first=first, page=page,
-        last=first + NODES_ON_A_PAGE >= len(found), wrong=wrong, sought=text, label=label, state=state, sort=order,
+        ask, "nodes", rows=matching[first : first + NODES_ON_A_PAGE], count=len(matching), all=len(nodes), first=first, page=page,
+        last=first + NODES_ON_A_PAGE >= len(matching), wrong=wrong, sought=text, label=label, state=state, sort=order,
     )  # fmt: skip
 
 
@@ -410,35 +411,35 @@ def _node(ask: RequestContext) -> Response:
     name = ask.one("name")
     past = ask.console.past
     try:
-        info = next((one for one in ask.console.actions.nodes() if one.name == name), None)
+        info = next((candidate for candidate in ask.console.actions.nodes() if candidate.name == name), None)
     except actions.ActionError:
         info = None
     facts, timeline = past.facts(name), past.timeline(name)
     try:
-        found = past.search(Query(node=_literally(name)), most=ON_A_PAGE * 4)
+        answer = past.search(Query(node=_literally(name)), limit=ON_A_PAGE * 4)
     except HistoryError:
-        found = None
-    if info is None and not facts and (found is None or not found.rows):
+        answer = None
+    if info is None and not facts and (answer is None or not answer.rows):
         raise RequestRefused(404, "error_no_node")
-    rows = found.rows if found else []
+    rows = answer.rows if answer else []
     latest = rows[0]["run"] if rows else ""
     broken = [row for row in rows if row["run"] == latest and row["verdict"] not in ("PASS", "SKIPPED")]
     return draw(
         ask, "node", name=name, info=info, facts=facts, changes=_changes(facts), sort=ask.one("sort"), timeline=timeline,
-        rows=_sorted(rows, ask.one("sort"), ROWS_BY), cut=bool(found and found.cut), broken=broken, latest=latest,
+        rows=_sorted(rows, ask.one("sort"), ROWS_BY), cut=bool(answer and answer.cut), broken=broken, latest=latest,
         curves=url("/history/curves", {"node": _literally(name)}) if rows else "",
         start=url("/start", {"nodes": name}), history=url("/history", {"node": _literally(name)}),
     )  # fmt: skip
 
 
-def _changes(facts: t.Sequence[machine.FactsSince]) -> list[Record]:
+def _changes(facts: t.Sequence[machine.FactsSince]) -> list[PlainData]:
     """Return the facts that changed, and the run from which each holds."""
-    found = []
+    changes = []
     for new, old in itertools.pairwise(facts):
         names = sorted(name for name in {*new.facts, *old.facts} if new.facts.get(name) != old.facts.get(name))
         changed = [(name, old.facts.get(name), new.facts.get(name)) for name in names]
-        found.append({"run": new.run, "planned_at": new.planned_at, "changed": changed})
-    return found
+        changes.append({"run": new.run, "planned_at": new.planned_at, "changed": changed})
+    return changes
 
 
 def _literally(name: str) -> str:
@@ -470,8 +471,8 @@ def _enter(ask: RequestContext) -> Response:
     return _entered(ask, ask.one("token").strip())
 
 
-def _entered(ask: RequestContext, given: str) -> Response:
-    who = ask.console.auth.enter(given)
+def _entered(ask: RequestContext, secret: str) -> Response:
+    who = ask.console.auth.enter(secret)
     ask.console.audit.note(who.name if who else "", "enter", "", ask.request.scope["origin"], "done" if who else "refused")
     if who is None:
         ask.console.metrics.refused.labels("enter").inc()
@@ -526,10 +527,10 @@ def _readyz(ask: RequestContext) -> Response:
         return starlette.responses.PlainTextResponse("actions: not answering\n", 503)
     problems = ask.console.storage.problems()
     words = {"storage_away": "results: not there", "storage_read_only": "results: cannot be written", "storage_full": "results: no room"}
-    said = sorted({words.get(problem.text, "history: not answering") for problem in problems})
+    states = sorted({words.get(problem.text, "history: not answering") for problem in problems})
     if any(problem.fatal for problem in problems):
-        return starlette.responses.PlainTextResponse("; ".join(said) + "\n", 503)
-    return starlette.responses.PlainTextResponse("; ".join(["ok", *said]) + "\n")
+        return starlette.responses.PlainTextResponse("; ".join(states) + "\n", 503)
+    return starlette.responses.PlainTextResponse("; ".join(["ok", *states]) + "\n")
 
 
 def _metrics(ask: RequestContext) -> Response:

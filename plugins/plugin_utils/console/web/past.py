@@ -17,11 +17,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, is_there, url_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow, Comparison
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model
 
-Record = dict[str, t.Any]
 # Who reads a page does not wait for a writer as long as a run does.
 LOCKED_S = 5.0
 ROWS = 200
@@ -31,7 +31,7 @@ HEAD = (
     *("coverage", "commands", "fingerprint", "raw", "files", "blamed", "counted"),
 )
 # What a report of an older version may lack.
-OF_OLDER: Record = {
+OF_OLDER: PlainData = {
     "mode": "", "planned_at": "", "created_at": "", "why": "", "partial": False, "simulated": False, "counts": {}, "commands": [],
     "fingerprint": "", "raw": [],
 }  # fmt: skip
@@ -72,9 +72,9 @@ class Past:
 
     # The history ---------------------------------------------------------------------------------------------------------------------
 
-    def runs(self, before: str = "", most: int = 50) -> list[searching.JudgedRun]:
+    def runs(self, before: str = "", limit: int = 50) -> list[searching.JudgedRun]:
         store = self.store()
-        return searching.runs(store, before_run=before, limit=most) if store else []
+        return searching.runs(store, before_run=before, limit=limit) if store else []
 
     def run(self, name: str) -> searching.JudgedRun | None:
         store = self.store()
@@ -84,24 +84,24 @@ class Past:
         store = self.store()
         return searching.run_of_digest(store, sha256) if store and DIGEST.match(sha256) else None
 
-    def search(self, asked: searching.Query, regressed: bool = False, most: int = ROWS) -> Found:
+    def search(self, query: searching.Query, regressed: bool = False, limit: int = ROWS) -> Found:
         """HistoryError says what is not there, or cannot be asked so."""
         store = self.store()
         rows: list[searching.FoundVerdict] = []
         if store is None:
             return Found(rows, False)
-        for _run, found in searching.found_in_runs(store, asked, most + 1, regressed):
-            rows += found
-            if len(rows) > most:
-                return Found(rows[:most], True)
+        for _run, matches in searching.found_in_runs(store, query, limit + 1, regressed):
+            rows += matches
+            if len(rows) > limit:
+                return Found(rows[:limit], True)
         return Found(rows, False)
 
-    def curves(self, asked: searching.Query) -> str:
+    def curves(self, query: searching.Query) -> str:
         """The history's own page."""
         store = self.store()
         if store is None:
             raise HistoryError("there is no history yet")
-        return showing.html(asked, searching.search(store, asked, 20_000))
+        return showing.html(query, searching.search(store, query, 20_000))
 
     def compared(self, before: str, after: str) -> Comparison:
         """Return the differences of `after`; without `before`, against the last accepted run of the same subjects."""
@@ -132,16 +132,16 @@ class Past:
         folders = [path.parent for path in (of / "report.json", *sorted(of.glob("judged/*/report.json"))) if path.is_file()]
         return folders[-1] if folders else None
 
-    def head(self, run: str) -> Record | None:
+    def head(self, run: str) -> PlainData | None:
         """Return the head of a run's report, whatever version wrote it; None if its folder is gone or was never judged."""
         folder = self.folder(run)
         if folder is None:
             return None
         try:
-            found = {**OF_OLDER, **formats.head(folder / "report.json", HEAD)}
-            mode = found["mode"] or str(Run(self._results, run).plan().get("mode"))
-            found["accepted"], found["word"] = model.outcome(mode, found)
-            return {**found, "mode": mode}
+            fields = {**OF_OLDER, **formats.head(folder / "report.json", HEAD)}
+            mode = fields["mode"] or str(Run(self._results, run).plan().get("mode"))
+            fields["accepted"], fields["word"] = model.outcome(mode, fields)
+            return {**fields, "mode": mode}
         except (OSError, ValueError, KeyError, RunError) as error:
             raise HistoryError(f"run {run}: report.json cannot be read: {type(error).__name__}") from None
 
@@ -163,7 +163,7 @@ class Past:
             return None
         if name in FORMS:
             path = folder / name
-        elif name.startswith("raw/") and any(one["path"] == name for one in (self.head(run) or {}).get("raw", ())):
+        elif name.startswith("raw/") and any(entry["path"] == name for entry in (self.head(run) or {}).get("raw", ())):
             path = self._results / run / name
         else:
             return None
@@ -172,5 +172,5 @@ class Past:
 
     def is_whole(self, run: str, name: str, path: pathlib.Path) -> bool:
         """Return True if a raw file has the digest that the report lists."""
-        listed = {one["path"]: one["sha256"] for one in (self.head(run) or {}).get("raw", ())}
+        listed = {entry["path"]: entry["sha256"] for entry in (self.head(run) or {}).get("raw", ())}
         return name not in listed or integrity.digest(path.parent, path.name) == listed[name]

@@ -46,7 +46,7 @@ class RunGrid(t.NamedTuple):
     stages: t.Mapping[str, Cell]
 
 
-class _Followed:
+class _FollowedRun:
     """A run whose plan was read, and the part of its journal that was read so far."""
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -66,7 +66,7 @@ class RunProgress:
 
     def __init__(self, results: pathlib.Path, logs: pathlib.Path | None) -> None:
         self._results, self._logs = results, logs
-        self._followed: dict[str, _Followed] = {}
+        self._followed: dict[str, _FollowedRun] = {}
         self._lock = threading.Lock()
 
     def grid(self, run: str) -> RunGrid | None:
@@ -92,12 +92,12 @@ class RunProgress:
                 cell.failed += outcome not in (None, "measured", "not_applicable")
         return RunGrid(dict(sorted(nodes.items())), stages)
 
-    def _follow(self, run: str) -> _Followed:
+    def _follow(self, run: str) -> _FollowedRun:
         with self._lock:
             if run not in self._followed:
                 if len(self._followed) >= MOST_RUNS:
                     self._followed.clear()
-                self._followed[run] = _Followed(self._results / run)
+                self._followed[run] = _FollowedRun(self._results / run)
             return self._followed[run]
 
     def log(self, uid: str, node: str = "") -> list[str]:

@@ -75,28 +75,28 @@ class Sessions:
     def opened(self, cookie: str) -> WebSession | None:
         """Return the session of a cookie; None if it is not ours, has expired or was ended."""
         try:
-            found = json.loads(self._box.decrypt(cookie.encode()))
-            who = found.pop("who")
-            session = WebSession(who=Caller(who["name"], tuple(who["groups"]), who["token"]), **found)
+            fields = json.loads(self._box.decrypt(cookie.encode()))
+            who = fields.pop("who")
+            session = WebSession(who=Caller(who["name"], tuple(who["groups"]), who["token"]), **fields)
         except (cryptography.fernet.InvalidToken, ValueError, KeyError, TypeError, AttributeError):
             return None
         return session if time.time() < session.until and session.id not in self._ended else None
 
     def end(self, session: WebSession) -> None:
         now = time.time()
-        self._ended = {one: until for one, until in self._ended.items() if until > now}
+        self._ended = {session_id: until for session_id, until in self._ended.items() if until > now}
         self._ended[session.id] = session.begun + self._whole
 
     def header(self, value: str, lasts: float | None = None) -> str:
         """Return the value of Set-Cookie. Lax: a link in a ticket or chat opens the page; requests that change something have a token
         of their own."""
-        kept = f"; Max-Age={int(self._lasts if lasts is None else lasts)}"
-        return f"{self.cookie}={value}; Path=/; HttpOnly; SameSite=Lax{kept}{'; Secure' if self._secure else ''}"
+        age = f"; Max-Age={int(self._lasts if lasts is None else lasts)}"
+        return f"{self.cookie}={value}; Path=/; HttpOnly; SameSite=Lax{age}{'; Secure' if self._secure else ''}"
 
 
-def same(given: str, expected: str) -> bool:
+def same(secret: str, expected: str) -> bool:
     """Return True if two secrets are equal, in constant time."""
-    return bool(expected) and hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
+    return bool(expected) and hmac.compare_digest(secret.encode("utf-8", "replace"), expected.encode())
 
 
 def key_in(folder: pathlib.Path) -> bytes:

@@ -61,7 +61,7 @@ class Storage:
         elif not runner.has_room(self._results):
             yield StorageProblem("storage_full", {"folder": folder, "free": str(room.f_bavail * room.f_frsize // 1024**2)}, True)
         try:
-            listed = self._past.runs(most=1)
+            listed = self._past.runs(limit=1)
         except RunError as error:
             yield StorageProblem("history_broken", {"reason": str(error)})
             return

@@ -23,15 +23,15 @@ DEFAULT = "en"
 @functools.lru_cache(maxsize=1)
 def languages() -> dict[str, dict[str, str]]:
     """{language: {name of a text: the text}}, English first."""
-    found = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.yml"))}
-    return {DEFAULT: found.pop(DEFAULT), **found}
+    by_code = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.yml"))}
+    return {DEFAULT: by_code.pop(DEFAULT), **by_code}
 
 
-def chosen(asked: str, kept: str, accepted: str) -> str:
+def chosen(requested: str, remembered: str, accepted: str) -> str:
     """The language of a page: asked for, chosen before, or what the browser says its reader reads."""
-    known = languages()
-    wanted = [part.partition(";")[0].strip().partition("-")[0].lower() for part in accepted.split(",")[:20]]
-    return next((one for one in (asked, kept, *wanted) if one in known), DEFAULT)
+    supported = languages()
+    preferred = [part.partition(";")[0].strip().partition("-")[0].lower() for part in accepted.split(",")[:20]]
+    return next((code for code in (requested, remembered, *preferred) if code in supported), DEFAULT)
 
 
 class Words:
