@@ -72,6 +72,23 @@ options:
     description: How often a node may be started anew while it is loaded.
     type: int
     default: 0
+  loopback:
+    description: Whether RDMA ports are loaded too, each against itself, by perftest. Nodes without RDMA skip the check.
+    type: bool
+    default: true
+  loopback_devices:
+    description: Patterns of the RDMA devices whose ports are loaded; empty for all.
+    type: list
+    elements: str
+    default: []
+  loopback_binary_dir:
+    description: Where perftest is on the node; empty for that in the path.
+    type: str
+    default: ""
+  loopback_tcp_port:
+    description: The first of as many free TCP ports of the node as there are RDMA ports.
+    type: int
+    default: 18515
   python:
     description: The Python on the node that runs the workload; any from 3.8 on does.
     type: str
@@ -166,6 +183,10 @@ OPTIONS = {
     "power_percent": {"type": "float", "default": 90.0},
     "errors": {"type": "int", "default": 0},
     "reboots": {"type": "int", "default": 0},
+    "loopback": {"type": "bool", "default": True},
+    "loopback_devices": {"type": "list", "elements": "str", "default": []},
+    "loopback_binary_dir": {"type": "str", "default": ""},
+    "loopback_tcp_port": {"type": "int", "default": 18515},
     "python": {"type": "str", "default": ""},
     "env": {"type": "dict", "default": {}},
     "gpu_count": {"type": "int"},

@@ -71,10 +71,10 @@ def probe(params: Params, node: Node) -> t.Iterator[Observation]:
         for check, variant in checks:
             yield observation.failed(check, code, reason, outcome, variant=variant, context=dict(context))
         return
-    usable = [device for device in devices if not _without_rc(node, device)]
+    usable = [device for device in devices if not without_rc(node, device)]
     context["left_out"] = {device["device"]: "no reliable connections" for device in devices if device not in usable}
     places = numa.places(node.root)
-    ports = [LoopbackPort(device, port, places) for device in usable for port in rdma_ports.ports_of([device], _choice(params))]
+    ports = [LoopbackPort(device, port, places) for device in usable for port in rdma_ports.ports_of([device], choice(params))]
     active = [port for port in ports if port.problem is None]
     tests = Loopback(params, node, usable)
     lease = governor.GovernorLease(node, params["governor"]) if params["governor"] and active and node.ledger else None
@@ -108,7 +108,7 @@ def default_checks(params: Params) -> list[dict[str, str]]:
     return [{"check": check, "variant": ""} for check in (PORTS, *params["tests"], *of_gpu)]
 
 
-def _choice(params: Params) -> PlainData:
+def choice(params: Params) -> PlainData:
     """Return the options of rdma_ports that choose ports and GIDs. Within the node any GID will do."""
     fixed: PlainData = {"network": [], "gid_index": None, "roce_version": 2, "address_family": "", "link_local": True}
     return {**fixed, "port": params["port"]}
@@ -120,7 +120,7 @@ def _refused(params: Params, node: Node, devices: list[PlainData]) -> tuple[str,
     if names and not devices:
         patterns = ", ".join(params["devices"])
         return "error", "no_rdma", f"nic_loopback_devices: no RDMA device matches {patterns}; there are: {', '.join(names)}"
-    if devices and all(_without_rc(node, device) for device in devices):
+    if devices and all(without_rc(node, device) for device in devices):
         drivers = ", ".join(f"{d['device']} ({d['driver'] or 'driver unknown'})" for d in devices)
         return "not_applicable", "no_reliable_connection", f"perftest measures reliable connections, which no RDMA device has: {drivers}"
     if devices:
@@ -138,7 +138,8 @@ def _refused(params: Params, node: Node, devices: list[PlainData]) -> tuple[str,
     return "not_applicable", "no_rdma_expected", "the node has no RDMA device and no hardware for one"
 
 
-def _without_rc(node: Node, device: PlainData) -> bool:
+def without_rc(node: Node, device: PlainData) -> bool:
+    """Return True if a device has no reliable connections as perftest makes them."""
     kind = node.read(f"{rdma_ports.CLASS}/{device['device']}/node_type") or ""
     return device["driver"] in WITHOUT_RC or kind.startswith(IWARP)
 

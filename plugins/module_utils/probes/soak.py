@@ -12,6 +12,7 @@ This module util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import statistics
 import typing as t
@@ -27,6 +28,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import (
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nvidia
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import loaded_ports
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import (
     cuda_driver,
     host_memory,
@@ -40,8 +42,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads impo
 # Read at import: a detached probe outlives the archive that Ansible runs it from.
 SOURCE = packing.packed(memory_kernels, product_kernel, host_memory, cuda_driver, tested_gpu, workload)
 
-LOAD, STEADINESS, COOLING, POWER = "load", "steadiness", "cooling", "power"
-CHECKS = (LOAD, STEADINESS, COOLING, POWER)
+LOAD, STEADINESS, COOLING, POWER, LOOPBACK = "load", "steadiness", "cooling", "power", "loopback"
+CHECKS = (LOAD, STEADINESS, COOLING, POWER, LOOPBACK)
 # Criteria that travel with the numbers, {option: unit}.
 CRITERIA = {
     "jitter_percent": "percent", "temperature_spread": "C", "temperature_fleet": "C", "throttled_percent": "percent",
@@ -52,6 +54,8 @@ RATES = {"tflops": "TFLOPS", "memory": "GB/s", "h2d": "GB/s", "d2h": "GB/s", "pe
 # Samples of the first seconds, in which GPUs heat up, say nothing of steadiness; of a short soak the first fifth.
 WARM_UP_S, WARM_UP_SHARE = 300.0, 0.2
 LEAST_SAMPLES = 5
+# GPUs heat up and cool down at different speeds: their temperatures are compared as means of ten minutes.
+SPREAD_S = 600.0
 # A curve has so many points at most, whatever the hours.
 POINTS = 144
 # A longer pause between two legs is a gap.
@@ -82,8 +86,10 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
     used = unpartitioned["gpus"]
     soak = Soak(params, used, checkpoints.name_of({"check": checks[0][0], "variant": checks[0][1]}))
     soak.take(node.checkpoints or [])
+    ports = loaded_ports.LoadedPorts(params, node) if any(check == LOOPBACK for check, _variant in checks) else None
+    soak.no_ports = ports.problem if ports else None
     while soak.unfinished():
-        leg, snapshot = soak.leg(node, snapshot)
+        leg, snapshot = soak.leg(node, snapshot, ports)
         if node.checkpoints is not None:
             yield checkpoints.checkpoint(soak.name, len(soak.legs) - 1, leg=leg)
     for check, variant in checks:
@@ -101,7 +107,8 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
 
 def default_checks(params: Record) -> list[dict[str, str]]:
     """Return the checks of a call that names none."""
-    return [{"check": check, "variant": observation.variant(hours=params["hours"])} for check in CHECKS]
+    checks = [check for check in CHECKS if check != LOOPBACK or params["loopback"]]
+    return [{"check": check, "variant": observation.variant(hours=params["hours"])} for check in checks]
 
 
 class Sample(t.NamedTuple):
@@ -126,6 +133,8 @@ class Soak:
         self.wanted_s = 3600.0 * float(params["hours"])
         self.legs: list[Record] = []
         self.ended: Problem | None = None
+        # Why no RDMA port is loaded.
+        self.no_ports: Problem | None = None
         self.argv: list[str] = []
         self.raw = ""
 
@@ -167,15 +176,15 @@ class Soak:
         """Return True if another leg must follow."""
         return self.ended is None and self.loaded_s < self.wanted_s - min(SLACK_S, SLACK_SHARE * self.wanted_s)
 
-    def leg(self, node: Node, snapshot: Record) -> tuple[Record, Record]:
-        """Run one leg; return its record and the state of the GPUs behind it."""
+    def leg(self, node: Node, snapshot: Record, ports: loaded_ports.LoadedPorts | None) -> tuple[Record, Record]:
+        """Run one leg, with a load of the ports beside it; return its record and the state of the GPUs behind it."""
         params = self.params
         seconds = min(60.0 * params["leg_minutes"], self.wanted_s - self.loaded_s)
         options = {name: params[name] for name in ("sample_seconds", "mib", "memory_percent", "seed")}
         order = {"devices": self.uuids, "seconds": seconds, **options}
         # The workload travels on standard input; its name in the command line is what a person would type.
         self.argv = [node.python(params["python"]), "-", json.dumps(order)]
-        with Window(node, snapshot) as window:
+        with Window(node, snapshot) as window, ports.loaded(seconds) if ports else contextlib.nullcontext() as loaded:
             result = node.run(self.argv, timeout=seconds + START_S, stdin=SOURCE, env=params["env"], merge=False)
         output = LegOutput(result, self.used)
         self.ended = output.problem(seconds)
@@ -188,7 +197,8 @@ class Soak:
             "uuids": self.uuids, "began": round(began, 3), "took_s": round(output.loaded_s if simulated else result.duration_s, 3),
             "loaded_s": output.loaded_s, "boot": node.read("/proc/sys/kernel/random/boot_id") or session.boot_id(),
             "driver": output.driver, "simulated": simulated, "samples": output.samples(), "wrong": output.wrong(),
-            "results": output.results(), "ended": self.ended, "evidence": {**window.evidence(), "window": {}},
+            "results": output.results(), "ended": self.ended, "ports": loaded.rows if loaded else [],
+            "evidence": {**window.evidence(), "window": {}},
         }  # fmt: skip
         self.legs.append(leg)
         after = window.after if window.after.get("outcome") == "measured" else snapshot
@@ -232,23 +242,27 @@ class Soak:
         return found
 
     def evidence(self) -> Record:
-        """Return the evidence of all legs as one: each change once, with the first value before and the last one after it, and the hour in
-        which it was first seen."""
+        """Return the evidence of all legs as one."""
+        unreadable = sorted({code for leg in self.legs for code in leg["evidence"].get("unreadable", [])})
+        changes = self.merged([leg["evidence"].get("changes", []) for leg in self.legs])
+        record = {"window": {}, "changes": changes, "unreadable": unreadable}
+        health = self.legs[0]["evidence"].get("health")
+        return {**record, "health": health} if health else record
+
+    def merged(self, of_legs: list[list[Record]]) -> list[Record]:
+        """Return the changes of all legs, each kind of a part once, with the first value before it and the last one after it, the hour in
+        which it was first seen, in how many legs, and by how much it has grown."""
         changes: dict[tuple[str, str], Record] = {}
-        unreadable: set[str] = set()
-        for leg in self.legs:
+        for leg, of_leg in zip(self.legs, of_legs):
             hour = (leg["began"] - self.legs[0]["began"]) / 3600
-            unreadable.update(leg["evidence"].get("unreadable", []))
-            for change in leg["evidence"].get("changes", []):
+            for change in of_leg:
                 key = str(change.get("code")), str(change.get("part"))
                 known = changes.setdefault(key, {**change, "legs": 0, "first_h": round(hour, 2), "grown": 0})
                 grown = (change.get("after") or 0) - (change.get("before") or 0)
                 known.update(legs=known["legs"] + 1, after=change.get("after"), grown=known["grown"] + max(1, grown))
         for change in changes.values():
             change["text"] += f" (first in hour {change['first_h']:.1f}; in {change['legs']} of {len(self.legs)} legs)"
-        record = {"window": {}, "changes": list(changes.values()), "unreadable": sorted(unreadable)}
-        health = self.legs[0]["evidence"].get("health")
-        return {**record, "health": health} if health else record
+        return list(changes.values())
 
     def wrong(self, place: int) -> str | None:
         """Return what a GPU computed or copied wrong, in words; None if nothing."""
@@ -455,17 +469,26 @@ def _cooling(soak: Soak, check: str, common: Record) -> t.Iterator[Record]:
     def of_node(numbers: list[Record]) -> Record:
         found = {"highest": _metric(max(of["highest"]["value"] for of in numbers), "C")}
         if len(numbers) > 1:
-            found["spread"] = _metric(_spread([soak.curves(place)["temperature"] for place in range(len(soak.used))]), "C")
+            found["spread"] = _metric(_spread([soak.steady(place) for place in range(len(soak.used))]), "C")
         return found
 
     yield from _of_samples(soak, check, common, read, of_node)
 
 
-def _spread(curves: list[list[float | None]]) -> float:
-    """Return the largest difference between the GPUs at a point of their curves; the first fifth is warm-up, of long curves less."""
-    begin = min(3, len(curves[0]) // 5)
-    points = [[value for value in point if value is not None] for point in zip(*curves)][begin:]
-    return max((max(point) - min(point) for point in points if len(point) > 1), default=0.0)
+def _spread(of_gpus: list[list[Sample]]) -> float:
+    """Return the largest difference between the mean temperatures of the GPUs in any SPREAD_S seconds of their steady samples."""
+    begin, end = min(samples[0].at_s for samples in of_gpus), max(samples[-1].at_s for samples in of_gpus)
+    last = max(1, int((end - begin) / SPREAD_S)) - 1
+    windows: dict[int, list[float]] = {}
+    for samples in of_gpus:
+        values: dict[int, list[float]] = {}
+        for sample in samples:
+            value = sample.value("temperature")
+            if value is not None:
+                values.setdefault(min(last, int((sample.at_s - begin) / SPREAD_S)), []).append(value)
+        for window, of_gpu in values.items():
+            windows.setdefault(window, []).append(statistics.fmean(of_gpu))
+    return max(max(means) - min(means) for means in windows.values())
 
 
 def _power(soak: Soak, check: str, common: Record) -> t.Iterator[Record]:
@@ -499,6 +522,37 @@ def _held(shares: Record) -> float:
     return max((float(share) for bit, share in shares.items() if bit in bad and jsonlines.numbers(share)), default=0.0)
 
 
+def _loopback(soak: Soak, check: str, common: Record) -> t.Iterator[Record]:
+    """How fast the RDMA ports of the node reached themselves meanwhile, and whether they did in each leg."""
+    common = {**common, "context": {**common["context"], "comparable": False}}
+    rows = [row for leg in soak.legs for row in leg["ports"]]
+    if soak.no_ports or not rows:
+        outcome, code, reason = soak.no_ports or ("error", "no_sample", "no leg has loaded the ports")
+        yield observation.failed(check, code, reason, outcome, **common)
+        return
+    names = sorted({row["part"] for row in rows})
+    parts: list[Record] = []
+    numbers: list[float] = []
+    for name in names:
+        of_port = [row for row in rows if row["part"] == name]
+        bad = next((row for row in of_port if row["problem"]), None)
+        fields = {**common, "part": name}
+        if bad:
+            outcome, code, reason = bad["problem"]
+            count = sum(bool(row["problem"]) for row in of_port)
+            parts.append(observation.failed(check, code, f"in {count} of {len(of_port)} legs: {reason}", outcome, **fields))
+            continue
+        rates = [row["bandwidth"] for row in of_port]
+        numbers.append(statistics.median(rates))
+        metrics = {"bandwidth": _metric(numbers[-1], "Gb/s"), "lowest": _metric(min(rates), "Gb/s")}
+        parts.append(observation.measured(check, metrics=metrics, **fields))
+    metrics = {"bandwidth": _metric(min(numbers), "Gb/s")} if len(numbers) == len(names) else {}
+    changes = soak.merged([[{**c, "part": row["part"]} for row in leg["ports"] for c in row["changes"]] for leg in soak.legs])
+    evidence = {"evidence": {"window": {}, "changes": changes, "unreadable": []}}
+    yield observation.measured(check, members=names, metrics=metrics, **{**common, **evidence})
+    yield from parts
+
+
 _READERS: dict[str, t.Callable[[Soak, str, Record], t.Iterator[Record]]] = {
-    LOAD: _load, STEADINESS: _steadiness, COOLING: _cooling, POWER: _power,
+    LOAD: _load, STEADINESS: _steadiness, COOLING: _cooling, POWER: _power, LOOPBACK: _loopback,
 }  # fmt: skip

@@ -60,7 +60,7 @@ class Soak(Stage):
     continues = True
     sees: t.Mapping[str, tuple[str, ...]] = {
         "compute": (probe.LOAD, probe.STEADINESS), "device_memory": (probe.LOAD,), "pcie": (probe.LOAD,),
-        "thermal": (probe.COOLING, probe.POWER),
+        "thermal": (probe.COOLING, probe.POWER), "nic": (probe.LOOPBACK,),
     }  # fmt: skip
     ranges: t.Mapping[str, Range] = {
         "hours": Range(0, 8784, "hours", above=True), "leg_minutes": Range(0, 1440, "minutes", above=True),
@@ -146,6 +146,11 @@ def _judge_load(m: Measurement) -> t.Iterator[Opinion]:
     stopped = [f"hour {gap.get('at_h')}: {gap.get('seconds')} s" for gap in gaps if not gap.get("rebooted")]
     if stopped:
         yield Opinion("PASS", "the load paused", findings=[f"the load paused: {', '.join(stopped[:5])}"])
+    yield from _counted(m, errors)
+
+
+def _counted(m: Measurement, errors: float) -> t.Iterator[Opinion]:
+    """Yield a FAIL for each kind of errors of which more were counted than the criterion allows."""
     changes = m.evidence.get("changes")
     for change in changes if isinstance(changes, list) else ():
         code, grown = change.get("code"), change.get("grown")
@@ -162,6 +167,15 @@ def _judge_steadiness(m: Measurement) -> t.Iterator[Opinion]:
 def _judge_cooling(m: Measurement) -> t.Iterator[Opinion]:
     if m.subject.kind == "node" and "spread" in m.metrics:
         yield from _above(m, "spread", "temperature_spread", "temperature", "its GPUs were apart by")
+
+
+def _judge_loopback(m: Measurement) -> t.Iterator[Opinion]:
+    """Judge the errors that ports counted while they were loaded."""
+    errors = _criterion(m, "errors")
+    if errors is None:
+        yield Opinion("UNKNOWN", "soak_errors is missing", "no_number")
+    else:
+        yield from _counted(m, errors)
 
 
 def _judge_power(m: Measurement) -> t.Iterator[Opinion]:
@@ -181,6 +195,7 @@ def _judge_power(m: Measurement) -> t.Iterator[Opinion]:
 
 _JUDGES: dict[str, t.Callable[[Measurement], t.Iterator[Opinion]]] = {
     probe.LOAD: _judge_load, probe.STEADINESS: _judge_steadiness, probe.COOLING: _judge_cooling, probe.POWER: _judge_power,
+    probe.LOOPBACK: _judge_loopback,
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import soak
-from rigs.simulated import nodes
+from rigs.simulated import nodes, pairs
 
 FOUND = t.List[t.Dict[str, t.Any]]
 
@@ -26,7 +26,8 @@ def ask(
     params: dict[str, t.Any] = {
         "python": python or str(folder / "bin/python3"), "env": {}, "gpu_count": gpus, "mig": "refused", "hours": hours,
         "leg_minutes": 720, "sample_seconds": 1800, "mib": 256, "memory_percent": 80, "seed": 1, "jitter_percent": 3,
-        "temperature_spread": 8, "temperature_fleet": 10, "throttled_percent": 0, "power_percent": 90, "errors": 0, "reboots": 0, **options,
+        "temperature_spread": 8, "temperature_fleet": 10, "throttled_percent": 0, "power_percent": 90, "errors": 0, "reboots": 0,
+        "loopback": False, "loopback_devices": [], "loopback_binary_dir": "", "loopback_tcp_port": 22515, **options,
     }  # fmt: skip
     node = Node(600, root=str(folder), tools={"nvidia_smi": str(folder / "bin/nvidia-smi")})
     node.checkpoints = memos
@@ -132,6 +133,21 @@ def test_a_rate_that_is_no_number_is_no_sample(tmp_path: pathlib.Path, value: st
 def test_more_time_under_load_than_passed_is_no_measurement(tmp_path: pathlib.Path) -> None:
     found = ask(tmp_path, python=saying(tmp_path, READY, sample(), {**RESULT, "loaded_s": 43200}, END), gpus=1, hours=12)
     assert of(found, "load")[0]["reason_code"] == "bad_output" and "43200 s of load in" in of(found, "load")[0]["reason"]
+
+
+def test_ports_are_loaded_in_each_leg_beside_the_gpus(tmp_path: pathlib.Path) -> None:
+    pairs.sysfs(tmp_path, ["127.1.78.1", "127.2.78.1"])
+    pairs.conf(tmp_path, "pace 0.00001")
+    found = ask(tmp_path, hours=24, loopback=True, loopback_binary_dir=str(pairs.tools_of(tmp_path)))
+    told = [(one["part"], one["outcome"]) for one in found if one["check"] == "loopback"]
+    assert told == [
+        ("", "measured"), ("nic/mlx5_0/1", "measured"), ("nic/mlx5_1/1", "measured"),
+    ]  # fmt: skip
+    assert of(found, "loopback")[0]["metrics"]["bandwidth"]["value"] > 300
+
+
+def test_a_node_without_ports_skips_their_check(tmp_path: pathlib.Path) -> None:
+    assert of(ask(tmp_path, hours=12, loopback=True), "loopback")[0]["reason_code"] == "no_rdma_expected"
 
 
 def test_what_two_real_gpus_gave_is_read() -> None:
