@@ -71,6 +71,8 @@ RAW_LIMIT = 1 << 20
 GUARDIAN_GRACE_S = 30.0
 # How often a collection begins a probe again that was cut off, before it takes what there is.
 MOST_RESTARTS = 20
+# How long one collection of a probe waits that goes on, in seconds.
+CALL_S = 300.0
 # The result of a probe that has none yet.
 RUNNING: dict[str, t.Any] = {"observations": [], "end": None, "fault": None, "running": True}
 
@@ -220,10 +222,13 @@ def _await(session: Session, phase: str, timeout: float, grace: float, continues
 
 
 def _collected(session: Session, timeout: float, restart: t.Callable[[], None] | None) -> dict[str, t.Any]:
-    """Return the result of a detached probe when it has ended. `restart` begins one again that was cut off; None if it does not go on."""
+    """Return the result of a detached probe when it has ended. `restart` begins one again that was cut off; None if it does not go on.
+
+    One that goes on is waited for CALL_S seconds at most, so that no connection has to last for days.
+    """
     began = time.monotonic()
     restarts = 0
-    while time.monotonic() < began + timeout + 2 * GUARDIAN_GRACE_S:
+    while time.monotonic() < began + (CALL_S if restart else timeout + 2 * GUARDIAN_GRACE_S):
         if session.is_running():
             time.sleep(min(5.0, 0.1 + (time.monotonic() - began) / 100))
         elif restart and restarts < MOST_RESTARTS and session.was_cut_off():
@@ -231,7 +236,7 @@ def _collected(session: Session, timeout: float, restart: t.Callable[[], None] |
             restart()
         else:
             break
-    return session.collect()
+    return dict(RUNNING) if restart and session.is_running() else session.collect()
 
 
 def _pack(observation: dict[str, t.Any]) -> None:

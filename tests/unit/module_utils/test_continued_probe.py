@@ -48,7 +48,7 @@ class Place(t.NamedTuple):
     def file(self) -> pathlib.Path:
         return self.state / RUN / "own.jsonl"
 
-    def start(self, phase: str, **changes: t.Any) -> subprocess.Popen[bytes]:
+    def start(self, phase: str, module: str = MODULE, **changes: t.Any) -> subprocess.Popen[bytes]:
         run = {
             "run_id": RUN, "stage": "own", "phase": phase, "grace": 0.0, "attempts": {"one": 1}, "settings": "x", "continues": True,
             **changes,
@@ -58,7 +58,7 @@ class Place(t.NamedTuple):
             "root": str(self.root), "nvidia_smi": "nvidia-smi", "npu_smi": "npu-smi", "exec": {"kind": "host"}, "run": run,
         }  # fmt: skip
         environment = dict(os.environ, PYTHONPATH=str(ROOT / ".collections"))
-        command = [sys.executable, "-c", MODULE, json.dumps(params), str(self.root)]
+        command = [sys.executable, "-c", module, json.dumps(params), str(self.root)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
 
     def run(self, phase: str, **changes: t.Any) -> dict[str, t.Any]:
@@ -154,3 +154,11 @@ def test_only_what_nobody_ended_was_cut_off(tmp_path: pathlib.Path, lines: list[
     (tmp_path / "file").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert checkpoints.is_cut_off(str(tmp_path / "file")) is cut_off
     assert not checkpoints.is_cut_off(str(tmp_path / "none"))
+
+
+def test_a_collection_does_not_wait_for_days(place: Place) -> None:
+    place.run("start")
+    found = json.loads(place.start("collect", module=MODULE.replace("print(json", "runner.CALL_S = 0.2\nprint(json")).communicate()[0])
+    assert found["state"] == "running" and found["observations"] == []
+    place.let(0, 1, 2)
+    assert place.run("collect")["end"] == "done"

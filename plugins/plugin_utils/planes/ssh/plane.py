@@ -67,16 +67,21 @@ class StageOnHost(base.StageOnTarget):
         answer = self.work.answer
         if answer is not None:
             return answer.copy()
+        waits = self.description.continues and self.phase == "collect"
         lost_at: float | None = None
         while True:
             called_at = time.monotonic()
             try:
-                return self._execute(self.args(), self.request)
+                result = self._execute(self.args(), self.request)
+                if not (waits and result.get("state") == "running"):  # its guardian ends it at its deadline
+                    return result
+                lost_at = None
+                continue
             except AnsibleConnectionFailure:
                 now = time.monotonic()
                 if lost_at is None or now - called_at > CONNECT_S:  # the host was there in between
                     lost_at = now
-                if not (self.description.continues and self.phase == "collect") or now - lost_at > RETURN_S:
+                if not waits or now - lost_at > RETURN_S:
                     raise
             time.sleep(RETRY_S)
             self.action._connection.reset()
