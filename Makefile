@@ -7,8 +7,8 @@ PYTHON := $(BIN)/python
 LINK := .collections/ansible_collections/gpufleet/acceptance
 export PATH := $(BIN):$(PATH)
 export PYTHONPATH := $(CURDIR)/.collections
-# Hundreds of Pythons are started: without a cache each of them compiles anew what it imports.
-unexport PYTHONDONTWRITEBYTECODE
+# Hundreds of Pythons are started: without a cache each compiles anew what it imports, and without a buffer each reads its program byte by byte.
+unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo console test unit integration integration-all lint sanity drill drill-governor drill-resume drill-rdma drill-console drill-sharing drill-sharing-resume fuzz bench schemas rig-fleet rig-rdma rig-kubernetes clean clean-caches

@@ -21,12 +21,18 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 
 
 class Layers:
-    """Variables of hosts by layer: `group` (the most general first), `host`, `run` (extra variables)."""
+    """Variables of hosts by layer: `group` (the most general first), `host`, `run` (those of the play, and extra variables)."""
 
-    def __init__(self, hostvars: t.Any) -> None:
+    def __init__(self, hostvars: t.Any, play: t.Any = None) -> None:
         self._inventory = hostvars._inventory
         self._manager = hostvars._variable_manager
         self._loader = hostvars._loader
+        self.of_play: Variables = play.get_vars() if play else {}
+        self._scope: t.Mapping[str, t.Any] = {}
+        if play and (self.of_play or play.get_vars_files()):
+            # Ansible would make these lists anew for each host.
+            names = [host.name for host in self._inventory.get_hosts(play.hosts)]
+            self._scope = {"play": play, "_hosts": names, "_hosts_all": names}
         self._groups: dict[str, Variables] = {}
 
     def of(self, host_name: str, name: str) -> list[tuple[str, t.Any]]:
@@ -41,14 +47,13 @@ class Layers:
         host_values = {**host.vars, **self._files(host)}
         if name in host_values:
             values.append(("host", host_values[name]))
-        if name in self._manager.extra_vars:
-            values.append(("run", self._manager.extra_vars[name]))
+        values += [("run", of_run[name]) for of_run in (self.of_play, self._manager.extra_vars) if name in of_run]
         return values
 
     def variables(self, host_name: str) -> Variables:
         """All variables of a host, merged and not yet templated."""
         return t.cast(Variables, self._manager.get_vars(
-            host=self._inventory.get_host(host_name), include_hostvars=False
+            host=self._inventory.get_host(host_name), include_hostvars=False, **self._scope
         ))
 
     def matching(self, pattern: t.Any) -> list[str]:

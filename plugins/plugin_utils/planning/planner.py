@@ -52,7 +52,7 @@ class Planner:
         self.play = play
         self.loader = loader
         self.vars = task_vars
-        self.layers = Layers(task_vars["hostvars"])
+        self.layers = Layers(task_vars["hostvars"], play)
         self.manager = task_vars["hostvars"]._variable_manager
         self.hosts: list[str] = list(task_vars["ansible_play_hosts_all"])
         self.notes: list[str] = []
@@ -173,10 +173,10 @@ class Planner:
         return settled
 
     def _in_small(self, roles: list[Interface]) -> Variables:
-        """Return the stages' variables of a quick test, whatever the inventory says; a variable given by -e wins."""
-        extra_vars = self.manager.extra_vars
+        """Return the stages' variables of a quick test, whatever the inventory says; a variable of the play or given by -e wins."""
+        stated = {**self.layers.of_play, **self.manager.extra_vars}
         small = {f"{role.name}_{name}": value for role in roles for name, value in role.stage.quick.items()} if self.quick else {}
-        return {name: value for name, value in small.items() if name not in extra_vars}
+        return {name: value for name, value in small.items() if name not in stated}
 
     def _nodes(self, host: str, settings: Variables) -> list[str]:
         """The nodes behind an inventory host. One that cannot say which they are is planned as a whole, so that it is UNKNOWN and not

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where a value was given, over a real inventory with its files: group < host < run."""
+"""Where a value was given, over a real inventory with its files: group < host < run (the play, then -e)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pathlib
 import pytest
 from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.play import Play
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.layers import Layers
@@ -41,6 +42,16 @@ def test_every_value_is_there_the_most_general_first(layers: Layers) -> None:
 def test_extra_variables_are_the_run(layers: Layers) -> None:
     layers._manager._extra_vars = {"x": "now"}
     assert layers.of("n1", "x")[-1] == ("run", "now") and layers.variables("n1")["x"] == "now"
+
+
+def test_variables_of_the_play_are_those_of_all_hosts(layers: Layers) -> None:
+    play = Play.load({"hosts": "n1", "vars": {"x": "play", "z": "play"}}, variable_manager=layers._manager, loader=layers._loader)
+    of_play = Layers(HostVars(layers._inventory, layers._manager, layers._loader), play)
+    assert of_play.of("n1", "x")[-2:] == [("host", "n1"), ("run", "play")] and of_play.variables("n1")["x"] == "play"
+    layers._manager._extra_vars = {"x": "now"}
+    assert of_play.of("n1", "x")[-2:] == [("run", "play"), ("run", "now")] and of_play.variables("n1")["x"] == "now"
+    layers._manager.set_nonpersistent_facts("n1", {"z": "fact"})
+    assert of_play.variables("n1")["z"] == "fact"
 
 
 def test_a_pattern_stands_for_its_hosts_whatever_the_limit_says(layers: Layers) -> None:
