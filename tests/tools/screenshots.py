@@ -63,7 +63,8 @@ def main() -> int:
                     for look, (width, scheme) in LOOKS.items():
                         browser.size(width, 900, phone=look == "phone")
                         browser.media(scheme)
-                        browser.open(f"{origin}{address}")
+                        # A report or curves draw themselves in a frame, of which the page knows nothing.
+                        browser.open(f"{origin}{address}", "!document.querySelector('iframe') || performance.now() > 3000")
                         browser.picture(arguments.folder / f"{name}-{look}.png", full=True)
         finally:
             console.terminate()

@@ -20,10 +20,11 @@ import urllib.parse
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, allowed, calendar
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, forms, home, progress
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, forms, home, parts, progress
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.auth import LocalLogin
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.drawing import KINDS, draw, files, url
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import prometheus_client, starlette
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.request_context import (
     Endpoint,
     RequestContext,
@@ -36,6 +37,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID
 
 if t.TYPE_CHECKING:
@@ -49,6 +51,8 @@ NODES_IN_A_ROW = 2
 NODES_ON_A_PAGE = 100
 FILES_ON_A_PAGE = 200
 MOST_CAUSES = 40
+# Of a node's newest runs, those in which its parts are looked for.
+RUNS_WITH_PARTS = 3
 RANGES_DAYS = (1, 7, 30, 90, 365)
 # A page that a run wrote has a script of its own in it: it may do nothing here but draw itself, in a frame of this console's or alone.
 OF_A_RUN = {
@@ -293,8 +297,13 @@ def _result(ask: RequestContext) -> Response:
         rows=_sorted(rows_found.rows, ask.one("sort"), ROWS_BY) if rows_found else [], cut=bool(rows_found and rows_found.cut),
         sort=ask.one("sort"),
         earlier=past.runs(before=run, limit=ON_A_PAGE), causes=causes[:MOST_CAUSES], causes_all=len(causes),
-        again=url("/start", forms.fields_again(causes)),
+        again=url("/start", forms.fields_again(causes)), places=_places(past.parts(run), causes[:MOST_CAUSES]) if causes else {},
     )  # fmt: skip
+
+
+def _places(known: parts.Parts, causes: t.Iterable[CauseRow]) -> dict[str, str]:
+    """Return {subject of a cause: where that part is}, for those that are a known part."""
+    return {cause["subject"]: part.place for cause in causes if (part := parts.find(known, cause["subject"])) is not None}
 
 
 def _result_file(ask: RequestContext) -> Response:
@@ -426,10 +435,27 @@ def _node(ask: RequestContext) -> Response:
     broken = [row for row in rows if row["run"] == latest and row["verdict"] not in ("PASS", "SKIPPED")]
     return draw(
         ask, "node", name=name, info=info, facts=facts, changes=_changes(facts), sort=ask.one("sort"), timeline=timeline,
+        hardware=_hardware(past, name, [run.run for run in timeline], rows),
         rows=_sorted(rows, ask.one("sort"), ROWS_BY), cut=bool(answer and answer.cut), broken=broken, latest=latest,
         curves=url("/history/curves", {"node": _literally(name)}) if rows else "",
         start=url("/start", {"nodes": name}), history=url("/history", {"node": _literally(name)}),
     )  # fmt: skip
+
+
+def _hardware(
+    past: Past, node: str, runs: t.Sequence[str], rows: t.Sequence[searching.FoundVerdict]
+) -> list[tuple[parts.Part, str]]:
+    """Return the parts of a node as its newest runs saw them, each with its worst verdict in the newest run; empty if their folders are
+    gone."""
+    known: dict[str, parts.Part] = {}
+    for run in reversed(runs[:RUNS_WITH_PARTS]):
+        known.update(past.parts(run).get(node, {}))
+    verdicts: dict[str, list[str]] = {}
+    for row in rows:
+        if row["run"] == rows[0]["run"]:
+            part = parts.find({node: known}, row["subject"])
+            verdicts.setdefault(part.key if part else "", []).append(row["verdict"])
+    return [(part, min(verdicts.get(key, []), key=WORST_FIRST.index, default="")) for key, part in sorted(known.items())]
 
 
 def _changes(facts: t.Sequence[machine.FactsSince]) -> list[PlainData]:

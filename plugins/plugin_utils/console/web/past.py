@@ -13,6 +13,7 @@ import re
 import threading
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import parts
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, machine, searching, showing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, is_there, url_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
@@ -155,6 +156,10 @@ class Past:
         except (OSError, ValueError) as error:
             raise HistoryError(f"run {run}: report.json cannot be read: {type(error).__name__}") from None
         return causes
+
+    def parts(self, run: str) -> parts.Parts:
+        """Return the places of the parts of a run's nodes, as far as the run has seen them."""
+        return parts.of_run(self._results / run / "journal.jsonl") if RUN_ID.fullmatch(run) else {}
 
     def file(self, run: str, name: str) -> pathlib.Path | None:
         """A file that a run's report lists, by its path as it stands there. Nothing else is ever given out: no way leads elsewhere."""
