@@ -434,7 +434,9 @@ def _of_samples(
         yield observation.failed(check, "no_sample", "no GPU has the samples that it needs", **common)
         return
     metrics = of_node(numbers) if len(numbers) == len(soak.used) else {}
-    yield observation.measured(check, members=[f"gpu/{uuid}" for uuid in soak.uuids], metrics=metrics, **common)
+    # What was counted meanwhile is told of the load.
+    evidence = {"window": {}, "changes": [], "unreadable": soak.evidence()["unreadable"]}
+    yield observation.measured(check, members=[f"gpu/{uuid}" for uuid in soak.uuids], metrics=metrics, evidence=evidence, **common)
     yield from parts
 
 

@@ -62,6 +62,7 @@ def test_three_days_of_a_healthy_node_have_every_number_in_little_room(tmp_path:
     (load,) = of(found, "load")
     assert load["context"]["loaded_h"] == 72 and load["context"]["legs"] == 6 and load["context"]["gaps"] == []
     assert load["metrics"]["tflops"]["value"] == min(one["metrics"]["tflops"]["value"] for one in of(found, "load", part=True))
+    assert all(of(found, check)[0]["evidence"]["unreadable"] == ["xid"] for check in ("load", "steadiness", "cooling", "power"))
     assert of(found, "steadiness")[0]["metrics"]["jitter"]["value"] < 1
     assert 3 < of(found, "cooling")[0]["metrics"]["spread"]["value"] < 6
     assert of(found, "power")[0]["metrics"]["share"]["value"] > 99 and of(found, "power")[0]["metrics"]["throttled"]["value"] == 0
