@@ -28,6 +28,9 @@ if t.TYPE_CHECKING:
 MOST_ROWS = 100
 SHOWN = 8
 NOT_MEASURED = "none"
+# Nodes can be narrowed to those of which the last measurement is older than so many days.
+OLDER_DAYS = (1, 7, 30, 90)
+DAY_S = 86400
 
 
 def home(ask: RequestContext) -> Response:
@@ -35,12 +38,14 @@ def home(ask: RequestContext) -> Response:
     infos, problem = _infos(ask, problem)
     name_part, stage, verdict, label = (ask.one(name).strip() for name in ("q", "stage", "verdict", "by"))
     measured = state.nodes if state else {}
+    before_s = time.time() - int(ask.one("older")) * DAY_S if ask.one("older") in map(str, OLDER_DAYS) else None
     every = [measured.get(name) or fleet.NodeState(name) for name in sorted({*infos, *measured})]
     stages = fleet.stages_of(every)
     shown_stages = [stage] if stage in stages else stages
     chosen = [
         node for node in every
         if name_part in node.name and (not verdict or (node.verdict(stage) or NOT_MEASURED) == verdict)
+        and (before_s is None or node.judged_at < before_s)
     ]  # fmt: skip
     # While only the lists beside the picture are asked for, which change more often, a large picture is left out.
     is_picture = len(chosen) > MOST_ROWS
@@ -49,7 +54,7 @@ def home(ask: RequestContext) -> Response:
     return draw(
         ask, "home", state=state, problem=problem, stages=stages, shown_stages=shown_stages, groups=groups, walls=walls,
         is_picture=is_picture, count=len(chosen), all=len(every), labels=fleet.groupings(infos.values()),
-        words=[*WORST_FIRST, NOT_MEASURED], counts=collections.Counter(node.verdict() or NOT_MEASURED for node in every),
+        words=[*WORST_FIRST, NOT_MEASURED], older=OLDER_DAYS, counts=collections.Counter(node.verdict() or NOT_MEASURED for node in every),
         worse=[node for node in every if node.worse],
         all_simulated=bool(measured) and all(node.simulated for node in measured.values()), age=_age, runs=_runs(ask), most=SHOWN,
         **{phase.lower(): _actions(ask, phase) for phase in (actions.RUNNING, actions.QUEUED)},

@@ -408,9 +408,11 @@ def test_nothing_that_anybody_says_becomes_markup(hostile: memory.Opened) -> Non
             ("/history", "run"), ("/start", "nodes"), ("/start", "q"), ("/start", "name"), ("/nodes", "q"), ("/nodes", "label"),
             ("/nodes", "sort"), ("/runs", "text"), ("/runs", "phase"), ("/compare", "before"), ("/compare", "after"),
             ("/runs", "lang"), ("/runs", "after"), ("/start", "kind"), ("/", "q"), ("/", "by"), ("/", "verdict"), ("/", "stage"),
+            ("/history", "until"), ("/runs/x0", "node"),
         ):  # fmt: skip
             seen += _harmless(client.get(path, params={name: text, **({"do": "show"} if path == "/start" else {})}))
         _harmless(client.get("/history/curves", params={"node": "*"}), of_a_run=True)
+        _harmless(client.get("/find", params={"q": text}), moved=True)
     assert "&lt;script&gt;window.harm=1" in seen and "\\x1b[2J" in seen
     assert "49" not in re.findall(r">\s*(\d+)\s*<", seen)
 

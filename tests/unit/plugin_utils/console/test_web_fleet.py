@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import pathlib
 import re
+import time
+import types
 import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import fleet, forms, parts, progress
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import fleet, forms, home, parts, progress
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current
 from harness import console_memory as memory
 from harness import history_runs as runs
@@ -48,12 +50,20 @@ def test_home_shows_the_worst_last_verdict_of_each_stage_and_its_cause(console: 
     ("query", "nodes"),
     [
         ("q=b", ["b"]), ("verdict=FAIL", ["b"]), ("verdict=FAIL&stage=stack", []), ("verdict=none", ["c"]), ("by=rack", ["a", "b", "c"]),
-        ("stage=nothing&by=nothing", ["a", "b", "c"]),
+        ("stage=nothing&by=nothing", ["a", "b", "c"]), ("older=30", ["c"]), ("older=x", ["a", "b", "c"]),
     ],
 )  # fmt: skip
 def test_filters_of_the_home_page_are_in_its_address(console: memory.Opened, query: str, nodes: list[str]) -> None:
     text = console.signed_in().get(f"/?{query}").text
     assert [name for name, _verdicts in rows(text)] == nodes
+
+
+def test_home_narrows_to_nodes_of_which_the_last_measurement_is_old(console: memory.Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Judged just now, and looked at five days later.
+    monkeypatch.setattr(home, "time", types.SimpleNamespace(time=lambda: time.time() + 5 * home.DAY_S))
+    client = console.signed_in()
+    assert [name for name, _verdicts in rows(client.get("/?older=7").text)] == ["c"]
+    assert [name for name, _verdicts in rows(client.get("/?older=1").text)] == ["a", "b", "c"]
 
 
 def test_home_names_what_runs_and_what_waits_for_whom(console: memory.Opened) -> None:
