@@ -112,7 +112,7 @@ def default_checks(params: Record) -> list[dict[str, str]]:
 
 
 class Sample(t.NamedTuple):
-    """What one GPU did in a minute or so: its time since the soak began, rates, and sensors, None where there is none."""
+    """A sample of one GPU over a minute or so: its time since the soak began, its rates, and the values of its sensors."""
 
     at_s: float
     took_s: float
@@ -160,7 +160,7 @@ class Soak:
 
     @property
     def simulated(self) -> bool:
-        """True if a leg was simulated."""
+        """Return True if a leg was simulated."""
         return any(leg["simulated"] for leg in self.legs)
 
     def take(self, memos: t.Sequence[Record]) -> None:
@@ -376,7 +376,7 @@ def _parts(soak: Soak, common: Record) -> t.Iterator[tuple[int, str, Record]]:
 
 
 def _load(soak: Soak, check: str, common: Record) -> t.Iterator[Record]:
-    """What was loaded, for how long, with which rates, and whether all results were the same."""
+    """Yield the rates of all loads, for how long they lasted, and whose results were not the same in every lap."""
     parts: list[Record] = []
     numbers: list[Record] = []
     for place, name, fields in _parts(soak, common):
@@ -441,7 +441,7 @@ def _of_samples(
 
 
 def _steadiness(soak: Soak, check: str, common: Record) -> t.Iterator[Record]:
-    """How even the rate of the products was from sample to sample."""
+    """Yield how much the rate of the products varied from sample to sample."""
 
     def read(samples: list[Sample]) -> Record | str:
         rates = [sample.rates["tflops"] for sample in samples if "tflops" in sample.rates]
@@ -460,7 +460,7 @@ def _steadiness(soak: Soak, check: str, common: Record) -> t.Iterator[Record]:
 
 
 def _cooling(soak: Soak, check: str, common: Record) -> t.Iterator[Record]:
-    """How hot the GPUs became, and how far apart they were."""
+    """Yield how hot the GPUs became, and how far apart they were."""
 
     def read(samples: list[Sample]) -> Record | str:
         values = [value for sample in samples for value in [sample.value("temperature")] if value is not None]
@@ -494,7 +494,7 @@ def _spread(of_gpus: list[list[Sample]]) -> float:
 
 
 def _power(soak: Soak, check: str, common: Record) -> t.Iterator[Record]:
-    """How much power the GPUs drew of what their limit allows, how fast their clocks were, and how long they were held back."""
+    """Yield how much of their power limit the GPUs drew, how fast their clocks were, and how long they were held back."""
 
     def read(samples: list[Sample]) -> Record | str:
         values = {name: [s.value(name) for s in samples] for name in ("power", "power_limit", "sm_clock", "sm_clock_max")}
@@ -525,7 +525,7 @@ def _held(shares: Record) -> float:
 
 
 def _loopback(soak: Soak, check: str, common: Record) -> t.Iterator[Record]:
-    """How fast the RDMA ports of the node reached themselves meanwhile, and whether they did in each leg."""
+    """Yield how fast the RDMA ports of the node reached themselves meanwhile; one that did not in a leg has no number."""
     common = {**common, "context": {**common["context"], "comparable": False}}
     rows = [row for leg in soak.legs for row in leg["ports"]]
     if soak.no_ports or not rows:

@@ -241,7 +241,7 @@ class Links:
 
 
 class Sensors(Links):
-    """What NVML tells of GPUs while they work. A value that a GPU or a driver does not have is missing."""
+    """The sensors and counters of GPUs by NVML. A value that a GPU or a driver does not have is missing."""
 
     # {name: (function of NVML, arguments before the result, type of the result, factor)}; units: C, W, MHz, bits of nvmlClocksEventReason,
     # errors since the driver was loaded, replays.
