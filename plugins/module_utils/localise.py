@@ -68,8 +68,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise_evide
     REPEATS,
     GroupTest,
     GroupTestResult,
-    Record,
     SearchFinding,
+    SearchRecord,
     chance,
     tail,
 )
@@ -263,7 +263,7 @@ class Localiser:
             findings.append(SearchFinding("group", "rest", remaining, "unresolved", reason))
         return findings
 
-    def _open_or_vanished(self) -> list[Record]:
+    def _open_or_vanished(self) -> list[SearchRecord]:
         everything = [self.pool.trigger, *(r for r in self.pool.history if r.accuses)]
         everything += [
             r for r in self.pool.history if r.result.outcome == "unknown" and r.test.gpus is None and self.pool.suspects(r)

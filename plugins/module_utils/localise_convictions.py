@@ -10,7 +10,12 @@ from __future__ import annotations
 
 import math
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise_evidence import LEAF_WITNESSES, WITNESSES, Record, SearchFinding
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise_evidence import (
+    LEAF_WITNESSES,
+    WITNESSES,
+    SearchFinding,
+    SearchRecord,
+)
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise_pool import Pool
 
 
@@ -132,7 +137,7 @@ class Convictions:
         self.pool.bad[node] = [SearchFinding("node", name, (name,), "convicted", how, self.pool.told(records), tuple(alternatives))]
         return True
 
-    def _convict_path(self, claim: Record) -> bool:
+    def _convict_path(self, claim: SearchRecord) -> bool:
         evidence = self.pool.evidence
         a, b = sorted(claim.nodes)
         if (a, b) in self.pool.bad_paths or evidence.path_good(a, b) or self.pool.explained(claim):

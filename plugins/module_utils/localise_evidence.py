@@ -23,8 +23,6 @@ WITNESSES = 3  # so many good partners with whom a node fails convict it
 GIVE_UP = 3  # unmeasurable with so many partners: set aside
 
 
-
-
 @dataclasses.dataclass(frozen=True)
 class GroupTest:
     """One collective over `nodes` (in ring order), all slots or only `gpus`, launched anew until GroupTestResult.so_far knows:
@@ -121,7 +119,7 @@ def chance(bad: int, tests: int, bad_others: int, other_tests: int) -> float:
 
 
 @dataclasses.dataclass
-class Record:
+class SearchRecord:
     """A test and its result, nodes as indices."""
 
     test: GroupTest
@@ -139,7 +137,7 @@ class Record:
         return len(self.nodes) == 2 and self.test.gpus is None
 
 
-class Evidence:
+class SearchEvidence:
     """The results so far, for each node, GPU, path and leaf. Nodes are indices, their paths bit masks."""
 
     def __init__(self, size: int, leaf: Sequence[str | None], mesh: bool) -> None:
@@ -152,7 +150,7 @@ class Evidence:
         self.slots: list[dict[int, tuple[bool, int]]] = [
             {} for _unused in range(size)
         ]  # slot measured alone -> passed, partner
-        self.failed: list[dict[int, list[Record]]] = [{} for _unused in range(size)]  # partner -> tests that failed
+        self.failed: list[dict[int, list[SearchRecord]]] = [{} for _unused in range(size)]  # partner -> tests that failed
         self.passed: list[set[int]] = [set() for _unused in range(size)]  # partners of pairs that passed
         self.tried: list[set[int]] = [set() for _unused in range(size)]  # partners with all slots, whatever came of it
         self.guilty: set[int] = set()  # convicted nodes, and those of convicted GPUs
@@ -167,7 +165,7 @@ class Evidence:
     def leaves(self, nodes: Iterable[int]) -> set[str]:
         return {name for name in (self.leaf[n] for n in nodes) if name is not None}
 
-    def add(self, record: Record) -> None:
+    def add(self, record: SearchRecord) -> None:
         nodes, outcome = record.nodes, record.result.outcome
         if len(nodes) == 2:
             for a, b in (nodes, nodes[::-1]):
@@ -191,7 +189,7 @@ class Evidence:
         elif record.accuses and record.is_pair:
             self._mark_paths(nodes, good=False)
 
-    def _clear(self, record: Record) -> None:
+    def _clear(self, record: SearchRecord) -> None:
         for node in record.nodes:
             self.passes[node] += 1
         self._mark_paths(record.nodes, good=True)
@@ -219,7 +217,7 @@ class Evidence:
                 self.paths[a] &= ~(1 << b)
                 self.paths[b] &= ~(1 << a)
 
-    def forget(self, record: Record) -> None:
+    def forget(self, record: SearchRecord) -> None:
         """Forget what cleared the members of a test that fails nevertheless: the fault comes and goes."""
         for node in record.nodes:
             self.passes[node] = 0

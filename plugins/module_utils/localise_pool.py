@@ -15,11 +15,11 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise_evide
     END_ALPHA,
     GIVE_UP,
     WITNESSES,
-    Evidence,
     GroupTest,
     GroupTestResult,
-    Record,
+    SearchEvidence,
     SearchFinding,
+    SearchRecord,
     chance,
 )
 
@@ -46,16 +46,16 @@ class Pool:
             if name is not None:
                 self.leaf_members.setdefault(name, []).append(node)
         self.repeats = repeats
-        self.evidence = Evidence(len(nodes), leaf, paths == "mesh")
-        self.history: list[Record] = []
+        self.evidence = SearchEvidence(len(nodes), leaf, paths == "mesh")
+        self.history: list[SearchRecord] = []
         # Convictions: nodes and GPUs, paths, switches (True: inside the leaf too).
         self.bad: dict[int, list[SearchFinding]] = {}  # the node itself, or GPUs of it
         self.bad_paths: dict[tuple[int, int], SearchFinding] = {}
         self.bad_leaves: dict[str, tuple[bool, SearchFinding]] = {}
         everything = tuple(range(len(nodes)))
         trigger = GroupTest(0, 0, self.names, None, 1, "trigger")
-        self.trigger = Record(trigger, everything, GroupTestResult("fail", reason="the group missed its floor"))
-        self.claims: list[Record] = [self.trigger]
+        self.trigger = SearchRecord(trigger, everything, GroupTestResult("fail", reason="the group missed its floor"))
+        self.claims: list[SearchRecord] = [self.trigger]
 
     def usable(self, node: int) -> bool:
         return node not in self.bad and self.evidence.leaf[node] not in self.bad_leaves
@@ -65,7 +65,7 @@ class Pool:
         good = [p for p in self.evidence.unknown[node] if self.evidence.passes[p]]
         return not self.evidence.passes[node] and len(good) >= GIVE_UP
 
-    def explained(self, record: Record) -> bool:
+    def explained(self, record: SearchRecord) -> bool:
         if any(node in self.bad for node in record.nodes):
             return True
         leaves = self.evidence.leaves(record.nodes)
@@ -79,10 +79,10 @@ class Pool:
             return any(a in members and b in members for a, b in self.bad_paths)
         return any((min(e), max(e)) in self.bad_paths for e in self.evidence.edges(record.nodes))
 
-    def suspects(self, record: Record) -> list[int]:
+    def suspects(self, record: SearchRecord) -> list[int]:
         return [n for n in record.nodes if not self.evidence.cleared(n) and self.usable(n) and not self.set_aside(n)]
 
-    def open_claims(self) -> list[Record]:
+    def open_claims(self) -> list[SearchRecord]:
         """Claims that still ask for tests, the smallest first."""
         alive = [
             c for c in self.claims if not c.settled and not self.explained(c) and (c.accuses or self.suspects(c))
@@ -90,15 +90,15 @@ class Pool:
         if unproven := self.unproven(alive):
             names = tuple(self.names[n] for n in unproven)
             never = GroupTest(0, 0, names, None, 0, "unproven")
-            alive.append(Record(never, tuple(unproven), GroupTestResult("unknown", reason="never passed")))
+            alive.append(SearchRecord(never, tuple(unproven), GroupTestResult("unknown", reason="never passed")))
         return sorted(alive, key=lambda c: (len(c.nodes), len(self.suspects(c))))
 
-    def unproven(self, claims: Iterable[Record]) -> list[int]:
+    def unproven(self, claims: Iterable[SearchRecord]) -> list[int]:
         """Return the nodes that never passed and are in no open claim: the explanation of their claim does not clear them."""
         covered = {n for c in claims for n in self.suspects(c)}
         return [n for n in self.suspects(self.trigger) if n not in covered]
 
-    def is_end(self, claims: list[Record]) -> bool:
+    def is_end(self, claims: list[SearchRecord]) -> bool:
         return not any(self.suspects(c) for c in claims)
 
     def beside_open_path(self, node: int) -> bool:
@@ -156,7 +156,7 @@ class Pool:
                 of[1] += hang + len(r.result.values)
         return over[0] > 0 and chance(over[0], over[1], elsewhere[0], elsewhere[1]) <= END_ALPHA
 
-    def _explained_but(self, record: Record, path: tuple[int, ...]) -> bool:
+    def _explained_but(self, record: SearchRecord, path: tuple[int, ...]) -> bool:
         """Return True if a failed test is explained by convictions other than this path."""
         return record.accuses and not set(path) <= set(record.nodes) and self.explained(record)
 
@@ -171,7 +171,7 @@ class Pool:
         names = sorted(self.names[n] for n in nodes)
         return {"kind": kind, "id": "|".join(names), "members": names}
 
-    def told(self, records: Iterable[Record]) -> tuple[dict[str, object], ...]:
+    def told(self, records: Iterable[SearchRecord]) -> tuple[dict[str, object], ...]:
         tests: dict[int, dict[str, object]] = {}
         for r in records:
             tests[r.test.id] = {

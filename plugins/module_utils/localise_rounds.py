@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise_evide
     SPLIT_FAULTS,
     GroupTest,
     GroupTestResult,
-    Record,
+    SearchRecord,
 )
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise_pool import Pool
 
@@ -29,8 +29,8 @@ class Rounds:
 
     def __init__(self, pool: Pool, seed: int) -> None:
         self.pool = pool
-        self.tests: dict[int, Record] = {}
-        self.repeated: dict[int, Record] = {}
+        self.tests: dict[int, SearchRecord] = {}
+        self.repeated: dict[int, SearchRecord] = {}
         self.number = self.count = 0
         self._random = random.Random(seed)
         self._busy: set[int] = set()
@@ -58,7 +58,7 @@ class Rounds:
         self.count += 1
         names = tuple(self.pool.names[n] for n in nodes)
         test = GroupTest(self.count, self.number, names, gpus, self.pool.repeats, purpose)
-        self.tests[test.id] = Record(test, tuple(nodes), GroupTestResult("unknown"))
+        self.tests[test.id] = SearchRecord(test, tuple(nodes), GroupTestResult("unknown"))
         self._busy.update(nodes)
         return test
 
@@ -101,7 +101,7 @@ class Rounds:
             self._test((node, partner), purpose)
         return bool(partners)
 
-    def _pursue(self, claims: list[Record]) -> None:
+    def _pursue(self, claims: list[SearchRecord]) -> None:
         """The next tests of every open claim. One waits for smaller ones within it or over one of its suspects."""
         awaited: set[int] = set()
         smaller: list[set[int]] = []
@@ -122,7 +122,7 @@ class Rounds:
             else:
                 self._search_paths(claim)
 
-    def _divide(self, claim: Record, suspects: list[int]) -> None:
+    def _divide(self, claim: SearchRecord, suspects: list[int]) -> None:
         count = len(suspects)
         available = sum(1 for n in self._free if n not in self._busy)
         if available >= count or (available and count <= 3):
@@ -172,7 +172,7 @@ class Rounds:
             if mate not in witnesses and self.pool.usable(mate):
                 needed -= mate in self._busy or self._with_partner(mate, "leaf", across=True)
 
-    def _search_paths(self, claim: Record) -> None:
+    def _search_paths(self, claim: SearchRecord) -> None:
         """Test the paths between the nodes of a claim that has no suspect left, and the switches that a path crosses."""
         evidence = self.pool.evidence
         if claim.is_pair and not evidence.path_good(*claim.nodes):
@@ -198,7 +198,7 @@ class Rounds:
         elif claim.forgotten < 2 and len(free) == len(claim.nodes):
             self.repeated[self._test(claim.nodes, "again", claim.test.gpus).id] = claim
 
-    def _halve(self, claim: Record, free: list[int]) -> None:
+    def _halve(self, claim: SearchRecord, free: list[int]) -> None:
         """Too many open paths for pairs: a random half of the nodes holds a quarter of them, the other half another.
 
         Leaves across which nothing has passed come first, one node of each.
@@ -214,7 +214,7 @@ class Rounds:
             if len(half) > 1:
                 self._test(sorted(half), "across")
 
-    def _pair_up_leftovers(self, claims: list[Record]) -> None:
+    def _pair_up_leftovers(self, claims: list[SearchRecord]) -> None:
         """Test suspects without a good partner with one another, in pairs not tried before."""
         idle: list[int] = []
         for claim in claims:
@@ -230,7 +230,7 @@ class Rounds:
                 idle.remove(mate)
                 self._test((node, mate), "partner")
 
-    def _join_the_idle(self, claims: list[Record]) -> None:
+    def _join_the_idle(self, claims: list[SearchRecord]) -> None:
         """Good nodes without work prove the paths between their groups meanwhile, as one group."""
         searched = {n for c in claims if c is not self.pool.trigger and not self.pool.suspects(c) for n in c.nodes}
         idle = sorted(n for n in self._free if n not in self._busy and n not in searched)

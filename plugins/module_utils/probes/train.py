@@ -38,7 +38,6 @@ MARGIN_S = 5.0
 FILES = ("summary.json", "gpu_tests_result.json", "gpu_tests_skipped.json")
 
 
-
 def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """Yield the observations of measured(), and write the files that acceptance images leave if `results_dir` is set."""
     ran: list[TrainOutput] = []

@@ -12,8 +12,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import leases, marks
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, Object
 
 # (API, resource) of everything that a launcher creates. Objects that create pods come before the pods, the owner comes last.
 KINDS: tuple[tuple[str, str], ...] = (

@@ -14,9 +14,8 @@ import copy
 import posixpath
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError, Object
 
-Object = t.Dict[str, t.Any]
 FOLDER = "/opt/gpufleet"
 CONTAINER = "inject"
 COPY = "/gpufleet/inject"

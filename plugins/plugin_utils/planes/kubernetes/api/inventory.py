@@ -15,8 +15,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import identity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import preflight
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, connect
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, Object, connect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 SELECTOR = accelerators.DEFAULT.selector

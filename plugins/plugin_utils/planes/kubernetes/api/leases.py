@@ -15,8 +15,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, Object
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 
 # The label of a node that we have cordoned, with the run id. Annotations hold the deadline and the controller.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Object
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 
 MANAGER = "gpufleet-acceptance"

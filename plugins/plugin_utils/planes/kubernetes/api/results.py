@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError, Object
 
-Object = t.Dict[str, t.Any]
 PATH = "/workspace/results"
 VOLUME = "results"
 _KEYS = {"claim", "host_path", "path"}

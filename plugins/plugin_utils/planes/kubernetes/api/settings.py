@@ -18,10 +18,9 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import telemetry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inject, results
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Connection, KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Connection, KubeError, Object
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import withheld
 
-Object = t.Dict[str, t.Any]
 PREFIX = "acceptance_kube_"
 LAUNCHERS = ("pods", "daemonset", "job")
 KEEP = ("never", "on_failure")

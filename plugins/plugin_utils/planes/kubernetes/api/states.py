@@ -14,7 +14,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Object
 
 TAG = frame.TAG.decode()
 PENDING, RUNNING, READY, ENDED, HOPELESS = "pending", "running", "ready", "ended", "hopeless"

@@ -25,9 +25,9 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, inventory, logs, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client as api
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, Object
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.discovery import SERVED, STATEFULSET
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, FAILED, GONE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups import group_objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.groups.group_objects import HEAD, WORKER, Shape

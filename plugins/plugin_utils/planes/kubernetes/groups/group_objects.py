@@ -25,7 +25,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError, Object
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.discovery import (
     JOB,
     MPIJOB,
@@ -33,7 +33,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
     STATEFULSET,
     VOLCANO,
 )
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings, merged
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings, merged
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.following import Pod
 

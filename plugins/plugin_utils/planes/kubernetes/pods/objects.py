@@ -21,13 +21,8 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import telemetry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inject, marks, results
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import (
-    FORBIDDEN,
-    Object,
-    PodSettings,
-    merged,
-)
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError, Object
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import FORBIDDEN, PodSettings, merged
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 
 IN, WORK, HOST = "/gpufleet/in", "/gpufleet/work", "/host"

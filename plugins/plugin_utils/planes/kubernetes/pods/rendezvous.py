@@ -20,8 +20,7 @@ import typing as t
 import zlib
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks, states
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError, Object
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.guardians import Guardians
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import (
     SUBMITTERS,

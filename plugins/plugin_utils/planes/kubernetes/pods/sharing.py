@@ -29,8 +29,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
     logs,
     marks,
 )
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import Object, PodSettings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, Object
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import guardians, objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import clocks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import Answer, Daemon, PodRequest, WorkloadState
