@@ -71,9 +71,9 @@ class ManifestProbe(NodeProbe):
         self.heartbeat.end(self.client)
         return remaining
 
-    def _submit(self, node_requests: list[NodeRequest], numbers: list[int], makers: concurrent.futures.Executor) -> None:
+    def create_pods(self, node_requests: list[NodeRequest], numbers: list[int], makers: concurrent.futures.Executor) -> None:
         for item in node_requests:
-            self.followed[item.node] = probe._Followed(item.node, request=item)
+            self.followed[item.node] = probe.FollowedNode(item.node, request=item)
         nodes = [item.node for item in node_requests]
         groups = [nodes] if self.manifest["kind"] == manifests.DAEMONSET else [[node] for node in nodes]
         bodies = [body(self.launch, f"{self.launch.name}-{n}", self.manifest, of, self.settings) for n, of in enumerate(groups)]
@@ -83,18 +83,18 @@ class ManifestProbe(NodeProbe):
         for node, workload in zip(nodes[1:], bodies[1:], strict=False):
             makers.submit(self._make, where, node, workload)
 
-    def _update(self, pod: Object) -> None:
+    def pod_changed(self, pod: Object) -> None:
         pod = first_end(pod, manifests.framed(self.manifest))
         state = states.own_container(pod).get("state") or {}
         if "terminated" in state:
             self._ends.setdefault(pod["metadata"]["uid"], state["terminated"].get("exitCode"))
-        super()._update(pod)
+        super().pod_changed(pod)
 
-    def _message(self, followed: probe._Followed, pod: Object) -> NodeAnswer | None:
+    def message_of(self, followed: probe.FollowedNode, pod: Object) -> NodeAnswer | None:
         """Return None: the termination message of a team's own test is no result of ours."""
         return None
 
-    def _answer(self, followed: probe._Followed) -> NodeResult:
+    def answer_of(self, followed: probe.FollowedNode) -> NodeResult:
         status = self._ends.get(followed.uid)
         framed, restarts = manifests.framed(self.manifest), self.manifest["kind"] == manifests.DAEMONSET
         nonce = f"{self.launch.secret}-{followed.uid}"
@@ -113,7 +113,7 @@ class ManifestProbe(NodeProbe):
             result = {"state": "done", "end": "done", "observations": self._observations(followed, record, status, last)}
         return NodeResult(followed.request.node, result, self._pod_facts(followed))
 
-    def _observations(self, followed: probe._Followed, record: NodeAnswer | None, status: int | None, last: str) -> list[Object]:
+    def _observations(self, followed: probe.FollowedNode, record: NodeAnswer | None, status: int | None, last: str) -> list[Object]:
         container = self.manifest["spec"]["template"]["spec"]["containers"][0]
         common = {"command": [str(word) for word in [*(container.get("command") or []), *(container.get("args") or [])]]}
         if record is None:

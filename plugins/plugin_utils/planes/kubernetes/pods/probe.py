@@ -62,7 +62,9 @@ class NodeResult(t.NamedTuple):
 
 
 @dataclasses.dataclass
-class _Followed(Pod):
+class FollowedNode(Pod):
+    """The pod of a node, with its request. `ended`: it has answered or was given up."""
+
     request: NodeRequest = dataclasses.field(kw_only=True)
     ended: bool = False
 
@@ -71,6 +73,7 @@ class NodeProbe:
     """One stage on one cluster.
 
     `timeout`: the probe's own deadline in seconds. `archive`: the payload. `raw`: returns the file for other output of a node's pod.
+    A subclass may override create_pods, pod_changed, look, message_of and answer_of.
     """
 
     def __init__(
@@ -101,9 +104,9 @@ class NodeProbe:
         if settings.keep != "never":
             self.launch.deadline_s += settings.keep_seconds
             self.launch.holder = marks.KEPT
-        self.followed: dict[str, _Followed] = {}
+        self.followed: dict[str, FollowedNode] = {}
         self._arrived: queue.Queue[tuple[str, t.Any]] = queue.Queue()
-        self._reading: collections.deque[_Followed] = collections.deque()
+        self._reading: collections.deque[FollowedNode] = collections.deque()
         # Results that have arrived and were not yielded yet, and the number of logs that are being read.
         self._results: list[NodeResult] = []
         self._being_read = 0
@@ -125,7 +128,7 @@ class NodeProbe:
             self._make_owner([{**request, **ending} for request in requests])
             with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as makers, concurrent.futures.ThreadPoolExecutor(READERS) as readers:
                 try:
-                    self._submit(node_requests, numbers, makers)
+                    self.create_pods(node_requests, numbers, makers)
                     yield from self._follow(readers)
                 finally:
                     makers.shutdown(wait=False, cancel_futures=True)
@@ -147,7 +150,7 @@ class NodeProbe:
         numbers, requests = _numbered(node_requests)
         self._make_owner([{**request, "message": objects.MESSAGE} for request in requests])
         with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as makers:
-            self._submit(node_requests, numbers, makers)
+            self.create_pods(node_requests, numbers, makers)
         refused: list[NodeResult] = []
         while not self._arrived.empty():
             _kind, (node, error) = self._arrived.get_nowait()
@@ -158,7 +161,7 @@ class NodeProbe:
     def collect(self, record: Object, node_requests: list[NodeRequest]) -> t.Iterator[list[NodeResult]]:
         """Yield the results of the pods that submit() has created, like run(). Wait for pods that have not ended."""
         self.launch.name, self.launch.secret = record["launch"], record["secret"]
-        self.followed = {item.node: _Followed(item.node, request=item) for item in node_requests}
+        self.followed = {item.node: FollowedNode(item.node, request=item) for item in node_requests}
         nodes = {_node(pod) for page in self.client.pages(self.pods, labelSelector=self.launch.selector) for pod in page["items"]}
         words = "its pod no longer exists: it was removed, or its result was not collected before its deadline; a resume measures it again"
         removed = [answer for node in sorted(set(self.followed) - nodes) for answer in self._refuse(node, "pod_deleted", words)]
@@ -212,16 +215,17 @@ class NodeProbe:
 
     # Submission --------------------------------------------------------------------------------------------------
 
-    def _submit(self, node_requests: list[NodeRequest], numbers: list[int], makers: concurrent.futures.Executor) -> None:
+    def create_pods(self, node_requests: list[NodeRequest], numbers: list[int], makers: concurrent.futures.Executor) -> None:
+        """Create the pods of all nodes. `numbers` are the numbers of their requests in the ConfigMap; `makers` runs what may run later."""
         self._holding = self._holding or any(item.devices for item in node_requests)
         for item in node_requests:
-            self.followed[item.node] = _Followed(item.node, request=item)
+            self.followed[item.node] = FollowedNode(item.node, request=item)
         if self.settings.launcher != "pods":
             self._submit_groups(node_requests, numbers)
             return
         bodies = (self._pod(item, place, number) for place, (item, number) in enumerate(zip(node_requests, numbers, strict=True)))
         # If the first pod is refused for its spec, all would be: raise once and do not create the others.
-        self._update(self.client.post(self.pods, next(bodies), **objects.STRICT))
+        self.pod_changed(self.client.post(self.pods, next(bodies), **objects.STRICT))
         for item, body in zip(node_requests[1:], bodies, strict=True):
             makers.submit(self._make, self.pods, item.node, body)
 
@@ -267,7 +271,7 @@ class NodeProbe:
 
     def _follow(self, readers: concurrent.futures.Executor) -> t.Iterator[list[NodeResult]]:
         handlers: dict[str, Handler] = {
-            ADDED: self._update, GONE: self._removed, FAILED: self._watch_failed, "refused": self._not_created, "read": self._was_read,
+            ADDED: self.pod_changed, GONE: self._removed, FAILED: self._watch_failed, "refused": self._not_created, "read": self._was_read,
         }  # fmt: skip
         loop = PodLoop(self.following, handlers, [self._arrived], self._look_after, LOOK_S)
         while self.followed:
@@ -301,15 +305,16 @@ class NodeProbe:
         """Give up nodes whose pods take too long, and tell people what is waited for."""
         for node in list(self.followed):
             self._results += self._overdue(self.followed[node], now)
-        self._results += self._look()
+        self._results += self.look()
         at_work = any(followed.going_on for followed in self.followed.values())
         self.following.waiting(self.followed.values(), now, f"pods at work, {self.run_s:.0f} s at most" if at_work else "")
 
-    def _look(self) -> list[NodeResult]:
+    def look(self) -> list[NodeResult]:
         """Do periodic work. Called twice a second; return results of nodes that are given up."""
         return []
 
-    def _update(self, pod: Object) -> None:
+    def pod_changed(self, pod: Object) -> None:
+        """Take note of a pod as the API shows it now."""
         followed = self.followed.get(_node(pod))
         if not _node(pod):
             self._unplaced = states.state(pod)  # a Job's pod that the scheduler has not placed on a node
@@ -320,13 +325,13 @@ class NodeProbe:
         # Pods of a launcher stay, and are ready when they have answered.
         if state.phase == states.ENDED or (state.phase == states.READY and self.stay):
             followed.ended = True
-            record = self._message(followed, pod)
+            record = self.message_of(followed, pod)
             if record is None:
                 self._reading.append(followed)
             else:
                 self._results.append(NodeResult(followed.request.node, record, self._pod_facts(followed)))
 
-    def _message(self, followed: _Followed, pod: Object) -> NodeAnswer | None:
+    def message_of(self, followed: FollowedNode, pod: Object) -> NodeAnswer | None:
         """Return the result in a pod's termination message, None if there is none."""
         termination_message = states.message(pod)
         if not termination_message:
@@ -339,7 +344,7 @@ class NodeProbe:
         if followed is not None and not followed.ended:
             self._results += self._refuse(followed.request.node, *self.following.why_removed(followed, "it had answered"))
 
-    def _overdue(self, followed: _Followed, now: float) -> list[NodeResult]:
+    def _overdue(self, followed: FollowedNode, now: float) -> list[NodeResult]:
         if followed.ended:
             return []
         if not followed.uid:
@@ -355,23 +360,24 @@ class NodeProbe:
         self._unended = True
         return [NodeResult(node, node_messages.refused(code, reason[:1500]), self._pod_facts(followed))]
 
-    def _pod_facts(self, followed: _Followed) -> Object:
+    def _pod_facts(self, followed: FollowedNode) -> Object:
         return {
             "pod": followed.name, "image": self.settings.image, "image_id": followed.image_id, "pod_waited_s": followed.waited_s,
         }  # fmt: skip
 
     # Logs --------------------------------------------------------------------------------------------------------
 
-    def _read(self, followed: _Followed) -> None:
+    def _read(self, followed: FollowedNode) -> None:
         """Read the result from a pod's log and queue it. Runs in a thread."""
         try:
-            answer = self._answer(followed)
+            answer = self.answer_of(followed)
         except Exception as error:  # an exception in a thread would be lost
             refusal = node_messages.refused("module_failed", f"{type(error).__name__}: {error}")
             answer = NodeResult(followed.request.node, refusal, self._pod_facts(followed))
         self._arrived.put(("read", answer))
 
-    def _answer(self, followed: _Followed) -> NodeResult:
+    def answer_of(self, followed: FollowedNode) -> NodeResult:
+        """Return the result in the log of a pod that has ended, or the reason why there is none."""
         nonce = frame.nonce_of(self.launch.secret, followed.uid)
         # A failed init container is restarted, and its second run only reports that it has run once.
         log = self._log(followed, lambda: frame.Reader(nonce), self.goes_before and bool(followed.state.code))
@@ -389,7 +395,7 @@ class NodeProbe:
         reason = "; ".join(word for word in words if word)[:1500]
         return NodeResult(followed.request.node, node_messages.refused(code, reason), self._pod_facts(followed))
 
-    def _log(self, followed: _Followed, reader: t.Callable[[], logs.ResultReader], restarts: bool = False) -> logs.PodLog:
+    def _log(self, followed: FollowedNode, reader: t.Callable[[], logs.ResultReader], restarts: bool = False) -> logs.PodLog:
         place = self.raw
         raw = (lambda: place(followed.request.node)) if place else None
         return logs.read(self.client, f"{self.pods}/{followed.name}", reader, raw, restarts)

@@ -81,14 +81,14 @@ class Rendezvous(NodeProbe):
             remaining_guardians = self.guardians.clean() if self.guardians else []
         return [*remaining, *remaining_guardians]
 
-    def _update(self, pod: Object) -> None:
-        super()._update(pod)
+    def pod_changed(self, pod: Object) -> None:
+        super().pod_changed(pod)
         address = (pod.get("status") or {}).get("podIP")
         node = pod["spec"].get("nodeName")
         if address and node:
             self.addresses[node] = str(address)
 
-    def _look(self) -> list[NodeResult]:
+    def look(self) -> list[NodeResult]:
         """Send the addresses when each pod and guardian runs or is given up. Return the results of nodes to which they cannot be sent."""
         if self.met:
             self._remind()

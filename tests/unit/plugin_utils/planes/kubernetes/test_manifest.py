@@ -126,11 +126,11 @@ def test_no_exit_status_is_no_result(monkeypatch: pytest.MonkeyPatch, status: in
     pods = settings.pods({"acceptance_kube_image": "a:1"})
     probe = manifest.ManifestProbe(nobody, pods, "20260101T000000Z-0a1b2c", "own", 60, example(), {"a": [("own", "")]})
     monkeypatch.setattr(probe, "_log", lambda *_all: logs.PodLog(None, "", "", ""))
-    followed = node_probe._Followed("a", request=node_probe.NodeRequest("a", {}))
+    followed = node_probe.FollowedNode("a", request=node_probe.NodeRequest("a", {}))
     followed.uid, followed.state = "u", states.State(states.ENDED)
     if status is not None:
         probe._ends["u"] = status
-    said = probe._answer(followed).result
+    said = probe.answer_of(followed).result
     assert all(item["context"]["condition"] is True for item in said.get("observations", ())), "it needs no number"
     assert said["state"] == state and said.get("reason_code") == (None if status == 0 else "no_result")
 
