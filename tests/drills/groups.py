@@ -159,8 +159,8 @@ def exchanges(folder: pathlib.Path, given: dict[str, t.Any]) -> set[str]:
     job.order = {"sizes": [hccl.nccl.size(word) for word in sizes]}
     for name, value in given.items():
         setattr(job, name, value)
-    context = head._context("all_reduce", {"type": "fp32"}, head.group.members, [*slots])
-    seen = head._observed(check, head._read(job), context, {})
+    context = head.context_of("all_reduce", {"type": "fp32"}, head.group.members, [*slots])
+    seen = head._observed(check, head.read_job(job), context, {})
     return words(folder, "hccl", [seen], expected("hccl", 38.0, size=64 << 20))
 
 

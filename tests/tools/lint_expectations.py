@@ -77,7 +77,7 @@ def _nccl_fabric(entry: expectations.Expectation, name: str) -> t.Iterator[tuple
             for number, seat in enumerate(head.group.members):
                 seat.gpu, seat.ports = name, ports
                 seat.nvlink_domain = f"{number * domains // nodes}" if nccl.mnnvl([name]) else ""
-            yield check, head._context(check, {}, head.group.members, list(range(count)))
+            yield check, head.context_of(check, {}, head.group.members, list(range(count)))
 
 
 def _gemm(entry: expectations.Expectation, name: str) -> t.Iterator[tuple[str, dict[str, t.Any]]]:

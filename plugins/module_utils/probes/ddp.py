@@ -98,7 +98,7 @@ class TorchHead(fabric.GroupHead):
         self.visible = kind.visible
         self.env = {**registry.make(kind.kind, node).environment(), **self.env}
 
-    def _launcher(self) -> launching.Launcher:
+    def make_launcher(self) -> launching.Launcher:
         return launching.Agents(self.params["port"])
 
     def _backend(self, keys: dict[str, str]) -> str:
@@ -170,7 +170,7 @@ class TorchHead(fabric.GroupHead):
         job.words = [argv[0], "-m", "torch.distributed.run", f"--nnodes={len(members)}", f"--nproc_per_node={len(slots)}", "ddp.py"]
         return job
 
-    def _job(
+    def job_of(
         self,
         op: str,
         keys: dict[str, str],
@@ -184,7 +184,7 @@ class TorchHead(fabric.GroupHead):
         checks = [{"check": check, "variant": observation.variant(**op_fields)} for check in ("collectives", op)]
         return self.launch_of(checks, members, slots, timeout)
 
-    def _read(self, job: launching.Job) -> fabric.LaunchResult:
+    def read_job(self, job: launching.Job) -> fabric.LaunchResult:
         """Return the result of a launch in the form that fabric.Search reads."""
         report = LaunchReport(self, job)
         read = {**table(report.parsed, None), "tool_version": report.parsed["version"], "nccl_version": report.context()["nccl_version"]}
@@ -204,7 +204,7 @@ class Trainer(TorchHead):
 
     stage = "ddp"
 
-    def _together(self, checks: list[dict[str, str]]) -> list[list[dict[str, str]]]:
+    def batches(self, checks: list[dict[str, str]]) -> list[list[dict[str, str]]]:
         by_launch: dict[tuple[str, ...], list[dict[str, str]]] = {}
         for check in checks:
             by_launch.setdefault(self._common(check), []).append(check)
@@ -214,7 +214,7 @@ class Trainer(TorchHead):
         keys = nccl.fields(check["variant"])
         return self._backend(keys), keys.get("gpus", "all"), keys.get("rail", "")
 
-    def _measured(self, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
+    def measure_checks(self, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
         """Checks with the same GPUs and backend: one launch."""
         self.searched = False
         keys = nccl.fields(checks[0]["variant"])
@@ -254,14 +254,14 @@ class Trainer(TorchHead):
         keys = nccl.fields(check["variant"])
         common: dict[str, t.Any] = {
             "variant": check["variant"],
-            "subject": self._subject(),
+            "subject": self.subject_of(),
             "command": report.job.shown(),
             "duration_s": report.job.duration_s,
             "started_at": observation.utc(report.job.started_at),
             "raw": report.job.raw,
             "tool_version": report.parsed["version"],
             "simulated": self.group.simulated,
-            "context": {**self._context(check["check"], keys, members, slots), **report.context(), "backend": self._backend(keys),
+            "context": {**self.context_of(check["check"], keys, members, slots), **report.context(), "backend": self._backend(keys),
                         "warnings": self.warnings},
         }
         code, reason, details = report.of(check["check"])
@@ -287,8 +287,8 @@ class Trainer(TorchHead):
             if check["check"] in PARTS:
                 continue
             keys = nccl.fields(check["variant"])
-            launch = self._read(report.job)._replace(read=table(report.parsed, check["check"]))
-            floors = fabric.Floors(self.params["floors"], check["check"], self._context(check["check"], keys, members, slots))
+            launch = self.read_job(report.job)._replace(read=table(report.parsed, check["check"]))
+            floors = fabric.Floors(self.params["floors"], check["check"], self.context_of(check["check"], keys, members, slots))
             missed = floors.missed(launch) if launch.read["rows"] else None
             why = "slow" if missed else launch.code if launch.outcome != "measured" else None
             if why in SEARCHED:

@@ -76,7 +76,7 @@ class GroupHead:
         self.node = node
         self.group = group.Group(params, node, local_facts)
         self.env = {str(name): str(value) for name, value in params["env"].items()}
-        self.launcher = self._launcher()
+        self.launcher = self.make_launcher()
         self.warnings: list[str] = []
         self.nccl_version: str | None = None
         # Whether NCCL_IB_GID_INDEX is ours.
@@ -84,7 +84,7 @@ class GroupHead:
         # Whether the cause of what the last check gave was searched.
         self.searched = False
 
-    def _launcher(self) -> launching.Launcher:
+    def make_launcher(self) -> launching.Launcher:
         return launching.Mpi(self.params["mpirun"], self.params["mpi_args"], "nccl_fabric_mpirun")
 
     def measure(self, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
@@ -95,7 +95,7 @@ class GroupHead:
             self.group.gather(self.params["join_timeout"])  # also where nothing can be launched: the members wait
             refusal = self.launcher.refusal(self.node)
             finished = self.group.finished()
-            for several in self._together(checks):
+            for several in self.batches(checks):
                 names = [self._name(check) for check in several]
                 if all(name in finished for name in names):
                     for name in names:
@@ -103,20 +103,20 @@ class GroupHead:
                 elif refusal:
                     yield from (self._failed(check, *refusal) for check in several)
                 else:
-                    yield from self._remembered(names, self._measured(several))
+                    yield from self._remembered(names, self.measure_checks(several))
 
-    def _together(self, checks: list[dict[str, str]]) -> t.Iterable[list[dict[str, str]]]:
+    def batches(self, checks: list[dict[str, str]]) -> t.Iterable[list[dict[str, str]]]:
         """The checks by launches: of what one launch gives all is finished, or nothing is."""
         return [[check] for check in checks]
 
-    def _measured(self, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
+    def measure_checks(self, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
         """Yield the observations of the checks of one launch, then the findings."""
         yield from self._check(checks[0])
 
     # One check -------------------------------------------------------------------------------------------------------
 
     def _name(self, check: dict[str, str]) -> str:
-        return checkpoints.name_of({**check, "subject": self._subject()})
+        return checkpoints.name_of({**check, "subject": self.subject_of()})
 
     def _remembered(self, names: list[str], observations: t.Iterable[Observation]) -> t.Iterator[Observation]:
         """Yield the observations of the checks of a launch, then checkpoints of them if they hold whatever becomes of the group. An error
@@ -138,14 +138,14 @@ class GroupHead:
         if len(members) < self.min_nodes:
             yield self._failed(check, "member", f"{len(members)} of {len(self.group.members)} nodes take part: {self._without(absent)}")
             return
-        refusal = self._agree(members, keys) or self._choose_gids(members, op, keys)
+        refusal = self._agree(members, keys) or self.choose_gids(members, op, keys)
         if refusal:
             yield self._failed(check, *refusal)
             return
         slots = self._slots(members, keys)
         sizes = self._sizes(members, keys)
-        launch = self._launch([self._job(op, keys, members, slots, sizes, self.params["test_timeout"])])[0]
-        context = self._context(op, keys, members, slots)
+        launch = self._launch([self.job_of(op, keys, members, slots, sizes, self.params["test_timeout"])])[0]
+        context = self.context_of(op, keys, members, slots)
         yield self._observed(check, launch, context, absent)
         floors = Floors(self.params["floors"], op, context)
         missed = floors.missed(launch)
@@ -161,7 +161,7 @@ class GroupHead:
         read = launch.read
         common: dict[str, t.Any] = {
             "variant": check["variant"],
-            "subject": self._subject(),
+            "subject": self.subject_of(),
             "command": launch.job.shown(),
             "duration_s": launch.job.duration_s,
             "started_at": observation.utc(launch.job.started_at),
@@ -197,10 +197,10 @@ class GroupHead:
 
     def _failed(self, check: dict[str, str], code: str, reason: str) -> Observation:
         return observation.failed(
-            check["check"], code, reason[:2000], variant=check["variant"], subject=self._subject(), simulated=self.group.simulated
+            check["check"], code, reason[:2000], variant=check["variant"], subject=self.subject_of(), simulated=self.group.simulated
         )
 
-    def _subject(self) -> dict[str, t.Any] | None:
+    def subject_of(self) -> dict[str, t.Any] | None:
         return {"kind": "group", "id": self.params["group"], "members": [member.name for member in self.group.members]}
 
     # What is asked for -----------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ class GroupHead:
         """Return the environment of the ranks of a check: the requested variables and those of the rail."""
         return {**self.env, **rails.environment(keys["rail"])} if "rail" in keys else dict(self.env)
 
-    def _choose_gids(self, members: list[group.GroupMember], op: str, keys: dict[str, str]) -> tuple[str, str] | None:
+    def choose_gids(self, members: list[group.GroupMember], op: str, keys: dict[str, str]) -> tuple[str, str] | None:
         """Set NCCL_IB_GID_INDEX if this NCCL needs it. There is one number for all nodes, so it must be right on each. Return (reason code,
         reason) if no number is."""
         if self.chose_gid:  # for the ports of an earlier check, which may have been those of another rail
@@ -271,12 +271,12 @@ class GroupHead:
         """NCCL's version, as a test of a few bytes on two nodes prints it."""
         if self.nccl_version is None:
             self.env.setdefault("NCCL_DEBUG", "VERSION")
-            job = self._job(op, {}, members[:2], [0], ("1K", "1K"), min(60.0, self.params["test_timeout"]))
+            job = self.job_of(op, {}, members[:2], [0], ("1K", "1K"), min(60.0, self.params["test_timeout"]))
             self.nccl_version = self._launch([job])[0].read.get("nccl_version") or ""
         words = self.nccl_version.split(".")
         return tuple(int(word) for word in words) if all(word.isdigit() for word in words) else None
 
-    def _context(self, op: str, keys: dict[str, str], members: list[group.GroupMember], slots: list[int]) -> dict[str, t.Any]:
+    def context_of(self, op: str, keys: dict[str, str], members: list[group.GroupMember], slots: list[int]) -> dict[str, t.Any]:
         settings = {**self._shared(members), **self._env_of(keys)}
         models = sorted({member.gpu or "unknown" for member in members})
         allowed = [group.left_by(settings.get("NCCL_IB_HCA", ""), member.ports) for member in members]
@@ -342,7 +342,7 @@ class GroupHead:
             env[self.visible] = ",".join(visible[slot] if visible else str(slot) for slot in slots)
         return env
 
-    def _job(
+    def job_of(
         self,
         op: str,
         keys: dict[str, str],
@@ -372,17 +372,17 @@ class GroupHead:
     def _launch(self, jobs: list[launching.Job]) -> list[LaunchResult]:
         """Run them, all at the same time, and read what they printed."""
         launching.run(jobs, self.node, self.params["parallel"])
-        return [self._read(job) for job in jobs]
+        return [self.read_job(job) for job in jobs]
 
-    def _parse(self, job: launching.Job) -> dict[str, t.Any]:
+    def parse_output(self, job: launching.Job) -> dict[str, t.Any]:
         largest = job.order["sizes"][-1] if job.order else None
         return nccl_tests.parse(job.out, rc=0 if job.timed_out else job.rc or 0, expect_ranks=job.ranks, expect_max_bytes=largest)
 
-    def _read(self, job: launching.Job) -> LaunchResult:
+    def read_job(self, job: launching.Job) -> LaunchResult:
         if job.missing:
             return LaunchResult("error", "tool_missing", f"{job.argv[0]}: {job.missing}", {}, job)
         lost = self.group.gone([member for member in job.members if not member.local])
-        read = self._parse(job)
+        read = self.parse_output(job)
         if job.timed_out and read["reason_code"] != "wrong_results":
             if read["outcome"] == "measured":  # the test was done, no node hung: nobody is to blame for what follows
                 reason = f"the table is whole, but mpirun did not end within {job.timeout:.0f} s: the MPI library hangs at its end"
@@ -565,17 +565,17 @@ class Search:
         results: dict[int, localise.GroupTestResult] = {}
         while len(results) < len(tests):
             open_tests = [test for test in tests if test.id not in results]
-            jobs = [self._job(test) for test in open_tests]
+            jobs = [self.job_of(test) for test in open_tests]
             for test, launch in zip(open_tests, self.head._launch(jobs)):
                 result = self._result(test, launch, values[test.id])
                 if result:
                     results[test.id] = result
         return results
 
-    def _job(self, test: localise.GroupTest) -> launching.Job:
+    def job_of(self, test: localise.GroupTest) -> launching.Job:
         members = [self.members[name] for name in test.nodes]
         slots = self.slots if test.gpus is None else [self.slots[slot] for slot in test.gpus]
-        return self.head._job(self.check["check"], self.keys, members, slots, (str(self.size), str(self.size)), self.timeout)
+        return self.head.job_of(self.check["check"], self.keys, members, slots, (str(self.size), str(self.size)), self.timeout)
 
     def _floor(self, test: localise.GroupTest) -> float:
         return self.floors.floor(self.size, len(test.nodes), len(self.slots if test.gpus is None else test.gpus))

@@ -70,14 +70,14 @@ class HcclHead(fabric.GroupHead):
         super().__init__(params, node, local_facts)
         self.env = {**ascend.environment(node), **self.env}
 
-    def _launcher(self) -> launching.Launcher:
+    def make_launcher(self) -> launching.Launcher:
         return launching.Mpi(self.params["mpirun"], self.params["mpi_args"], f"{self.stage}_mpirun")
 
-    def _choose_gids(self, members: list[group.GroupMember], op: str, keys: dict[str, str]) -> tuple[str, str] | None:
+    def choose_gids(self, members: list[group.GroupMember], op: str, keys: dict[str, str]) -> tuple[str, str] | None:
         """The network ports of NPUs are HCCL's own affair."""
         return None
 
-    def _context(self, op: str, keys: dict[str, str], members: list[group.GroupMember], slots: list[int]) -> dict[str, t.Any]:
+    def context_of(self, op: str, keys: dict[str, str], members: list[group.GroupMember], slots: list[int]) -> dict[str, t.Any]:
         settings = {**self._shared(members), **self.env}
         models = sorted({member.gpu or "unknown" for member in members})
         model = models[0] if len(models) == 1 else "mixed: " + ", ".join(models)
@@ -94,7 +94,7 @@ class HcclHead(fabric.GroupHead):
             "series_units": {"size": "B", "time_us": "us", "algbw": "GB/s", "busbw": "GB/s"},
         }
 
-    def _job(
+    def job_of(
         self,
         op: str,
         keys: dict[str, str],
@@ -123,7 +123,7 @@ class HcclHead(fabric.GroupHead):
 
     # What it gave ----------------------------------------------------------------------------------------------------
 
-    def _parse(self, job: launching.Job) -> dict[str, t.Any]:
+    def parse_output(self, job: launching.Job) -> dict[str, t.Any]:
         """Return the dict of hccl_test.parse, with bandwidths in GB/s and the ranks that ended with status 0."""
         read = self._table(job, job.out, 0 if job.timed_out else job.rc or 0)
         scale = hccl_test.UNITS.get(read["bandwidth_unit"] or "", 1e3) / 1e3
@@ -141,8 +141,8 @@ class HcclHead(fabric.GroupHead):
         factor, sizes = self.params["factor"], job.order.get("sizes")
         return hccl_test.parse(text, rc=rc, op=op, ranks=job.ranks, factor=factor, asked_sizes=sizes)
 
-    def _read(self, job: launching.Job) -> fabric.LaunchResult:
-        launch = super()._read(job)
+    def read_job(self, job: launching.Job) -> fabric.LaunchResult:
+        launch = super().read_job(job)
         ends, _rest = launching.ends(job.err)
         if launch.outcome == "measured" or launch.code in ("wrong_results", "not_mpi"):
             return launch

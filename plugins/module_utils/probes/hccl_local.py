@@ -62,5 +62,5 @@ class LocalHead(hccl.HcclHead):
     stage = "hccl_local"
     min_nodes = 1
 
-    def _subject(self) -> dict[str, t.Any] | None:
+    def subject_of(self) -> dict[str, t.Any] | None:
         return None

@@ -160,8 +160,8 @@ def test_the_files_of_other_tools_say_the_same() -> None:
 def test_the_search_measures_no_better() -> None:
     found = trained.told(trained.one_of("bandwidth", 1))
     head = t.cast(ddp.Trainer, found.head)
-    assert head._read(found.job).code == "incomplete_output"
-    assert head._read(trained.told().job).outcome == "measured"
+    assert head.read_job(found.job).code == "incomplete_output"
+    assert head.read_job(trained.told().job).outcome == "measured"
     assert isinstance(found.job, launching.Job)
 
 
@@ -171,10 +171,10 @@ def test_of_a_launch_all_is_left_for_a_resume_or_nothing(broken: str | None, mem
     head = t.cast(ddp.Trainer, trained.told().head)
     head.node.checkpoints = []
     checks = ddp.default_checks(head.params)
-    assert head._together(checks) == [checks] and len(head._together([*checks, {"check": "pace", "variant": "backend=nccl gpus=1"}])) == 2
-    made = [observation.measured(one["check"], variant=one["variant"], subject=head._subject()) for one in checks]
+    assert head.batches(checks) == [checks] and len(head.batches([*checks, {"check": "pace", "variant": "backend=nccl gpus=1"}])) == 2
+    made = [observation.measured(one["check"], variant=one["variant"], subject=head.subject_of()) for one in checks]
     if broken:
-        made[3] = observation.failed(checks[3]["check"], broken, "it is", variant=checks[3]["variant"], subject=head._subject())
+        made[3] = observation.failed(checks[3]["check"], broken, "it is", variant=checks[3]["variant"], subject=head.subject_of())
     made.append(observation.measured("localise", subject={"kind": "gpu", "id": "gpu-02/gpu/1", "members": ["gpu-02"]}))
     said = list(head._remembered([head._name(check) for check in checks], iter(made)))
     left = [one["memo"] for one in said if "memo" in one]

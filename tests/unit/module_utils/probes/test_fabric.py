@@ -54,7 +54,7 @@ def test_the_second_line_of_a_seed_from_variables_alone(tmp_path: pathlib.Path) 
     )  # fmt: skip
     keys = {"gpus": "8", "sizes": "32M:8G", "type": "float"}
     seats = made.group.members
-    job = made._job("all_reduce", keys, seats, made._slots(seats, keys), made._sizes(seats, keys), 60)
+    job = made.job_of("all_reduce", keys, seats, made._slots(seats, keys), made._sizes(seats, keys), 60)
     ours = ["--hostfile", f"{tmp_path}/hosts-1", "--mca", "plm", "rsh", "--mca", "plm_rsh_agent", "ssh -o BatchMode=yes"]
     ours += ["--mca", "plm_rsh_no_tree_spawn", "1"]
     words = [word for word in job.shown() if word != "--allow-run-as-root"]
@@ -67,15 +67,15 @@ def test_the_second_line_of_a_seed_from_variables_alone(tmp_path: pathlib.Path) 
         "/data/nccl-tests-2.13.11/build/all_reduce_perf -b 32M -e 8G -f 2 -g 8"
     )
     assert (tmp_path / "hosts-1").read_text() == "10.1.30.41 slots=1\n10.1.30.42 slots=1\n" and job.ranks == 16
-    assert made._context("all_reduce", keys, seats, list(range(8)))["algorithm"] == "ring"
+    assert made.context_of("all_reduce", keys, seats, list(range(8)))["algorithm"] == "ring"
 
 
 def test_one_rank_per_gpu_the_head_first_and_single_slots(tmp_path: pathlib.Path) -> None:
     made = head(tmp_path, count=3, env={"CUDA_VISIBLE_DEVICES": "7,6,5,4,3,2,1,0"})
     seats = made.group.members
-    made._job("all_gather", {}, [seats[2], seats[0], seats[1]], range(8), ("8M", "8M"), 60)
+    made.job_of("all_gather", {}, [seats[2], seats[0], seats[1]], range(8), ("8M", "8M"), 60)
     assert (tmp_path / "hosts-1").read_text() == "10.1.30.41 slots=8\n10.1.30.42 slots=8\n10.1.30.43 slots=8\n"
-    job = made._job("all_gather", {}, seats[:2], [2], ("8M", "8M"), 60)
+    job = made.job_of("all_gather", {}, seats[:2], [2], ("8M", "8M"), 60)
     assert "CUDA_VISIBLE_DEVICES=5" in job.argv and job.ranks == 2 and job.argv[job.argv.index("-g") + 1] == "1"
 
 
@@ -124,11 +124,11 @@ def test_each_rail_has_a_gid_index_of_its_own(tmp_path: pathlib.Path) -> None:
         seat.ports = [{**common, "device": "mlx5_0", "gids": ROCE}, {**common, "device": "mlx5_1", "gids": other}]
     found = []
     for rail in ("mlx5_0", "mlx5_1", "mlx5_0"):
-        assert made._choose_gids(made.group.members, "all_reduce", {"rail": rail}) is None
+        assert made.choose_gids(made.group.members, "all_reduce", {"rail": rail}) is None
         found.append(made._env_of({"rail": rail})["NCCL_IB_GID_INDEX"])
         assert [said.split(" was")[0] for said in made.warnings] == [f"NCCL_IB_GID_INDEX={found[-1]}"]
     assert found == ["3", "0", "3"]
-    assert made._choose_gids(made.group.members[:0], "all_reduce", {}) is None and not made.warnings, "none is set any more"
+    assert made.choose_gids(made.group.members[:0], "all_reduce", {}) is None and not made.warnings, "none is set any more"
 
 
 def test_a_number_counts_for_a_rail_only_where_nccl_says_that_it_is_its(tmp_path: pathlib.Path) -> None:
@@ -138,18 +138,18 @@ def test_a_number_counts_for_a_rail_only_where_nccl_says_that_it_is_its(tmp_path
         one.ports = [{"device": f"mlx5_{n}", "port": 1, "link_layer": "InfiniBand", "rate_gbps": 400.0, "gids": []} for n in range(8)]
     keys = {"gpus": "1", "rail": "mlx5_3"}
     assert made._agree(seats, keys) is None and made._slots(seats, keys) == [3]
-    context = made._context("all_reduce", keys, seats, [3])
+    context = made.context_of("all_reduce", keys, seats, [3])
     assert (context["rail"], context["slot"], context["nics"], context["gpus"]) == ("mlx5_3", 3, 1, 1)
-    assert "rail" not in made._context("all_reduce", {}, seats, list(range(8)))
-    job = made._job("all_reduce", keys, seats, [3], ("8M", "8M"), 60)
+    assert "rail" not in made.context_of("all_reduce", {}, seats, list(range(8)))
+    job = made.job_of("all_reduce", keys, seats, [3], ("8M", "8M"), 60)
     assert {"CUDA_VISIBLE_DEVICES=3", "NCCL_IB_HCA==mlx5_3", "NCCL_DEBUG=INFO"} <= set(job.argv) and job.ranks == 2
     debug = "{0}:7:7 [0] NCCL INFO NET/IB : Using [0]mlx5_3:1/IB [RO]; OOB ib0:10.0.0.1<0>\n"
     debug += "{0}:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0\n"
     job.rc, table = 0, output(["gpu-01", "gpu-02"])
     job.out = debug.format("gpu-01") + debug.format("gpu-02") + table
-    assert made._read(job).outcome == "measured", made._read(job).reason
+    assert made.read_job(job).outcome == "measured", made.read_job(job).reason
     job.out = debug.format("gpu-01") + table
-    assert made._read(job).code == "other_way"
+    assert made.read_job(job).code == "other_way"
     seats[1].ports.pop(3)
     code, reason = made._agree(seats, keys) or ("", "")
     assert code == "no_rdma" and reason.startswith("rail mlx5_3: gpu-02 has no such device, only mlx5_0, mlx5_1, mlx5_2, mlx5_4"), reason
@@ -169,17 +169,17 @@ def test_what_a_launch_that_did_not_end_has_said(tmp_path: pathlib.Path, said: s
     made = head(tmp_path)
     job = launching.Job([], made.group.members, 4, 60, "")
     job.out, job.timed_out, job.rc = said, True, -15
-    launch = made._read(job)
+    launch = made.read_job(job)
     assert (launch.outcome, launch.code) == (outcome, code), launch.reason
 
 
 def test_a_launch_that_checked_nothing(tmp_path: pathlib.Path) -> None:
     """-c 0 among the extra arguments, whatever the launcher has said besides."""
     made = head(tmp_path, extra_args=["-c", "0"])
-    assert made._job("all_reduce", {}, made.group.members, range(2), ("8M", "8M"), 60).argv[-2:] == ["-c", "0"]
+    assert made.job_of("all_reduce", {}, made.group.members, range(2), ("8M", "8M"), 60).argv[-2:] == ["-c", "0"]
     job = launching.Job([], made.group.members, 4, 60, "")
     job.out, job.rc = output(["gpu-01", "gpu-01", "gpu-02", "gpu-02"]).replace("validation: 1", "validation: 0"), 0
-    launch = made._read(job)
+    launch = made.read_job(job)
     assert (launch.outcome, launch.code) == ("error", "unchecked") and "-c 0" in str(launch.reason)
 
 
@@ -187,8 +187,8 @@ def test_a_sweep_that_the_tool_made_smaller(tmp_path: pathlib.Path) -> None:
     made = head(tmp_path)
     job = launching.Job([], made.group.members, 4, 60, "")
     job.out, job.rc = output(["gpu-01", "gpu-01", "gpu-02", "gpu-02"]), 0
-    job.order = made._job("all_reduce", {}, made.group.members, range(2), ("8M", "64G"), 60).order
-    assert job.order == {"sizes": [8 << 20, 64 << 30]} and made._read(job).code == "reduced_size"
+    job.order = made.job_of("all_reduce", {}, made.group.members, range(2), ("8M", "64G"), 60).order
+    assert job.order == {"sizes": [8 << 20, 64 << 30]} and made.read_job(job).code == "reduced_size"
 
 
 def test_nodes_that_cannot_be_one_group(tmp_path: pathlib.Path) -> None:
@@ -239,7 +239,7 @@ def test_the_gid_index(
     made.nccl_version = version
     for seat, gids in zip(made.group.members, tables):
         seat.ports = [{"device": "mlx5_0", "port": 1, "link_layer": "Ethernet", "rate_gbps": 400.0, "gids": gids}]
-    refused = made._choose_gids(made.group.members, "all_reduce", {})
+    refused = made.choose_gids(made.group.members, "all_reduce", {})
     assert made.env.get("NCCL_IB_GID_INDEX") == index
     assert refused is None if words is None else refused and refused[0] == "no_gid" and words in refused[1]
 
@@ -283,7 +283,7 @@ def rack(tmp_path: pathlib.Path, gpu: str, nodes: int, domains: int, **env: str)
     for number, seat in enumerate(made.group.members):
         seat.gpu, seat.nvlink_domain = gpu, f"cluster-{number * domains // nodes}/1" if domains else ""
         seat.ports = [{"device": f"mlx5_{n}", "port": 1, "link_layer": "InfiniBand", "rate_gbps": 400.0, "gids": []} for n in range(4)]
-    return made._context("all_reduce", {}, made.group.members, list(range(4)))
+    return made.context_of("all_reduce", {}, made.group.members, list(range(4)))
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_ports_that_are_not_active_are_counted_unless_they_are_left_out(tmp_path
         for seat in made.group.members:
             ports = [{"device": f"mlx5_{n}", "port": 1, "link_layer": "InfiniBand", "rate_gbps": 400.0, "gids": []} for n in range(8)]
             seat.gpu, seat.ports, seat.down = "NVIDIA H200", ports[:4], ports[4:]
-        return made._context("all_reduce", {}, made.group.members, list(range(8)))
+        return made.context_of("all_reduce", {}, made.group.members, list(range(8)))
 
     assert (context()["nics"], context()["nics_down"]) == (4, 4)
     assert context(NCCL_IB_HCA="mlx5_0,mlx5_1,mlx5_2,mlx5_3")["nics_down"] == 0

@@ -43,7 +43,7 @@ def test_a_table_of_other_sizes_is_no_measurement() -> None:
     head = hccl.HcclHead(PARAMS, Node(60), None)
     head.group.folder, head.launcher = "/nonexistent/folder", Plain()
     seats = [group.GroupMember("a", "10.0.0.1", local=True, gpus=["x", "y"])]
-    assert head._job("all_reduce", {}, seats, range(2), ("8K", "64M"), 60).order == {"sizes": [8192, 67108864]}
+    assert head.job_of("all_reduce", {}, seats, range(2), ("8K", "64M"), 60).order == {"sizes": [8192, 67108864]}
 
 
 BEGUN = TABLE.partition("data")[0]
@@ -60,7 +60,7 @@ def read(
     job = launching.Job([launching.LaunchCommand(argv, {})], seats, 4, 30, "")
     job.out, job.err, job.rc, job.timed_out = out, err, rc, timed_out
     job.order = {"sizes": [*sizes]}
-    return head._read(job)
+    return head.read_job(job)
 
 
 def test_a_whole_table_of_all_ranks() -> None:
@@ -165,7 +165,7 @@ def test_operations_are_told_what_to_compute() -> None:
     seats = [group.GroupMember("a", "localhost", local=True, hostname="a", gpus=["x", "y", "z"])]
     head.launcher = Plain()
     for op in hccl.OPS:
-        words = head._job(op, {"type": "fp16"}, seats, [1, 2], ("8K", "64M"), 10).argv
+        words = head.job_of(op, {"type": "fp16"}, seats, [1, 2], ("8K", "64M"), 10).argv
         assert ("-o" in words) == (op in hccl.REDUCING) and words[words.index("-p") + 1] == "2" and words[words.index("-d") + 1] == "fp16"
 
 

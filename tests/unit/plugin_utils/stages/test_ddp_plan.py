@@ -41,7 +41,7 @@ def test_values_and_bandwidth_are_checked_over_each_rail_in_a_launch_of_its_own(
     parts = (("collectives", ""), ("all_reduce", " sizes=1M:4G type=float"))
     assert found[4:] == [(check, f"backend=nccl gpus=1 rail=mlx5_{n}{more}") for n in (0, 1) for check, more in parts]
     head = ddp.Trainer(ArgumentSpecValidator(OPTIONS).validate({"members": []}).validated_parameters, Node(60), None)
-    assert [len(several) for several in head._together([{"check": c, "variant": v} for c, v in found])] == [4, 2, 2]
+    assert [len(several) for several in head.batches([{"check": c, "variant": v} for c, v in found])] == [4, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -108,12 +108,12 @@ def test_npus_train_by_hccl(backend: str, kind: str, gpu: str, carries: str, see
     made = ddp.Trainer(params, Node(60), {**HERE, "kind": kind, "gpu": gpu})
     made.group.folder, made.group.ssh = "/nonexistent/folder", ["ssh"]
     checks = ddp.default_checks(params)
-    assert {check["variant"].split()[0] for check in checks} == {f"backend={backend}"} and len(made._together(checks)) == 1
+    assert {check["variant"].split()[0] for check in checks} == {f"backend={backend}"} and len(made.batches(checks)) == 1
     made.group.members[0].gpu = gpu
     job = made.launch_of(checks, made.group.members, [1], 60)
     told = json.loads(job.commands[0].argv[-1])
     assert told["order"]["backend"] == carries and told["nodes"] == ["n-2", "n-1"] and job.commands[0].env[sees] == "1"
-    context = made._context("all_reduce", {}, made.group.members, [1])
+    context = made.context_of("all_reduce", {}, made.group.members, [1])
     assert context["gpu"] == gpu and not context["nvls"] and not context["mnnvl"]
 
 
