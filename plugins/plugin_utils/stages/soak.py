@@ -19,7 +19,14 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlainData, Variables, Verdict, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    Measurement,
+    PlainData,
+    PlanItem,
+    Variables,
+    Verdict,
+    is_number,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Curve, Section, SectionChart
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, Stage
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import INT_MAX, Range
@@ -78,6 +85,11 @@ class Soak(Stage):
 
     def seconds(self, settings: Variables, nodes: int, launch_s: float, gbps: float) -> float:
         return 3600 * float(settings["soak_hours"])
+
+    def complete(self, items: list[PlanItem], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
+        """Return all checks of a node of which one is left: they are of the same hours."""
+        nodes = {key.subject for key in left if key.stage == self.name}
+        return {item.key for item in items if item.subject.id in nodes}
 
     def opinions(
         self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: Expected, tables: list[Table]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import measurement_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlanItem, Subject, measurement_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.soak import STAGE
 
 CRITERIA = {
@@ -97,6 +97,12 @@ def test_the_report_has_the_worst_nodes_first_and_their_courses() -> None:
     assert [(chart["of"], chart["title"]) for chart in charts[:3]] == [("n1", name) for name in ("Temperature", "Power", "Products")]
     assert charts[0]["curves"] == [{"name": "GPU 0", "x": [0.25, 1.25], "y": [50.0, 61.5]}] and charts[0]["moments"] == [[1.0, "rebooted"]]
     assert len(charts) == 9 and STAGE.sections([]) == []
+
+
+def test_the_checks_of_a_node_are_measured_together() -> None:
+    items = [PlanItem("soak", check, "hours=72", Subject("node", node, []), node) for node in ("n1", "n2") for check in ("load", "power")]
+    assert STAGE.complete(items, {items[0].key}) == {items[0].key, items[1].key}
+    assert STAGE.complete(items, {items[0].key._replace(stage="other")}) == set()
 
 
 def test_a_deadline_before_the_end_of_the_load_is_refused() -> None:
