@@ -61,7 +61,7 @@ def _read(journal: pathlib.Path, _size: int, _changed: int) -> Parts:
                     continue
                 try:
                     record = json.loads(line)
-                    node, context = str(record["subject"]["id"]).split("/")[0], record["context"]
+                    node, context = str(record["subject"]["id"]).split("/", maxsplit=1)[0], record["context"]
                     for part in (*_gpus(context), *_devices(context)):
                         parts.setdefault(node, {})[part.key] = part
                 except (ValueError, KeyError, TypeError, AttributeError):
