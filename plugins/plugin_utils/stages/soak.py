@@ -86,9 +86,9 @@ class Soak(Stage):
     def seconds(self, settings: Variables, nodes: int, launch_s: float, gbps: float) -> float:
         return 3600 * float(settings["soak_hours"])
 
-    def complete(self, items: list[PlanItem], left: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
+    def complete(self, items: list[PlanItem], remaining: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
         """Return all checks of a node of which one is left: they are of the same hours."""
-        nodes = {key.subject for key in left if key.stage == self.name}
+        nodes = {key.subject for key in remaining if key.stage == self.name}
         return {item.key for item in items if item.subject.id in nodes}
 
     def opinions(
