@@ -121,7 +121,7 @@ def _rdma(entry: expectations.Expectation, _name: str) -> t.Iterator[tuple[str, 
     tests = [f"{op}_{kind}" for op in ("read", "write", "send", "atomic") for kind in ("bw", "lat")]
     for both, rate, layer in itertools.product((False, True), options(entry, "nic_gbps"), ("InfiniBand", "Ethernet")):
         wanted = {"rdma_tests": tests, "rdma_size": 65536, "rdma_latency_size": 2, "rdma_bidirectional": both, "rdma_qps": 1}
-        counts = {"rdma_iterations": 5000, "rdma_latency_iterations": 5000, "rdma_duration": 0, "rdma_extra_args": []}
+        counts = {"rdma_iterations": 5000, "rdma_latency_iterations": 5000, "rdma_duration": 0, "rdma_extra_args": [], "rdma_gpu": False}
         for kind in rdma.kinds({**wanted, **counts}):
             port = {"rate_gbps": rate, "link_layer": layer, "nic": "mlx5_ib"}
             for hops in ({}, {"hops": 1}):

@@ -88,7 +88,7 @@ class LoadedPorts:
         if not self.ports:
             yield rows
             return
-        loopback = Stoppable(self._options(seconds), self.node, self.devices)
+        loopback = Stoppable(self._options(seconds), self.node)
 
         def work() -> None:
             rows.rows = [self._row(result, loopback) for result in loopback.measure(TEST, self.ports)]

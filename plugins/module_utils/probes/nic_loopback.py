@@ -17,7 +17,6 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import evidence, numa, observation, rdma_hardware, slots
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params, PlainData
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor, perftest, rdma_ports
@@ -76,7 +75,7 @@ def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     places = numa.places(node.root)
     ports = [LoopbackPort(device, port, places) for device in usable for port in rdma_ports.ports_of([device], choice(params))]
     active = [port for port in ports if port.problem is None]
-    tests = Loopback(params, node, usable)
+    tests = Loopback(params, node)
     lease = governor.GovernorLease(node, params["governor"]) if params["governor"] and active and node.ledger else None
     with lease or contextlib.nullcontext(), evidence.LoggedErrors(node) as logged:
         results = tests.all_of([check for check, _variant in checks if check != PORTS], active)
@@ -204,10 +203,6 @@ def _let_through(gbps: float, link: PlainData) -> float:
     return gbps if gbps <= limit / NEARLY else max((rate for rate in RATES if rate <= limit / NEARLY), default=gbps)
 
 
-# What perftest says if it was built without GPUs, or the GPU's memory cannot be registered.
-NO_GPU_MEMORY = ("usage text", "Unsupported memory type", "unrecognized option", "Couldn't allocate MR", "ailed to create MR")
-NO_GPU_ADVICE = "install a perftest that is built for GPUs, and load the kernel module for peer memory or use a driver with DMA-BUF"
-
 # What is said of a test that was not started.
 NOT_STARTED: PlainData = {"command": [], "tool_version": None, "duration_s": 0.0, "warnings": [], "changes": []}
 
@@ -230,10 +225,8 @@ class Loopback(perftest.PerftestRunner):
     if_missing = "install perftest or set nic_loopback_binary_dir"
     if_in_use = "set nic_loopback_tcp_port to the first of as many free ones as there are RDMA ports"
 
-    def __init__(self, params: Params, node: Node, devices: t.Sequence[PlainData] = ()) -> None:
+    def __init__(self, params: Params, node: Node) -> None:
         super().__init__({**params, "pause": PAUSE_S}, node)
-        # The GPU of each device, and what perftest is told of it.
-        self.gpus = {device: words for device, words in _memory_of_gpus(node, devices).items() if params["gpu"]}
         # Ports that have a number, and those whose first test broke off or hung, with code and reason: they are not asked again.
         self.works: set[str] = set()
         self.silent: dict[str, tuple[str, str]] = {}
@@ -251,12 +244,7 @@ class Loopback(perftest.PerftestRunner):
 
     def measure(self, check: str, ports: t.Sequence[LoopbackPort]) -> list[Result]:
         """Return the results of a check of some ports at the same time."""
-        if check in OF_GPU and ports[0].port["device"] not in self.gpus:
-            reason = f"{ports[0].name}: no GPU whose memory perftest can use is on the PCI bus"
-            return [Result(port, None, ("error", "no_gpu", reason)) for port in ports]
         kind = _kind(check, self.params)
-        if check in OF_GPU:
-            kind["options"] += self.gpus[ports[0].port["device"]]
         latest = min(time.monotonic() + PATIENCE_S, self.node.end)
         pairs = {
             port.part: [perftest.PerftestSide(test, kind, self, latest) for test in self._tests(port, place)]
@@ -287,11 +275,7 @@ class Loopback(perftest.PerftestRunner):
         # A side that only missed the other one says less.
         first = min(bad, key=lambda result: {"timeout": 1, "partner": 2}.get(result["reason_code"], 0))
         code, reason = first["reason_code"], "; ".join(dict.fromkeys(result["reason"] for result in bad))
-        if client.kind["check"] in OF_GPU and any(
-            mark in result["raw"] + str(result["reason"]) for result in bad for mark in NO_GPU_MEMORY
-        ):
-            code, reason = "no_gpudirect", f"{NO_GPU_ADVICE}; perftest: {reason}"
-        elif port.part not in self.works and any(result["broke"] for result in bad):
+        if not client.kind["gpu"] and port.part not in self.works and any(result["broke"] for result in bad):
             # What hangs may be slow; what the device itself breaks off has not come back.
             if any(result["broke"] and result["reason_code"] != "timeout" for result in bad):
                 code, reason = "no_loopback", f"{ADVICE}; perftest: {reason}"
@@ -303,18 +287,6 @@ class Loopback(perftest.PerftestRunner):
     def _is_silent(self, port: LoopbackPort) -> Result:
         code, reason = self.silent[port.part]
         return Result(port, None, ("error", code, f"{port.name}: {reason}"[:2000]))
-
-
-def _memory_of_gpus(node: Node, devices: t.Sequence[PlainData]) -> dict[str, list[str]]:
-    """Return {RDMA device: perftest's options for buffers in the memory of its nearest GPU}."""
-    kinds = {kind.pci[0]: kind for kind in registry.KINDS.values() if kind.pci and kind.perftest_device}
-    near = rdma_ports.nearest_accelerators(node, list(devices), {vendor: kind.pci[1] for vendor, kind in kinds.items() if kind.pci})
-    options = {}
-    for device, slot in near.items():
-        kind = kinds[str(node.read(f"/sys/bus/pci/devices/{slot}/vendor"))]
-        loaded = any(os.path.isdir(node.path(f"/sys/module/{name}")) for name in kind.peer_memory)
-        options[device] = [f"{kind.perftest_device}={slot}", *([] if loaded else [kind.perftest_dmabuf])]
-    return options
 
 
 def _no_verbs(node: Node) -> str:
@@ -336,7 +308,7 @@ def _kind(check: str, params: Params) -> PlainData:
     return {
         "check": check, "variant": "", "tool": f"ib_{test}", "options": ["-s", str(size), *how], "op": op, "kind": kind, "bytes": size,
         "iterations": None if bandwidth else LATENCY_ITERATIONS, "duration": seconds if bandwidth else None,
-        "qps": qps if bandwidth else None, "context": {"bidirectional": False},
+        "qps": qps if bandwidth else None, "context": {"bidirectional": False}, "gpu": check in OF_GPU,
     }  # fmt: skip
 
 

@@ -42,7 +42,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import (
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import perftest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid, governor, rdma_ports
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid, governor, gpudirect, rdma_ports
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 
 Test = t.Dict[str, t.Any]
@@ -155,6 +155,13 @@ class PerftestRunner:
         # Nodes that did not come to an earlier test, and where the others are, of those that came; None where each test says it.
         self.lost: set[str] = set()
         self.there: dict[str, str] | None = None
+        self._gpu_memory: dict[str, list[str]] | None = None
+
+    def gpu_memory(self, device: str) -> list[str]:
+        """Return perftest's options for buffers in the memory of the GPU that is nearest to a device; empty if there is none."""
+        if self._gpu_memory is None:
+            self._gpu_memory = gpudirect.options(self.node, rdma_ports.read_devices(self.node, self.params.get("devices") or []))
+        return self._gpu_memory.get(device, [])
 
     def run(self, sides: t.Sequence[PerftestSide]) -> None:
         """Run some sides at the same time, each to its end; what became of it is its `result`."""
@@ -366,7 +373,7 @@ class PerftestSide:
         tool = os.path.join(walk.params["binary_dir"], kind["tool"])
         words = [tool, "-d", test["device"], "-i", str(test["port"])]
         words += ["-x", str(test["gid_index"])] if test["gid_index"] is not None else []
-        words += [*kind["options"], "-p", str(test["tcp_port"])]
+        words += [*kind["options"], *(walk.gpu_memory(test["device"]) if kind.get("gpu") else []), "-p", str(test["tcp_port"])]
         self.argv = words if self.serves else [*words, test["peer"]]
         self.command = self.argv
         self.tool = tool
@@ -412,6 +419,8 @@ class PerftestSide:
             return "error", "no_rdma", f"there is no {where}; the devices are: {devices}"
         if state != "ACTIVE":
             return "error", "port_down", f"{where} is {state}"
+        if self.kind.get("gpu") and not self.walk.gpu_memory(test["device"]):
+            return "error", "no_gpu", gpudirect.NO_GPU
         if test["gid_index"] is not None and test["gid"]:
             now = gid.address(node.read(f"{rdma_ports.CLASS}/{test['device']}/ports/{test['port']}/gids/{test['gid_index']}") or "")
             if now != test["gid"]:
@@ -556,6 +565,8 @@ class PerftestSide:
 
     def _finish(self, outcome: str, code: str | None, reason: str | None, read: dict[str, t.Any] | None = None) -> None:
         test, kind = self.test, self.kind
+        if kind.get("gpu") and outcome == "error" and gpudirect.is_refusal(f"{self.said}{reason}"):
+            code, reason = "no_gpudirect", f"{gpudirect.ADVICE}; perftest: {reason}"
         now = time.monotonic()
         since = self.began_at or self.started
         self.result = {

@@ -161,7 +161,9 @@ def kinds(variables: Variables) -> list[TestKind]:
         options += ["-D", str(variables["rdma_duration"])] if variables["rdma_duration"] else ["-n", str(count)]
         options += ["-q", str(qps), "--noPeak", "--report_gbits"] if bandwidth else []
         options += ["-b"] if both else []
-        full_variant = variant(size=size, qps=qps if bandwidth else None, bidirectional="true" if both else None)
+        gpu = bool(variables["rdma_gpu"])
+        marks = {name: "true" for name, is_set in (("bidirectional", both), ("gpu", gpu)) if is_set}
+        full_variant = variant(size=size, qps=qps if bandwidth else None, **marks)
         test_kinds += [
             {
                 "check": test,
@@ -177,6 +179,7 @@ def kinds(variables: Variables) -> list[TestKind]:
                 if any(word.startswith(("-f", "--margin")) for word in variables["rdma_extra_args"])
                 else variables["rdma_duration"] or None,
                 "qps": qps if bandwidth else None,
+                "gpu": gpu,
                 "context": {"op": op, "bidirectional": bool(both), "qps": qps, "direction": direction},
             }
             for direction in ((directions.FORWARD, directions.BACK) if bandwidth and op != "atomic" and not both else (None,))

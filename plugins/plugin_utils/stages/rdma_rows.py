@@ -64,7 +64,8 @@ class Device(t.TypedDict, total=False):
 
 class TestKind(t.TypedDict):
     """A kind of test: the tool and its options, the same on both sides, and what its output must say. `direction` is None if one test is
-    about both directions; `bytes`, `iterations`, `duration` (seconds) and `qps` are None if the output need not say them."""
+    about both directions; `bytes`, `iterations`, `duration` (seconds) and `qps` are None if the output need not say them. `gpu` is True if
+    both sides have their buffers in the memory of GPUs."""
 
     check: str
     variant: str
@@ -77,6 +78,7 @@ class TestKind(t.TypedDict):
     iterations: int | None
     duration: float | None
     qps: int | None
+    gpu: bool
     context: Context
 
 

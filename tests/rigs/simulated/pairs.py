@@ -105,6 +105,17 @@ def port(
             link.symlink_to(os.path.relpath(target, link.parent))
 
 
+def gpu(root: pathlib.Path, slot: str) -> None:
+    """A GPU at a path of the PCI bus, `0000:1b:00.0` or `pci0000:00/0000:01:00.0/0000:1b:00.0` for example."""
+    device = root / "sys/devices" / (slot if "/" in slot else f"pci0000:00/{slot}")
+    device.mkdir(parents=True)
+    (device / "vendor").write_text("0x10de\n")
+    (device / "class").write_text("0x030200\n")
+    link = root / "sys/bus/pci/devices" / device.name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(device)
+
+
 def planted(plant: pathlib.Path) -> None:
     """The tools into a host's /opt/simulated."""
     (plant / "bin").mkdir(parents=True, exist_ok=True)

@@ -155,13 +155,7 @@ def test_cpus_of_the_numa_node_that_may_not_be_used(tmp_path: pathlib.Path) -> N
 def gpus(root: pathlib.Path, *slots: str) -> None:
     """GPUs at paths of the PCI bus, `pci0000:00/0000:01:00.1` for example."""
     for slot in slots:
-        device = root / "sys/devices" / slot
-        device.mkdir(parents=True)
-        (device / "vendor").write_text("0x10de\n")
-        (device / "class").write_text("0x030200\n")
-        link = root / "sys/bus/pci/devices" / device.name
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(device)
+        pairs.gpu(root, slot)
 
 
 @pytest.mark.parametrize("peer", [True, False])

@@ -39,7 +39,7 @@ PORTS: dict[str, t.Any] = {
 SETTINGS: dict[str, t.Any] = {
     "rdma_scope": "all_pairs", "rdma_partners": 2, "rdma_seed": 0, "rdma_pairs": [], "rdma_tests": ["read_bw"], "rdma_size": 65536,
     "rdma_latency_size": 2, "rdma_iterations": 1000, "rdma_latency_iterations": 1000, "rdma_qps": 8, "rdma_bidirectional": False,
-    "rdma_duration": 0, "rdma_extra_args": [], "rdma_test_timeout": 30, "rdma_patience": 10, "rdma_crossed": False,
+    "rdma_duration": 0, "rdma_extra_args": [], "rdma_gpu": False, "rdma_test_timeout": 30, "rdma_patience": 10, "rdma_crossed": False,
     "rdma_rails_together": True, "rdma_start_window": 30, "rdma_tcp_ports": f"{PORT}-{PORT + 499}",
 }  # fmt: skip
 # Who does not come is waited for so long.
@@ -190,6 +190,30 @@ def test_both_directions_that_were_not_asked_for(tmp_path: pathlib.Path) -> None
     found = nodes.results()[0].values()
     assert found and {one["reason_code"] for one in found} == {"bad_output"}
     assert all("the test of both directions is True, expected False" in one["reason"] for one in found)
+
+
+def test_memory_of_gpus(tmp_path: pathlib.Path) -> None:
+    """Each side uses the GPU of its own node; without a GPU, or a perftest that can use it, nothing is measured with host memory."""
+    nodes = Nodes(tmp_path, 2, rdma_gpu=True)
+    for slot, name in enumerate(nodes.names, 1):
+        pairs.conf(tmp_path / name, "seconds 0.1", "cuda 1")
+        pairs.gpu(tmp_path / name, f"0000:{slot}b:00.0")
+    nodes.start()
+    found, timetables = nodes.results()
+    assert set(outcomes(found).values()) == {"measured"} and found["n0|n1"]["variant"].split()[1] == "gpu=true"
+    for name, slot in (("n0", "1b"), ("n1", "2b")):
+        lines = [line for line in _raw(timetables[name]) if line.startswith("# round")]
+        assert lines and all(f"--use_cuda_bus_id=0000:{slot}:00.0" in line for line in lines)
+
+
+def test_nothing_falls_back_to_the_memory_of_the_host(tmp_path: pathlib.Path) -> None:
+    nodes = Nodes(tmp_path, 2, rdma_gpu=True, **BRIEF)
+    pairs.gpu(tmp_path / "n0", "0000:1b:00.0")
+    nodes.start()
+    found, timetables = nodes.results()
+    codes = {row["reason_code"] for timetable in timetables.values() for row in timetable["series"]}
+    codes |= {one["reason_code"] for one in found.values()}
+    assert {"no_gpu", "no_gpudirect"} <= codes and "measured" not in outcomes(found).values()
 
 
 def _raw(timetable: dict[str, t.Any]) -> list[str]:

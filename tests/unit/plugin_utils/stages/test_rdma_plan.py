@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 SETTINGS: dict[str, t.Any] = {
     "rdma_scope": "all_pairs", "rdma_partners": 2, "rdma_seed": 0, "rdma_pairs": [], "rdma_tests": ["read_bw"], "rdma_size": 65536,
     "rdma_latency_size": 2, "rdma_iterations": 500000, "rdma_latency_iterations": 1000, "rdma_qps": 8, "rdma_bidirectional": False,
-    "rdma_duration": 0, "rdma_extra_args": [], "rdma_test_timeout": 60, "rdma_patience": 10, "rdma_crossed": False,
+    "rdma_duration": 0, "rdma_extra_args": [], "rdma_gpu": False, "rdma_test_timeout": 60, "rdma_patience": 10, "rdma_crossed": False,
     "rdma_rails_together": True, "rdma_confirm_above": 3600, "rdma_start_window": 0, "rdma_tcp_ports": "18515-19026",
 }  # fmt: skip
 
