@@ -32,6 +32,8 @@ _VERSION = re.compile(r"^nvbandwidth Version: (v?[0-9][0-9A-Za-z.+-]{0,30})\s*$"
 _RUNNING = re.compile(r"Running ([a-z][a-z0-9_]{1,80})\.")
 _TITLE = re.compile(r".{3,200}\((GB/s|ns)\)")
 _SUM = re.compile(r"SUM ([a-z][a-z0-9_]{1,100}) (\d{1,15}(?:\.\d{1,6})?)")
+# Tests with a matrix for each way and one for both.
+_BOTH_WAYS = re.compile(r"device_to_device_bidirectional_memcpy_(?:read|write)_(?:ce|sm)$")
 _NUMBER = re.compile(r"\d{1,15}\.\d{1,6}")
 _DEVICE = re.compile(r"^(?:.{0,200}: )?[Dd]evice (\d{1,4}): (.{1,100}?) \(([0-9a-fA-F:]{5,20})\)\s*$", re.MULTILINE)
 _ERROR = re.compile(r"^(?:ERROR: .*|.*\[CUDA_ERROR_.*|ERROR[ :].*)$", re.MULTILINE)
@@ -215,5 +217,24 @@ def _read_test(test: t.Any, result: Parsed) -> None:
     total = test.get("sum")
     if not isinstance(total, (int, float)) or isinstance(total, bool):
         raise ReasonedError("bad_output", f"{name} has no sum")
+    columns = len(matrix[0])
+    if _BOTH_WAYS.match(name) and len(matrix) == 3 * columns:
+        _add_both_ways(result, name, title, unit[1], [matrix[at : at + columns] for at in range(0, 3 * columns, columns)])
+        name = f"{name}_total"
+        matrix = matrix[2 * columns :]
     # Six digits of each number are printed.
     _add(result, name, title, unit[1], matrix, float(total), 1e-5 * abs(float(total)) + STEP)
+
+
+def _add_both_ways(result: Parsed, name: str, title: str, unit: str, parts: t.Sequence[Matrix]) -> None:
+    """Keep the two ways of a test of both, whose matrices the JSON has one below the other, with the sum of the last alone: what both
+    ways give together must be the third."""
+    for one_way, other_way, both in zip(*parts):
+        for first, second, together in zip(one_way, other_way, both):
+            values = [value for value in (first, second, together) if value is not None]
+            if len(values) not in (0, 3) or (values and abs(values[0] + values[1] - values[2]) > 1e-5 * values[2] + STEP):
+                raise ReasonedError("bad_output", f"{name} has {first} and {second} GB/s of two ways, and {together} of both")
+    way = "read" if "_read_" in name else "write"
+    for number, matrix in enumerate(parts[:2], 1):
+        total = sum(cell for row in matrix for cell in row if cell is not None)
+        _add(result, f"{name}_{way}{number}", title.replace("Total", f"{way.title()}{number}"), unit, matrix, total, STEP)

@@ -101,6 +101,17 @@ def test_two_real_gpus() -> None:
     assert len(found["tests"]) == 20
 
 
+def test_the_json_of_two_gpus_has_three_matrices_in_one() -> None:
+    """It lists them one below the other, with the sum of the last."""
+    found, text = recorded("two-gpus-json"), recorded("two-gpus")
+    assert (found["outcome"], found["reason"]) == ("measured", None) and len(found["tests"]) == 20
+    for name in ("read_ce_read1", "read_ce_read2", "read_ce_total", "write_ce_write1", "write_ce_total"):
+        test = f"device_to_device_bidirectional_memcpy_{name}"
+        assert found["tests"][test]["sum"] == pytest.approx(text["tests"][test]["sum"], rel=0.01)
+    wrong = (RECORDED / "two-gpus-json.txt").read_text().replace("390.825", "340.825")
+    assert parse(wrong)["reason_code"] == "bad_output" and "of two ways" in str(parse(wrong)["reason"])
+
+
 def test_an_old_version_has_its_note_at_the_beginning() -> None:
     text = (
         "nvbandwidth Version: v0.5\nBuilt from Git version: v0.5\n\nNOTE: This tool reports current measured bandwidth on your system.\n"

@@ -110,6 +110,16 @@ def test_what_the_nccl_tests_filter_returns(fixtures: t.Any) -> None:
     assert word(cut, EXPECTED)[0] == "UNKNOWN"
 
 
+def test_all_operations_of_two_h100_are_what_is_shipped(fixtures: t.Any) -> None:
+    by_id = {entry["id"]: entry for entry in shipped().dump()}
+    recordings = sorted((fixtures / "h100-x2").glob("nccl-*.txt"))
+    for path in recordings:
+        operation = path.name.split("-")[2]
+        found = judge(nccl_tests.parse(path.read_text()), by_id[f"h100-2-{operation}-plateau"])
+        assert (found["verdict"], found["check"]) == ("PASS", operation), found["reason"]
+    assert len(recordings) == 10
+
+
 def test_an_expectation_for_other_hardware() -> None:
     seen = {
         "outcome": "measured", "stage": "nccl_node", "check": "all_reduce", "context": {"gpu": "NVIDIA H100"},
