@@ -169,6 +169,7 @@ MILD = {
     "ecc_past": "memory errors of the past, repaired and not pending",
     "hardware_corrected": "the processor or the firmware corrected a hardware error, or the processor was too hot",
     "host_memory_corrected": "errors of the machine's memory that were corrected",
+    "past_error": "the machine had an uncorrected error before its last boot, and may have been repaired since",
     "pcie_corrected": "more corrected PCIe errors than a healthy link has",
     "pcie_nonfatal": "PCIe errors that were neither fatal nor lost data",
     "pcie_slow": "a PCIe link was slower than both of its ends can be when it was read; it may have slept",

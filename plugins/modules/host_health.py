@@ -26,6 +26,10 @@ options:
     description: How many corrected PCIe errors a day a device may have counted before it is worth a look.
     type: float
     default: 100.0
+  ras_days:
+    description: How many days before the last boot an uncorrected error in the database of rasdaemon counts. 0 does not look there.
+    type: float
+    default: 30.0
 """
 
 EXAMPLES = r"""
@@ -100,6 +104,7 @@ OPTIONS = {
     "checks": runner.CHECKS,
     "tests": {"type": "list", "elements": "str", "default": list(host_health.CHECKS)},
     "pcie_corrected": {"type": "float", "default": 100.0},
+    "ras_days": {"type": "float", "default": 30.0},
 }
 
 

@@ -7,8 +7,10 @@ tools, and judged as in a run, three machines at a time of which one has the fau
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
+import sqlite3
 import time
 import typing as t
 
@@ -55,6 +57,18 @@ def _events(machine: MachineTree, uptime_s: float) -> None:
     machine.write("proc/uptime", f"{uptime_s:.2f} 1\n")
 
 
+def _rasdaemon(machine: MachineTree) -> None:
+    """Give rasdaemon's database an uncorrectable error of a day before the last boot."""
+    path = machine.path("var/lib/rasdaemon/ras-mc_event.db")
+    path.parent.mkdir(parents=True)
+    machine.write("proc/stat", f"btime {int(time.time()) - 3600}\n")
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S +0000", time.gmtime(time.time() - 90_000))
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE mc_event (id INTEGER PRIMARY KEY, timestamp TEXT, err_count INTEGER, err_type TEXT, label TEXT)")
+        database.execute("INSERT INTO mc_event VALUES (1, ?, 1, 'Uncorrected', 'P1-DIMMB1')", (stamp,))
+        database.commit()
+
+
 PLANTS = [
     Plant("nothing is wrong", FINE),
     Plant("a NUMA node a tenth slower than the other", FINE, rates=(200.0, 180.0)),
@@ -66,6 +80,7 @@ PLANTS = [
     Plant("refused PCIe requests", WARN, lambda m: m.errors(NIC, nonfatal={"UnsupReq": 3})),
     Plant("a corrected machine check", WARN, _log("mce: [Hardware Error]: CPU 1: Machine Check: 0 Bank 7: 8c00004000010092")),
     Plant("faults in the log of the controller before the last boot", WARN, lambda m: _events(m, 10)),
+    Plant("an uncorrectable memory error before the last boot", WARN, _rasdaemon),
     Plant("a NUMA node at 0.8 of the other", WARN, rates=(200.0, 160.0)),
     Plant("corrected memory errors while memory is copied", WARN, changes=["host_memory_corrected"]),
     Plant("an uncorrectable memory error while memory is copied", FAIL, changes=["host_memory"]),
@@ -100,7 +115,7 @@ def _observed(machine: MachineTree, plant: Plant) -> t.Iterator[tuple[str, dict[
     context = {"gpu": "NVIDIA H100 80GB HBM3", "gpus": 8, "facts": {"gpu_count": 8, **settings.facts(node)}}
     context["facts"] = {name: value for name, value in context["facts"].items() if value is not None}
     yield "stack", observation.measured("facts", context=context)
-    params = {"checks": [{"check": check, "variant": ""} for check in CHECKS], "pcie_corrected": 100.0}
+    params = {"checks": [{"check": check, "variant": ""} for check in CHECKS], "pcie_corrected": 100.0, "ras_days": 30.0}
     for seen in host_health.probe(params, node):
         yield "host_health", seen
     series = [{"node": number, "cores": 8, "bandwidth": rate, "one_core": 12.0} for number, rate in enumerate(plant.rates)]

@@ -12,24 +12,27 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import bandwidth, bmc, clock, kernel, memory, pci, storage
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import bandwidth, bmc, clock, kernel, memory, pci, rasdaemon, storage
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.look import Look
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import Tree
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
 
 
-def _memory(tree: Tree, look: Look, _params: Params) -> None:
+def _memory(tree: Tree, look: Look, params: Params) -> None:
     memory.look(tree, look)
     kernel.look(tree, look, of_memory=True)
+    rasdaemon.look(tree, look, rasdaemon.MEMORY, params["ras_days"])
 
 
 def _pcie(tree: Tree, look: Look, params: Params) -> None:
     pci.look(tree, look, params["pcie_corrected"])
+    rasdaemon.look(tree, look, rasdaemon.PCIE, params["ras_days"])
 
 
-def _kernel(tree: Tree, look: Look, _params: Params) -> None:
+def _kernel(tree: Tree, look: Look, params: Params) -> None:
     kernel.look(tree, look, of_memory=False)
+    rasdaemon.look(tree, look, rasdaemon.PROCESSOR, params["ras_days"])
 
 
 def _clock(tree: Tree, look: Look, _params: Params) -> None:

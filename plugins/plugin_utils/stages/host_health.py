@@ -38,7 +38,7 @@ class HostHealth(Stage):
         "host_memory": ("memory", "kernel", "bandwidth"), "pcie": ("pcie",), "storage": ("storage",), "thermal": ("bmc",),
     }  # fmt: skip
     requestable = ("tests", "pcie_corrected")
-    ranges: t.Mapping[str, Range] = {"pcie_corrected": Range(0, 1e9)}
+    ranges: t.Mapping[str, Range] = {"pcie_corrected": Range(0, 1e9), "ras_days": Range(0, 36600, "days")}
 
     def problem(self, settings: Variables) -> str | None:
         unknown = [test for test in settings["host_health_tests"] if test not in probe.CHECKS]

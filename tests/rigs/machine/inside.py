@@ -64,7 +64,7 @@ def fail(memory: mmap.mmap, kind: str, channel: int, rank: int) -> None:
 def look() -> None:
     checks = [{"check": check, "variant": ""} for check in ("memory", "pcie", "kernel", "storage", "bmc")]
     node = Node(300)
-    found = {seen["check"]: seen for seen in host_health.probe({"checks": checks, "pcie_corrected": 100.0}, node)}
+    found = {seen["check"]: seen for seen in host_health.probe({"checks": checks, "pcie_corrected": 100.0, "ras_days": 30.0}, node)}
     found["facts"] = settings.facts(node)
     print("LOOKED", json.dumps(found), flush=True)
 

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
+import sqlite3
 import typing as t
 
 import pytest
@@ -29,7 +31,7 @@ def machine(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> MachineT
 
 
 def ask(machine: MachineTree, check: str) -> Found:
-    params = {"checks": [{"check": check, "variant": ""}], "pcie_corrected": 100.0}
+    params = {"checks": [{"check": check, "variant": ""}], "pcie_corrected": 100.0, "ras_days": 30.0}
     (found,) = host_health.probe(params, Node(60, root=str(machine.root)))
     return found
 
@@ -185,6 +187,57 @@ def test_a_device_that_does_not_answer_has_no_width(machine: MachineTree) -> Non
     )
 
 
+# Before the last boot -----------------------------------------------------------------------------------------------
+
+BOOT = 1_790_000_000  # 2026-09-21 14:13:20 +0000
+TABLES = """
+CREATE TABLE mc_event (id INTEGER PRIMARY KEY, timestamp TEXT, err_count INTEGER, err_type TEXT, err_msg TEXT, label TEXT);
+CREATE TABLE aer_event (id INTEGER PRIMARY KEY, timestamp TEXT, dev_name TEXT, err_type TEXT, err_msg TEXT);
+CREATE TABLE mce_record (id INTEGER PRIMARY KEY, timestamp TEXT, status INTEGER, bank INTEGER);
+"""
+
+
+def recorded(machine: MachineTree, statement: str) -> None:
+    """A database of rasdaemon with one event."""
+    path = machine.root / "var/lib/rasdaemon/ras-mc_event.db"
+    path.parent.mkdir(parents=True)
+    (machine.root / "proc").mkdir(exist_ok=True)
+    (machine.root / "proc/stat").write_text(f"cpu 1\nbtime {BOOT}\n")
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.executescript(TABLES + statement)
+
+
+@pytest.mark.parametrize(
+    ("check", "statement", "code"),
+    [
+        ("memory", "INSERT INTO mc_event VALUES (1, '2026-09-20 10:00:00 +0200', 3, 'Uncorrected', '', 'DIMM_A1')", "past_error"),
+        ("memory", "INSERT INTO mc_event VALUES (1, '2026-09-20 10:00:00 +0200', 3, 'Corrected', '', 'DIMM_A1')", None),
+        ("memory", "INSERT INTO mc_event VALUES (1, '2026-07-20 10:00:00 +0200', 1, 'Uncorrected', '', 'DIMM_A1')", None),
+        ("memory", "INSERT INTO mc_event VALUES (1, '2026-09-21 15:00:00 +0000', 1, 'Uncorrected', '', 'DIMM_A1')", None),
+        ("memory", "INSERT INTO mc_event VALUES (1, 'yesterday', 1, 'Uncorrected', '', x'00ff')", None),
+        ("pcie", "INSERT INTO aer_event VALUES (1, '2026-09-20 10:00:00 +0000', '0000:17:00.0', 'Uncorrected (Fatal)', '')", "past_error"),
+        ("pcie", "INSERT INTO aer_event VALUES (1, '2026-09-20 10:00:00 +0000', '0000:17:00.0', 'Corrected', '')", None),
+        ("kernel", f"INSERT INTO mce_record VALUES (1, '2026-09-20 10:00:00 +0000', {0xBD80000000100134 - 2**64}, 7)", "past_error"),
+        ("kernel", f"INSERT INTO mce_record VALUES (1, '2026-09-20 10:00:00 +0000', {0x8C00004000010092 - 2**64}, 7)", None),
+        ("memory", "DROP TABLE mc_event", None),
+    ],
+)
+def test_errors_before_the_last_boot_are_those_of_rasdaemon(machine: MachineTree, check: str, statement: str, code: str | None) -> None:
+    recorded(machine, statement)
+    found = ask(machine, check)
+    assert [one for one, _text in told(found)] == ([code] if code else [])
+    assert any("rasdaemon" in words for words in found["context"]["looked_for"])
+    if code and check == "memory":
+        assert "DIMM_A1: uncorrectable memory error, 3 times, the last on 2026-09-20 10:00:00 +0200" in told(found)[0][1]
+
+
+def test_a_database_that_cannot_be_read_is_told(machine: MachineTree) -> None:
+    recorded(machine, "")
+    (machine.root / "var/lib/rasdaemon/ras-mc_event.db").write_bytes(b"no database" * 99)
+    found = ask(machine, "memory")
+    assert found["outcome"] == "measured" and "cannot be read" in found["context"]["not_looked_for"]["rasdaemon"]
+
+
 @pytest.mark.parametrize(
     ("errors", "code"),
     [
@@ -291,7 +344,7 @@ def test_a_check_that_does_not_exist(machine: MachineTree) -> None:
 def test_the_machine_that_the_tests_run_on() -> None:
     """Nothing is planted here, so only that each check ends in words is known."""
     for check in host_health.CHECKS:
-        params = {"checks": [{"check": check, "variant": ""}], "pcie_corrected": 100.0}
+        params = {"checks": [{"check": check, "variant": ""}], "pcie_corrected": 100.0, "ras_days": 30.0}
         (found,) = host_health.probe(params, Node(60))
         assert found["context"].get("looked_for") or found["metrics"] or found["reason"]
     assert Tree(Node(60)).place() and span([0, 1, 2, 8]) == "0-2,8"

@@ -68,5 +68,5 @@ def test_a_file_that_is_rubbish_costs_one_check(tmp_path: pathlib.Path, monkeypa
 
     monkeypatch.setattr(pci, "Bus", bad)
     checks = [{"check": check, "variant": ""} for check in ("pcie", "kernel")]
-    found = list(host_health.probe({"checks": checks, "pcie_corrected": 100.0}, Node(60, root=str(machine.root))))
+    found = list(host_health.probe({"checks": checks, "pcie_corrected": 100.0, "ras_days": 30.0}, Node(60, root=str(machine.root))))
     assert [(one["outcome"], one["reason_code"]) for one in found] == [("error", "tool_failed"), ("measured", None)]
