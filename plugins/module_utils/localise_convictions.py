@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the evidence of a search (localise.py) convicts.
+"""Convictions of nodes and paths, from the evidence of a search (localise.py).
 
 This module util is PRIVATE to the collection.
 """

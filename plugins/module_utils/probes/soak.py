@@ -54,6 +54,8 @@ RATES = {"tflops": "TFLOPS", "memory": "GB/s", "h2d": "GB/s", "d2h": "GB/s", "pe
 # Samples of the first seconds, in which GPUs heat up, say nothing of steadiness; of a short soak the first fifth.
 WARM_UP_S, WARM_UP_SHARE = 300.0, 0.2
 LEAST_SAMPLES = 5
+# Samples, and those of them that have a value, must cover this share of the time under load: a part of it would stand for the rest.
+COVERED_SHARE = 0.9
 # GPUs heat up and cool down at different speeds: their temperatures are compared as means of ten minutes.
 SPREAD_S = 600.0
 # A curve has so many points at most, whatever the hours.
@@ -219,6 +221,10 @@ class Soak:
         whole_s = 0.5 * self.params["sample_seconds"]
         return [sample for sample in self.samples(place) if sample.at_s >= warm_up_s and sample.took_s >= whole_s]
 
+    def sampled_share(self, place: int) -> float:
+        """Return the share of the time under load that the samples of a GPU cover."""
+        return sum(sample.took_s for sample in self.samples(place)) / self.loaded_s if self.loaded_s else 0.0
+
     def curves(self, place: int) -> Record:
         """Return the course of a GPU in at most POINTS points: {"step_s", "tflops": [...], "temperature": [...], "power": [...]}, None
         where nothing was measured."""
@@ -354,6 +360,12 @@ class LegOutput:
         if not self._of("end"):
             return "error", "incomplete_output", "the workload's output is cut: its last line is missing"
         silent = [g["index"] for place, g in enumerate(self.used) if str(place) not in self.results()]
+        for place, told in self.results().items():
+            counts = [told["laps"], told["wrong"]]
+            if not all(isinstance(n, int) and not isinstance(n, bool) for n in counts) or counts[0] < 1 or counts[1] < 0:
+                return "error", "bad_output", f"GPU {self.used[int(place)]['index']}: found {counts[0]} laps, {counts[1]} of them wrong"
+            if not isinstance(told["fingerprint"], str):
+                return "error", "bad_output", f"GPU {self.used[int(place)]['index']}: the workload did not print the result of its products"
         if silent or self.loaded_s <= 0:
             return "error", "bad_output", f"the workload printed no result of GPU {', '.join(map(str, silent)) or 'any time of load'}"
         if observation.SIMULATED_MARK not in result.out and self.loaded_s > result.duration_s:
@@ -362,6 +374,16 @@ class LegOutput:
 
 
 # Observations ----------------------------------------------------------------------------------------------------------------------------
+
+
+def _uncovered(soak: Soak, place: int) -> str:
+    """Return the sentence about samples that leave out too much of the time under load."""
+    return f"its samples cover {100 * soak.sampled_share(place):.0f} % of the time under load, {100 * COVERED_SHARE:.0f} % are needed"
+
+
+def _mostly(values: t.Sequence[t.Any], samples: t.Sequence[Sample]) -> bool:
+    """Return True if enough of the samples have a value."""
+    return len(values) >= max(LEAST_SAMPLES, COVERED_SHARE * len(samples))
 
 
 def _metric(value: float, unit: str) -> Record:
@@ -388,6 +410,8 @@ def _load(soak: Soak, check: str, common: Record) -> t.Iterator[Record]:
             parts.append(observation.failed(check, "wrong_results", f"{name}: {wrong}", **fields))
         elif not samples:
             parts.append(observation.failed(check, "no_sample", f"{name}: no sample of its rates", **fields))
+        elif soak.sampled_share(place) < COVERED_SHARE:
+            parts.append(observation.failed(check, "no_sample", f"{name}: {_uncovered(soak, place)}", **fields))
         else:
             rates = {rate: [s.rates[rate] for s in samples if rate in s.rates] for rate in RATES}
             metrics = {rate: _metric(statistics.median(values), RATES[rate]) for rate, values in rates.items() if values}
@@ -423,7 +447,9 @@ def _of_samples(
     for place, name, fields in _parts(soak, common):
         samples = soak.steady(place)
         found: Record | str = f"{len(samples)} whole samples behind the warm-up, {LEAST_SAMPLES} are needed: see soak_sample_seconds"
-        if len(samples) >= LEAST_SAMPLES:
+        if soak.sampled_share(place) < COVERED_SHARE:
+            found = _uncovered(soak, place)
+        elif len(samples) >= LEAST_SAMPLES:
             found = read(samples)
         if isinstance(found, str):
             parts.append(observation.failed(check, "no_sample", f"{name}: {found}", **fields))
@@ -445,8 +471,8 @@ def _steadiness(soak: Soak, check: str, common: Record) -> t.Iterator[Record]:
 
     def read(samples: list[Sample]) -> Record | str:
         rates = [sample.rates["tflops"] for sample in samples if "tflops" in sample.rates]
-        if len(rates) < LEAST_SAMPLES:
-            return "no rates of its products"
+        if not _mostly(rates, samples):
+            return f"no rates of its products in {len(samples) - len(rates)} of {len(samples)} samples"
         mean = statistics.fmean(rates)
         return {
             "jitter": _metric(100 * statistics.pstdev(rates) / mean, "percent"), "lowest": _metric(min(rates), "TFLOPS"),
@@ -464,8 +490,8 @@ def _cooling(soak: Soak, check: str, common: Record) -> t.Iterator[Record]:
 
     def read(samples: list[Sample]) -> Record | str:
         values = [value for sample in samples for value in [sample.value("temperature")] if value is not None]
-        if len(values) < LEAST_SAMPLES:
-            return "its temperature cannot be read"
+        if not _mostly(values, samples):
+            return f"its temperature cannot be read in {len(samples) - len(values)} of {len(samples)} samples"
         return {"temperature": _metric(statistics.fmean(values), "C"), "highest": _metric(max(values), "C")}
 
     def of_node(numbers: list[Record]) -> Record:
@@ -499,7 +525,7 @@ def _power(soak: Soak, check: str, common: Record) -> t.Iterator[Record]:
     def read(samples: list[Sample]) -> Record | str:
         values = {name: [s.value(name) for s in samples] for name in ("power", "power_limit", "sm_clock", "sm_clock_max")}
         means = {name: statistics.fmean([v for v in of if v is not None]) for name, of in values.items() if any(v is not None for v in of)}
-        missing = [name for name in values if not means.get(name)]
+        missing = [name for name, of in values.items() if not means.get(name) or not _mostly([v for v in of if v is not None], samples)]
         throttle = [sample.sensors.get("throttle") for sample in samples]
         if missing or not all(isinstance(of, dict) for of in throttle):
             return f"it does not tell its {', '.join(missing or ['reasons for lower clocks'])}"
@@ -543,6 +569,10 @@ def _loopback(soak: Soak, check: str, common: Record) -> t.Iterator[Record]:
             outcome, code, reason = bad["problem"]
             count = sum(bool(row["problem"]) for row in of_port)
             parts.append(observation.failed(check, code, f"in {count} of {len(of_port)} legs: {reason}", outcome, **fields))
+            continue
+        if len(of_port) < len(soak.legs):
+            reason = f"{name}: it was loaded in {len(of_port)} of {len(soak.legs)} legs"
+            parts.append(observation.failed(check, "no_sample", reason, **fields))
             continue
         rates = [row["bandwidth"] for row in of_port]
         numbers.append(statistics.median(rates))

@@ -416,7 +416,7 @@ class Blame:
 
 
 class OfGpu(Fault):
-    """What ended the workload, on the GPU of this place."""
+    """An error that ended the workload, with the place of the GPU on which it came."""
 
     def __init__(self, place: int, code: str, reason: str) -> None:
         super().__init__(code, reason)

@@ -136,6 +136,36 @@ def test_more_time_under_load_than_passed_is_no_measurement(tmp_path: pathlib.Pa
     assert of(found, "load")[0]["reason_code"] == "bad_output" and "43200 s of load in" in of(found, "load")[0]["reason"]
 
 
+@pytest.mark.parametrize("values", [{"laps": 0}, {"laps": None}, {"wrong": None}, {"wrong": -1}, {"wrong": "0"}, {"fingerprint": None}])
+def test_a_result_that_compares_nothing_is_no_measurement(tmp_path: pathlib.Path, values: dict[str, t.Any]) -> None:
+    python = saying(tmp_path, READY, sample(took_s=0.001), {**RESULT, "loaded_s": 0.001, **values}, END)
+    (load,) = of(ask(tmp_path, python=python, gpus=1, hours=1e-6), "load")
+    assert load["reason_code"] == "bad_output", load["reason"]
+
+
+def test_samples_of_a_part_of_the_time_do_not_stand_for_the_rest(tmp_path: pathlib.Path) -> None:
+    """Of 24 hours the samples of one GPU end after 12, and another one has temperatures in the first leg alone."""
+    memos = [{"leg": one["memo"]["leg"]} for one in ask(tmp_path, hours=24, memos=[]) if "memo" in one]
+    memos[1]["leg"]["samples"]["3"] = []
+    for record in memos[1]["leg"]["samples"]["5"]:
+        del record["sensors"]["temperature"]
+    found = ask(tmp_path, hours=24, memos=memos)
+    for check in ("load", "steadiness", "cooling", "power"):
+        bad = [one["reason"] for one in of(found, check, part=True) if one["reason_code"] == "no_sample"]
+        assert bad[0] == "GPU 3: its samples cover 50 % of the time under load, 90 % are needed"
+        assert len(bad) == (2 if check == "cooling" else 1) and of(found, check)[0]["metrics"] == {}
+
+
+def test_a_port_that_is_gone_behind_an_interruption_is_no_measurement(tmp_path: pathlib.Path) -> None:
+    pairs.sysfs(tmp_path, ["127.1.78.1", "127.2.78.1"])
+    pairs.conf(tmp_path, "pace 0.00001")
+    options = {"loopback": True, "loopback_binary_dir": str(pairs.tools_of(tmp_path))}
+    memos = [{"leg": one["memo"]["leg"]} for one in ask(tmp_path, hours=24, memos=[], **options) if "memo" in one]
+    memos[1]["leg"]["ports"] = memos[1]["leg"]["ports"][:1]
+    ports = {one["part"]: one["reason"] for one in of(ask(tmp_path, hours=24, memos=memos, **options), "loopback", part=True)}
+    assert ports == {"nic/mlx5_0/1": None, "nic/mlx5_1/1": "nic/mlx5_1/1: it was loaded in 1 of 2 legs"}
+
+
 def test_ports_are_loaded_in_each_leg_beside_the_gpus(tmp_path: pathlib.Path) -> None:
     pairs.sysfs(tmp_path, ["127.1.78.1", "127.2.78.1"])
     pairs.conf(tmp_path, "pace 0.00001")
