@@ -360,11 +360,11 @@ class LegOutput:
         if not self._of("end"):
             return "error", "incomplete_output", "the workload's output is cut: its last line is missing"
         silent = [g["index"] for place, g in enumerate(self.used) if str(place) not in self.results()]
-        for place, told in self.results().items():
-            counts = [told["laps"], told["wrong"]]
+        for place, of_gpu in self.results().items():
+            counts = [of_gpu["laps"], of_gpu["wrong"]]
             if not all(isinstance(n, int) and not isinstance(n, bool) for n in counts) or counts[0] < 1 or counts[1] < 0:
                 return "error", "bad_output", f"GPU {self.used[int(place)]['index']}: found {counts[0]} laps, {counts[1]} of them wrong"
-            if not isinstance(told["fingerprint"], str):
+            if not isinstance(of_gpu["fingerprint"], str):
                 return "error", "bad_output", f"GPU {self.used[int(place)]['index']}: the workload did not print the result of its products"
         if silent or self.loaded_s <= 0:
             return "error", "bad_output", f"the workload printed no result of GPU {', '.join(map(str, silent)) or 'any time of load'}"
