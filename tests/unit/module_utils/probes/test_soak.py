@@ -159,7 +159,7 @@ def test_samples_of_a_part_of_the_time_do_not_stand_for_the_rest(tmp_path: pathl
 def test_a_port_that_is_gone_behind_an_interruption_is_no_measurement(tmp_path: pathlib.Path) -> None:
     pairs.sysfs(tmp_path, ["127.1.78.1", "127.2.78.1"])
     pairs.conf(tmp_path, "pace 0.00001")
-    options = {"loopback": True, "loopback_binary_dir": str(pairs.tools_of(tmp_path))}
+    options = {"loopback": True, "loopback_binary_dir": str(pairs.tools_of(tmp_path)), "loopback_tcp_port": 22615}
     memos = [{"leg": one["memo"]["leg"]} for one in ask(tmp_path, hours=24, memos=[], **options) if "memo" in one]
     memos[1]["leg"]["ports"] = memos[1]["leg"]["ports"][:1]
     ports = {one["part"]: one["reason"] for one in of(ask(tmp_path, hours=24, memos=memos, **options), "loopback", part=True)}
