@@ -177,8 +177,12 @@ def _facts(connection: sqlalchemy.Connection, run: int) -> dict[Whom, Facts]:
 def last_accepted(store: Store, side: ComparedRun) -> str | None:
     """Return the last accepted earlier run with the same nodes: the newest with all of them, else the newest with most of them; None if no
     run has any. A quick test does not count."""
-    nodes = _nodes(side)
-    run, judgement, placed, subject = schema.run, schema.judgement, schema.placement, schema.subject
+    return last_accepted_with(store, side.run, _nodes(side))
+
+
+def last_accepted_with(store: Store, before: str, nodes: t.AbstractSet[Whom]) -> str | None:
+    """Return the last accepted run before a run, with all or most of these nodes, as `last_accepted` does."""
+    run, judgement = schema.run, schema.judgement
     best: tuple[int, str] | None = None
     with store.reading() as connection:
         run_ids = _runs_of(connection, nodes)
@@ -187,21 +191,27 @@ def last_accepted(store: Store, side: ComparedRun) -> str | None:
             sa.select(run.c.id, run.c.name)
             .join(judgement, judgement.c.run_id == run.c.id)
             .join(last, sa.and_(last.c.run_id == judgement.c.run_id, last.c.folder == judgement.c.folder))
-            .where(run.c.name < side.run, ~run.c.pruned, judgement.c.accepted)
+            .where(run.c.name < before, ~run.c.pruned, judgement.c.accepted)
             .order_by(run.c.name.desc())
         )
         for row in [row for row in connection.execute(query) if row.id in run_ids][:PAST]:
-            nodes_query = (
-                sa.select(subject.c.identity, subject.c.simulated)
-                .join(placed, placed.c.subject_id == subject.c.id)
-                .where(placed.c.run_id == row.id, subject.c.kind == "node")
-            )
-            shared = len(nodes & {(node_row.identity, bool(node_row.simulated)) for node_row in connection.execute(nodes_query)})
+            shared = len(nodes & nodes_of(connection, row.id))
             if shared == len(nodes) and shared:
                 return str(row.name)
             if shared and (best is None or shared > best[0]):
                 best = (shared, str(row.name))
     return best[1] if best else None
+
+
+def nodes_of(connection: sqlalchemy.Connection, run: int) -> set[Whom]:
+    """Return the nodes of a run, by its id."""
+    placed, subject = schema.placement, schema.subject
+    query = (
+        sa.select(subject.c.identity, subject.c.simulated)
+        .join(placed, placed.c.subject_id == subject.c.id)
+        .where(placed.c.run_id == run, subject.c.kind == "node")
+    )
+    return {(row.identity, bool(row.simulated)) for row in connection.execute(query)}
 
 
 def _nodes(side: ComparedRun) -> set[Whom]:

@@ -12,15 +12,20 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import logging
 import threading
 import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import NodeInfo
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current, worsening
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import GOOD
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
 # How long a look at the version of the history holds, and how long a page waits for the first reading.
@@ -30,6 +35,7 @@ RUNS_WITH_CAUSES, CAUSES_OF_RUN = 5, 20
 # Label of an inventory's hosts: the group is in its name.
 GROUP = "group"
 MOST_GROUPS = 400
+LOG = logging.getLogger("gpufleet.acceptance.console")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,10 +67,29 @@ class CauseLine(t.NamedTuple):
     simulated: bool
 
 
+class WorseLine(t.NamedTuple):
+    """A check of a subject with its verdict in the last accepted run and now. `node` is empty if the subject is no node or part of one."""
+
+    name: str
+    node: str
+    check: str
+    before: str
+    after: str
+
+
+class WorseSince(t.NamedTuple):
+    """What is worse in a run than in the last accepted run of its nodes."""
+
+    run: str
+    accepted: str
+    lines: list[WorseLine]
+
+
 @dataclasses.dataclass(frozen=True)
 class FleetState:
     nodes: t.Mapping[str, NodeState] = dataclasses.field(default_factory=dict)
     causes: tuple[CauseLine, ...] = ()
+    worse: tuple[WorseSince, ...] = ()
     bad_pairs: int = 0
 
 
@@ -93,34 +118,68 @@ class FleetReader:
             store = self._past.store()
             version = current.version(store) if store else (0, 0)
             if version != self._version or self._problem:
-                self._state = self._state_of(current.fleet(store)) if store else FleetState()
+                self._state = self._state_of(store) if store else FleetState()
                 self._version = version
             self._problem = ""
         except RunError as error:
             self._problem = str(error)
+        except Exception as error:  # whatever it is, the page is shown, and says so
+            LOG.exception("reading the fleet")
+            self._problem = f"the history cannot be read: {type(error).__name__}: {error}"
         finally:
             self._looked_at = time.monotonic()
             self._read.set()
             self._lock.release()
 
-    def _state_of(self, fleet: current.Fleet) -> FleetState:
+    def _state_of(self, store: Store) -> FleetState:
+        fleet = current.fleet(store)
         nodes = {name: _node_state(name, node) for name, node in fleet.nodes.items() if node.kind == "node"}
         bad_pairs = sum(any(result.verdict in ("FAIL", "UNKNOWN") for result in results.values()) for results in fleet.pairs.values())
-        return FleetState(nodes, tuple(self._causes([run.name for run in fleet.runs if not run.accepted])), bad_pairs)
+        not_accepted = [run.name for run in fleet.runs if not run.accepted]
+        return FleetState(nodes, tuple(self._causes(not_accepted)), tuple(_worse(store, fleet, not_accepted)), bad_pairs)
 
     def _causes(self, runs: t.Sequence[str]) -> t.Iterator[CauseLine]:
-        """Yield the causes of the newest runs that were not accepted, of each node and verdict only the newest."""
+        """Yield the causes of the newest runs that were not accepted, of each node and verdict only the newest. A run whose report cannot
+        be read is a line that says so."""
         named: set[tuple[str, str]] = set()
         for run in runs[:RUNS_WITH_CAUSES]:
             try:
-                causes = self._past.causes(run)
-            except RunError:
-                continue  # its page says why
-            for cause in causes[:CAUSES_OF_RUN]:
-                if (cause["name"], cause["verdict"]) not in named:
-                    named.add((cause["name"], cause["verdict"]))
-                    node = cause["subject"].split("|")[0].split("/")[0] if cause["kind"] != "group" else ""
-                    yield CauseLine(run, node, cause["verdict"], cause["said"], cause["simulated"])
+                lines = [_cause_line(run, cause) for cause in self._past.causes(run)[:CAUSES_OF_RUN]]
+            except RunError as error:
+                lines = [("", CauseLine(run, "", "UNKNOWN", str(error), False))]
+            except Exception as error:  # a report of another form
+                LOG.exception("reading the causes of run %s", run)
+                lines = [("", CauseLine(run, "", "UNKNOWN", f"run {run}: report.json cannot be read: {type(error).__name__}", False))]
+            for name, line in lines:
+                if not name or (name, line.verdict) not in named:
+                    named.add((name, line.verdict))
+                    yield line
+
+
+def _cause_line(run: str, cause: CauseRow) -> tuple[str, CauseLine]:
+    """Return the name of a cause and its line."""
+    node = cause["subject"].split("|")[0].split("/")[0] if cause["kind"] != "group" else ""
+    return str(cause["name"]), CauseLine(run, node, str(cause["verdict"]), str(cause["said"]), bool(cause["simulated"]))
+
+
+def _worse(store: Store, fleet: current.Fleet, runs: t.Sequence[str]) -> t.Iterator[WorseSince]:
+    """Yield what the newest runs that were not accepted have made worse, each check once."""
+    named: set[tuple[str, current.Check]] = set()
+    for run in runs[:RUNS_WITH_CAUSES]:
+        since = worsening.since_accepted(store, run)
+        lines = []
+        for row in since.checks if since else ():
+            subject = keys.node_of(row.subject)
+            node = fleet.nodes.get(subject)
+            known = node.checks if node else fleet.pairs.get(keys.ends_of(subject), {})
+            # A check that is good now was measured by a newer run.
+            if (row.subject, row.check) not in named and row.check in known and known[row.check].verdict not in GOOD:
+                named.add((row.subject, row.check))
+                of_node = subject if node and node.kind == "node" else ""
+                check = f"{row.check.stage} {row.check.check}"
+                lines.append(WorseLine(subjects.spoken(row.subject), of_node, check, row.before, row.after))
+        if since and lines:
+            yield WorseSince(run, since.accepted, lines)
 
 
 def _node_state(name: str, node: current.CurrentNode) -> NodeState:

@@ -46,6 +46,40 @@ def test_home_shows_the_worst_last_verdict_of_each_stage_and_its_cause(console: 
     assert re.search(rf'href="/results/{runs.run_id(3)}">b[^<]*gemm bf16', text)
 
 
+def test_home_names_what_is_worse_than_in_the_last_accepted_run(console: memory.Opened) -> None:
+    text = console.signed_in().get("/?part=lists").text
+    worse = text.partition("Worse since the last accepted run")[2].partition("<h2>")[0]
+    assert f'href="/compare?before={runs.run_id(2)}&amp;after={runs.run_id(3)}"' in worse
+    assert re.findall(r'name=(\w+)">[^<]*</a> <span class="sub">([^<]*)</span>', worse) == [("b", "gemm bf16: PASS → FAIL")] * 2
+
+
+def test_nothing_is_worse_that_a_newer_run_has_made_good(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(current, "DAYS", 36500)
+    for day, slow in enumerate((671.0, 400.0, 670.0), 1):
+        runs.judged(tmp_path, day, runs.fleet(a=672.0, b=slow), acceptance_history=True)
+    assert "Worse since" not in memory.opened(tmp_path).signed_in().get("/").text
+
+
+@pytest.mark.parametrize("report", [' "causes": no json', ' "causes": [{"subject": 1}]', ' "causes": 7'])
+def test_a_report_that_cannot_be_read_is_shown_and_takes_nothing_else_away(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, report: str
+) -> None:
+    monkeypatch.setattr(current, "DAYS", 36500)
+    run = runs.judged(tmp_path, 1, runs.fleet(a=672.0, b=400.0), acceptance_history=True)
+    (run.dir / "report.json").write_text(report)
+    text = memory.opened(tmp_path).signed_in().get("/").text
+    assert f"run {run.id}: report.json cannot be read" in text and 'class="cell FAIL"' in text
+
+
+def test_an_error_that_nobody_foresaw_is_shown_on_the_page(console: memory.Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_store: t.Any) -> t.Any:
+        raise ZeroDivisionError("of <nobody>")
+
+    monkeypatch.setattr(current, "fleet", broken)
+    text = memory.opened(pathlib.Path(console.app._settings.results_dir)).signed_in().get("/").text
+    assert "the history cannot be read: ZeroDivisionError: of &lt;nobody&gt;" in text and len(rows(text)) == 12
+
+
 @pytest.mark.parametrize(
     ("query", "nodes"),
     [
