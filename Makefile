@@ -11,7 +11,7 @@ export PYTHONPATH := $(CURDIR)/.collections
 unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo console test unit integration integration-all lint sanity drill drill-governor drill-resume drill-rdma drill-console drill-sharing drill-sharing-resume fuzz bench schemas rig-fleet rig-rdma rig-kubernetes clean clean-caches
+.PHONY: help setup demo console test unit packages integration integration-all lint sanity drill drill-governor drill-resume drill-rdma drill-console drill-sharing drill-sharing-resume fuzz bench schemas rig-fleet rig-rdma rig-kubernetes clean clean-caches
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z0-9_-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,14 +36,15 @@ test: lint unit integration ## Everything that CI runs but the sanity tests
 unit: setup ## Unit tests
 	@$(PYTHON) -m pytest -n 4 --dist loadfile --timeout 600 tests/unit
 
-integration: setup ## Tests over real sshd hosts, soft-RoCE guests, Kubernetes and a browser
-	@$(PYTHON) tests/rigs/packages.py
+packages: setup ## Debian packages of the rigs and of the browser (root)
+	@. tests/tools/beat.sh; $(PYTHON) tests/rigs/packages.py
+
+integration: packages ## Tests over real sshd hosts, soft-RoCE guests, Kubernetes and a browser
 	@$(PYTHON) tests/rigs/programs.py
 	@$(PYTHON) -m pytest -n 2 --dist loadscope --timeout 900 --durations 25 -m "not long" tests/integration
 
-integration-all: setup ## The same, those that wait for deadlines, those of the rigs themselves, and more random trials: over an hour
+integration-all: packages ## The same, those that wait for deadlines, those of the rigs themselves, and more random trials: over an hour
 	@ACCEPTANCE_TRIALS=1500 $(PYTHON) -m pytest -n 2 tests/unit/plugin_utils/judging/test_matrix.py tests/unit/module_utils/test_localise.py
-	@$(PYTHON) tests/rigs/packages.py
 	@$(PYTHON) tests/rigs/programs.py
 	@$(PYTHON) -m pytest -n 2 --dist loadscope --timeout 900 --durations 25 tests/integration
 

@@ -8,12 +8,19 @@ import pathlib
 
 import hypothesis
 import pytest
+from harness.heartbeat import Heartbeat
 
 # The machine may be busy with something else; a slow example is no wrong one.
 hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 hypothesis.settings.load_profile("patient")
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Only in the process that gives tests to others: one that runs them captures what is printed meanwhile.
+    if config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Heartbeat(config))
 
 
 @pytest.fixture(scope="session")

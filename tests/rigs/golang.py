@@ -17,7 +17,7 @@ import typing as t
 from rigs import common
 
 # Seconds after which a build says that it still goes on.
-STILL_S = 30.0
+STILL_S = 10.0
 
 
 def environment() -> dict[str, str]:

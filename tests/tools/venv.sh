@@ -29,9 +29,7 @@ fi
 echo "setting up $dir with $("$python" --version) and the packages of requirements-dev.txt: one to three minutes"
 if ! { [ -x "$dir/bin/python" ] && usable "$dir/bin/python"; }; then "$python" -m venv --clear "$dir"; fi
 # Unpacking them takes pip a minute in which it prints nothing.
-(while sleep 10; do echo "  still at work, $SECONDS s"; done) &
-beat=$!
-trap 'kill "$beat" 2>/dev/null || true' EXIT
+. "$(dirname "$0")/beat.sh"
 # Of what pip prints, a line for each package that it fetches, and its last words where it fails.
 "$dir/bin/python" -m pip install --disable-pip-version-check --progress-bar off -r requirements-dev.txt 2>&1 |
     awk '/^Collecting/ { print "  fetching " $2; next } /^Installing collected/ { print "  installing them"; next } /^(ERROR|error|WARNING)/ { print }
