@@ -257,7 +257,8 @@ class Finding(CheckOf):
 
 
 class CauseRow(t.TypedDict):
-    """A Cause (records/model.py) with the findings of its own checks; `name` is its subject in words."""
+    """A Cause (records/model.py) with the findings of its own checks; `name` is its subject in words, `advice` is what to do
+    next."""
 
     subject: str
     kind: str
@@ -267,6 +268,7 @@ class CauseRow(t.TypedDict):
     said: str
     name: str
     simulated: bool
+    advice: list[str]
     findings: list[Finding]
     explains: list[CheckOf]
 

@@ -16,7 +16,7 @@ import statistics
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import past
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import advice, past
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import compact, integrity, subjects
@@ -236,6 +236,7 @@ def _causes(judgement: Judgement) -> list[CauseRow]:
             "said": cause["said"],
             "name": subjects.spoken(cause["subject"]),
             "simulated": any(verdicts[key].simulated for key in (*cause["own"], *cause["explains"])),
+            "advice": advice.of(verdicts[key] for key in cause["own"] or cause["explains"]),
             "findings": _findings([verdicts[key] for key in cause["own"]], judgement.deciding),
             "explains": [
                 {"stage": key.stage, "check": key.check, "variant": key.variant, "verdict": verdicts[key].verdict, "subject": key.subject}

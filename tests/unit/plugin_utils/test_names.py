@@ -57,6 +57,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "module_utils/workloads/soak.py": ({"cuda"}, "a published reason code"),
     "module_utils/workloads/train.py": ({"cuda", "nvidia"}, "a published reason code; PyTorch's own variable"),
     "module_utils/workloads/training.py": ({"cuda"}, "PyTorch's own API"),
+    "plugin_utils/judging/advice.py": ({"cuda"}, "a published reason code"),
     "plugin_utils/console/request.py": (
         {"rdma", "rdma_tests", "rdma_scope", "rdma_ports_devices", "rdma_ports_port"},
         "a kind of request, which is a public field, and the variables that it sets",

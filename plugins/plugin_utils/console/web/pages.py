@@ -34,6 +34,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.se
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, exporting, machine, searching
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Query
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.advice import ADVICE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
@@ -434,7 +435,7 @@ def _node(ask: RequestContext) -> Response:
     latest = rows[0]["run"] if rows else ""
     broken = [row for row in rows if row["run"] == latest and row["verdict"] not in ("PASS", "SKIPPED")]
     return draw(
-        ask, "node", name=name, info=info, facts=facts, changes=_changes(facts), sort=ask.one("sort"), timeline=timeline,
+        ask, "node", advice=ADVICE, name=name, info=info, facts=facts, changes=_changes(facts), sort=ask.one("sort"), timeline=timeline,
         hardware=_hardware(past, name, [run.run for run in timeline], rows),
         rows=_sorted(rows, ask.one("sort"), ROWS_BY), cut=bool(answer and answer.cut), broken=broken, latest=latest,
         curves=url("/history/curves", {"node": _literally(name)}) if rows else "",

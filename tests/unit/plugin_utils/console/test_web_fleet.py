@@ -14,7 +14,7 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import fleet, forms, home, parts, progress
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import fleet, forms, home, parts, past, progress
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current
 from harness import console_memory as memory
 from harness import history_runs as runs
@@ -133,9 +133,17 @@ def test_a_result_has_a_card_for_each_cause_and_runs_again_on_the_failed_nodes(c
     client = console.signed_in()
     text = client.get(f"/results/{runs.run_id(3)}").text
     assert len(re.findall(r'<section class="card', text)) == 2  # the node and its GPU
+    assert text.count("What to do:") == 2
     again = client.get(re.findall(r'href="(/start\?[^"]+)"', text)[0].replace("&amp;", "&")).text
     assert ">b</textarea>" in again and re.search(r'name="stage" value="gemm" checked', again)
     assert "card" not in client.get(f"/results/{runs.run_id(1)}").text
+
+
+def test_a_report_of_an_older_version_has_cards_without_advice(console: memory.Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = past.Past.causes
+    monkeypatch.setattr(past.Past, "causes", lambda self, run: [{k: v for k, v in of.items() if k != "advice"} for of in read(self, run)])
+    text = console.signed_in().get(f"/results/{runs.run_id(3)}").text
+    assert '<section class="card' in text and "What to do:" not in text
 
 
 def test_a_stage_between_nodes_gets_good_partners_for_its_failed_node() -> None:
@@ -150,6 +158,7 @@ def test_a_stage_between_nodes_gets_good_partners_for_its_failed_node() -> None:
 
 def test_a_node_has_a_timeline_of_its_runs_with_the_worst_verdict_of_each(console: memory.Opened) -> None:
     text = console.signed_in().get("/node?name=b").text
+    assert "What to do:" in text.partition('id="broken"')[2].partition("</ul>")[0]
     timeline = text.partition('<ol class="timeline">')[2].partition("</ol>")[0]
     assert re.findall(r'/results/(\S+?)"><span class="b (\w+)', timeline) == [
         (runs.run_id(3), "FAIL"), (runs.run_id(2), "PASS"), (runs.run_id(1), "PASS"),
