@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict, verdicts_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, judged_runs, model
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged
 
 # Reason codes of evidence that was changed after it was written (records/integrity.py).
@@ -69,8 +69,7 @@ def of_folder(run: Run) -> importing.Content:
 def _judgement(run: pathlib.Path, folder: pathlib.Path, mode: str) -> importing.Judging:
     where = folder.relative_to(run).as_posix()
     where = "" if where == "." else where
-    listed = (folder / integrity.LISTED).read_text(encoding="utf-8")
-    if f"{integrity.digest(folder, 'report.json')}  report.json\n" not in listed:
+    if not judged_runs.is_as_written(folder):
         raise HistoryError(f"{where}/report.json is not what was written".lstrip("/"))
     head = formats.head(folder / "report.json", HEAD)
     accepted, word = model.outcome(mode, head)

@@ -103,12 +103,14 @@ def _parts(value: t.Any, depth: int) -> t.Iterator[str]:
         yield _encode(value)
 
 
-def head(path: pathlib.Path, names: t.Container[str]) -> PlainData:
-    """Return some fields of a report/v1 that `as_json` wrote, by its lines: what a large fleet measured is not held for it. A report of an
-    older version may lack fields."""
+def head(path: pathlib.Path, names: t.Collection[str]) -> PlainData:
+    """Return some fields of a report/v1 that `as_json` wrote, by its lines: what a large fleet measured is not held for it, nor read if it
+    stands behind the last of the fields. A report of an older version may lack fields."""
     fields: PlainData = {}
     with open(path, encoding="utf-8") as lines:
         for line in lines:
+            if len(fields) == len(names):
+                break
             field = re.match(r' "(\w+)": ', line)
             if not field or field[1] not in names:
                 continue

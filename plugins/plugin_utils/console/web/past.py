@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow, Comparison
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, judged_runs, model
 
 # Who reads a page does not wait for a writer as long as a run does.
 LOCKED_S = 5.0
@@ -127,11 +127,7 @@ class Past:
 
     def folder(self, run: str) -> pathlib.Path | None:
         """Return the folder of a run's reports: that of its last judgement."""
-        if not RUN_ID.fullmatch(run):
-            return None
-        of = self._results / run
-        folders = [path.parent for path in (of / "report.json", *sorted(of.glob("judged/*/report.json"))) if path.is_file()]
-        return folders[-1] if folders else None
+        return judged_runs.folder_of(self._results, run)
 
     def head(self, run: str) -> PlainData | None:
         """Return the head of a run's report, whatever version wrote it; None if its folder is gone or was never judged."""
