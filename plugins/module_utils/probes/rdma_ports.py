@@ -21,6 +21,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import interfaces, observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import lldp
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid
 
@@ -36,6 +37,8 @@ _SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B
 # PCI Express capability, its device control register and the bit for relaxed ordering; extended capability of ACS.
 _PCI_EXPRESS, _DEVICE_CONTROL, _RELAXED = 0x10, 8, 0x10
 _ACS, _ACS_CONTROL = 0x000D, 6
+LLDPCTL, LLDP_S = "lldpctl", 5.0
+_NO_NEIGHBOUR = {"switch": None, "switch_port": None}
 # One counter in as many places as drivers put it.
 COUNTERS = ("counters", "hw_counters")
 
@@ -51,6 +54,7 @@ def probe(params: Params, node: Node) -> t.Iterator[Observation]:
             yield observation.failed(check["check"], "no_rdma", reason, variant=check["variant"])
             continue
         ports = ports_of(devices, params)
+        add_neighbours(node, ports)
         yield observation.measured(
             check["check"],
             variant=check["variant"],
@@ -74,6 +78,16 @@ def ports_of(devices: list[dict[str, t.Any]], params: dict[str, t.Any]) -> list[
     for port in ports:
         port.update(_chosen(port, params))
     return ports
+
+
+def add_neighbours(node: Node, ports: list[Port]) -> None:
+    """Add to each port the `switch` and its `switch_port`, None if they are not known: lldpd is not installed, hears nothing, or is not to
+    be asked from a container. InfiniBand has no LLDP."""
+    result = node.run([LLDPCTL, "-f", "keyvalue"], timeout=LLDP_S) if node.which(LLDPCTL) else None
+    heard = lldp.neighbours(result.out) if result and result.ok else {}
+    for port in ports:
+        neighbour = heard.get(port["netdev"] or "")
+        port.update({"switch": neighbour.switch or None, "switch_port": neighbour.port or None} if neighbour else _NO_NEIGHBOUR)
 
 
 def default_checks(_params: dict[str, t.Any]) -> list[dict[str, str]]:

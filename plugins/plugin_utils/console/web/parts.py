@@ -23,18 +23,20 @@ SHOWN = 80
 
 
 class Part(t.NamedTuple):
-    """A GPU (`gpu/UUID`) or an RDMA device (`nic/DEVICE`) of a node. What is not known is empty."""
+    """A GPU (`gpu/UUID`) or an RDMA device (`nic/DEVICE`) of a node. `connected` is the switch and its port at each port of the device.
+    What is not known is empty."""
 
     key: str
     name: str
     model: str
     serial: str
     pci: str
+    connected: str = ""
 
     @property
     def place(self) -> str:
         """Return what a person at the machine needs, in one line."""
-        words = (self.name, self.serial and f"serial {self.serial}", self.pci and f"PCIe {self.pci}", self.model)
+        words = (self.name, self.serial and f"serial {self.serial}", self.pci and f"PCIe {self.pci}", self.model, self.connected)
         return " · ".join(word for word in words if word)
 
 
@@ -82,7 +84,14 @@ def _devices(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
     for row in context.get("devices") or ():
         if row.get("device"):
             model = _text(row.get("part_number")) or _text(row.get("type"))
-            yield Part(f"nic/{row['device']}", _text(row["device"]), model, _text(row.get("serial_number")), _text(row.get("pci")))
+            serial, pci = _text(row.get("serial_number")), _text(row.get("pci"))
+            yield Part(f"nic/{row['device']}", _text(row["device"]), model, serial, pci, _connected(context, row["device"]))
+
+
+def _connected(context: t.Mapping[str, t.Any], device: str) -> str:
+    """Return the switches and their ports that a device is connected to: `leaf-03 Ethernet1/7`."""
+    ports = [port for port in context.get("ports") or () if port.get("device") == device and port.get("switch")]
+    return ", ".join(f"{_text(port['switch'])} {_text(port.get('switch_port'))}".strip() for port in ports)
 
 
 def _text(value: t.Any) -> str:

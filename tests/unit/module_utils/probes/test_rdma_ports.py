@@ -177,3 +177,16 @@ def test_a_rate_that_cannot_be_read_is_not_the_one_that_was_asked_for(tmp_path: 
     pairs.sysfs(tmp_path, ["10.0.0.1"], rate="?")
     found = seen(tmp_path, gbps=[400.0])
     assert codes(found) == [("link_slow", "nic/mlx5_0/1")] and "cannot be read" in found["context"]["findings"][0]["text"]
+
+
+def test_ports_name_the_switch_that_they_are_connected_to(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs.sysfs(tmp_path, ["10.0.0.1", "10.0.1.1"])
+    assert [(p["switch"], p["switch_port"]) for p in seen(tmp_path)["context"]["ports"]] == [(None, None)] * 2
+    program = tmp_path / "bin/lldpctl"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho lldp.ens1np0.chassis.name=leaf-03; echo lldp.ens1np0.port.ifname=Ethernet1/7\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    assert [(p["switch"], p["switch_port"]) for p in seen(tmp_path)["context"]["ports"]] == [(None, None), ("leaf-03", "Ethernet1/7")]
+    program.write_text("#!/bin/sh\necho lldp.ens1np0.chassis.name=leaf-03; exit 1\n")
+    assert seen(tmp_path)["context"]["ports"][1]["switch"] is None

@@ -252,12 +252,14 @@ def test_the_places_of_parts_are_read_from_the_journal_whatever_a_node_says(tmp_
     journal = tmp_path / "journal.jsonl"
     gpu = {"uuid": "GPU-1", "index": 7, "serial": "165", "bdf": "0000:4b:00.0", "name": "NVIDIA H100"}
     nic = {"device": "mlx5_2", "serial_number": None, "pci": "0000:02:00.0", "type": "MT4129", "part_number": None}
-    contexts = [{"gpu_table": [gpu]}, {"devices": [nic], "serial_number": 1}, {"gpu_table": "x"}, {"gpu_table": [1]}, {"gpu_table": None}]
+    ports = [{"device": "mlx5_2", "switch": "leaf-03", "switch_port": "Ethernet1/7"}, {"device": "mlx5_3", "switch": "leaf-04"}]
+    of_nic = {"devices": [nic], "ports": ports, "serial_number": 1}
+    contexts = [{"gpu_table": [gpu]}, of_nic, {"gpu_table": "x"}, {"gpu_table": [1]}, {"gpu_table": None}]
     lines = [json.dumps({"subject": {"id": "a"}, "context": context}) for context in contexts]
     journal.write_text("\n".join([*lines, '{"gpu_table"']))
     known = parts.of_run(journal)
     gpu_part, nic_part = parts.find(known, "a/gpu/GPU-1"), parts.find(known, "a/nic/mlx5_2/1")
     assert gpu_part and gpu_part.place == "GPU 7 · serial 165 · PCIe 0000:4b:00.0 · NVIDIA H100"
-    assert nic_part and nic_part.place == "mlx5_2 · PCIe 0000:02:00.0 · MT4129"
+    assert nic_part and nic_part.place == "mlx5_2 · PCIe 0000:02:00.0 · MT4129 · leaf-03 Ethernet1/7"
     assert parts.find(known, "a") is None and parts.find(known, "b/gpu/GPU-1") is None
     assert parts.of_run(tmp_path / "none") == {}

@@ -1,0 +1,42 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The switches that a machine hears by LLDP."""
+
+from __future__ import annotations
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import lldp
+from hypothesis import given
+from hypothesis import strategies as st
+
+HEARD = """lldp.ens1np0.via=LLDP
+lldp.ens1np0.rid=1
+lldp.ens1np0.age=17 days, 09:36:51
+lldp.ens1np0.chassis.mac=aa:aa:aa:aa:aa:aa
+lldp.ens1np0.chassis.name=leaf-03
+lldp.ens1np0.chassis.descr=A switch
+of two lines
+lldp.ens1np0.chassis.Bridge.enabled=on
+lldp.ens1np0.port.ifname=Ethernet1/7
+lldp.ens1np0.port.descr=rail 1
+lldp.ens2np0.100.chassis.mac=bb:bb:bb:bb:bb:bb
+lldp.ens2np0.100.port.descr=swp9
+lldp.bond0.chassis.name=leaf-04
+lldp.bond0.port.ifname=swp1
+lldp.bond0.chassis.name=leaf-05
+lldp.bond0.port.ifname=swp1
+"""
+
+
+def test_each_interface_has_the_switch_and_port_that_it_hears() -> None:
+    assert lldp.neighbours(HEARD) == {"ens1np0": ("leaf-03", "Ethernet1/7"), "ens2np0.100": ("bb:bb:bb:bb:bb:bb", "swp9")}
+
+
+def test_what_a_switch_says_of_itself_is_short_and_on_one_line() -> None:
+    (neighbour,) = lldp.neighbours(f"lldp.eth0.chassis.name=  a\tb{'x' * 500}").values()
+    assert neighbour.switch.startswith("a bx") and len(neighbour.switch) == lldp.SHOWN and neighbour.port == ""
+
+
+@given(st.text())
+def test_any_text_is_read(text: str) -> None:
+    assert not any("\n" in name for names in lldp.neighbours(text).values() for name in names)
