@@ -35,7 +35,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import removing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import inputs as of_today
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, versions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forked_worker import ForkedWorker
@@ -237,7 +237,10 @@ def _inputs_of_today(play: t.Any, loader: t.Any, task_vars: dict[str, t.Any], wr
     """Expectations and waivers as the inventory has them now; hosts that left it keep those of the plan."""
     planner = plan.Planner(play, loader, task_vars)
     planner.hosts = [h for h in planner.hosts if h in written.targets]
-    stages = [planner.interface(entry, "plan.json") for entry in written.stages]
+    try:
+        stages = [planner.interface(entry, "plan.json") for entry in written.stages]
+    except RunError as error:
+        raise RunError(f"{error}{versions.made_elsewhere(written.collection_version)}") from error
     today = of_today.judging_inputs(planner, planner.settings(stages))
     before = written.judging
     shift = len(today.sets)

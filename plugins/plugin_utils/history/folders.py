@@ -13,7 +13,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, versions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import Line
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
@@ -59,6 +59,10 @@ def of_folder(run: Run) -> importing.Content:
         reports = [path.parent for path in [run.dir / "report.json", *sorted(run.dir.glob("judged/*/report.json"))] if path.is_file()]
         if not reports:
             raise HistoryError("it was not judged")
+        if not plan.chained:  # the first versions wrote no digests of their reports
+            reports = [folder for folder in reports if (folder / integrity.LISTED).is_file()]
+        if not reports:
+            raise HistoryError(f"an older version wrote no {integrity.LISTED}; playbooks/judge.yml judges it again for the history")
         judgements = [_judgement(run.dir, folder, str(plan.mode)) for folder in reports]
         journal = next(file["sha256"] for file in evidence.files if file["path"] == run.journal.path.name)
         return importing.Content(plan, journal, _deciding(evidence.records, judgements[-1].verdicts), judgements)
@@ -76,10 +80,20 @@ def _judgement(run: pathlib.Path, folder: pathlib.Path, mode: str) -> importing.
     digest = next(file["sha256"] for file in head["files"] if file["path"] == VERDICTS)
     if integrity.digest(folder, VERDICTS) != digest:
         raise HistoryError(f"{where}/{VERDICTS} is not what was written".lstrip("/"))
-    with open(folder / VERDICTS, "rb") as lines:
-        verdicts = verdicts_of(lines)
+    verdicts = _verdicts(folder / VERDICTS)
     outcome = (accepted, word, head["why"], head["counts"], head["coverage"])
     return importing.Judging(where, digest, head["created_at"], *outcome, verdicts)
+
+
+def _verdicts(path: pathlib.Path) -> list[Verdict]:
+    lines = path.read_bytes().splitlines()
+    try:
+        return verdicts_of(lines)
+    except ValueError as error:
+        other_version = versions.problem_of_text(lines[0], "verdict/v1")
+        if other_version:
+            raise HistoryError(f"{path.name}: {other_version}") from error
+        raise
 
 
 def _deciding(records: t.Iterable[Line], verdicts: t.Iterable[Verdict]) -> list[Measurement]:

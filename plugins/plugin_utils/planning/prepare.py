@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.progres
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import estimate, inputs, kept, todo
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import Interface, PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner, dump, tags_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement, versions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, Plan, Variables
@@ -49,6 +49,8 @@ def prepare(
     detach, sinks_of_run = detached(stages, settings), _sinks(settings)
     measurements, wrong = run.journal.read() if run.dir.exists() else ([], [])
     remaining = todo.remaining(written, measurements, [stage.stage for stage in stages])
+    if args["mode"] == "resume":
+        _same_version(run, written, remaining, check)
     own_remaining = {target: remaining[target] for target in remaining if target in set(planner.hosts)}
     if check:
         word = "resumed" if args["mode"] == "resume" else "begun"
@@ -127,6 +129,17 @@ def _reopened(args: Arguments, planner: Planner, controller: int, check: bool) -
     planner.quick = written.mode == "quick"
     settings, differs = kept.settings(written, planner, stages)
     return run, written, stages, settings, [*notes, *differs]
+
+
+def _same_version(run: Run, written: Plan, remaining: estimate.Remaining, check: bool) -> None:
+    """Raise RunError if another version of the collection began the run, and checks remain."""
+    count = sum(len(items) for of in remaining.values() for items in of.values())
+    reason = versions.why_not_resumed(written.collection_version, count)
+    if reason:
+        if not check:
+            run.mailbox.clear()
+            run.release()
+        raise RunError(f"run {run.id}: {reason}")
 
 
 def _assign(

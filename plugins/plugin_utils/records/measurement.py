@@ -20,7 +20,7 @@ import zlib
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import model
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import model, versions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name, names
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
@@ -76,6 +76,9 @@ def parsed(record: t.Any) -> Measurement | str:
     try:
         return measurement_of(record)
     except (ValueError, RecursionError) as error:
+        other_version = versions.problem(record, "measurement/v1")
+        if other_version:
+            return other_version
         # The schema says more clearly which field is wrong and what was found there.
         wrong = next(_VALIDATOR.iter_errors(record), None) if _VALIDATOR else None
         return f"{'.'.join(map(str, wrong.absolute_path)) or 'record'}: {wrong.message}"[:300] if wrong else str(error)[:300]

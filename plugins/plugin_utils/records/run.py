@@ -18,7 +18,7 @@ import secrets
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver, versions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name, write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import Journal
@@ -124,9 +124,14 @@ class Run:
     def plan(self) -> Plan:
         """Return the plan of the run. Raises RunError if it cannot be read."""
         path = self.dir / "plan.json"
+        text = b""
         try:
-            return plan_of(path.read_bytes())
+            text = path.read_bytes()
+            return plan_of(text)
         except (OSError, ValueError) as error:
+            other_version = versions.problem_of_text(text, "plan/v1")
+            if other_version:
+                raise RunError(f"run {self.id}: plan.json: {other_version}") from error
             raise RunError(f"{path}: {error}; expected the plan of run {self.id}") from error
 
     def claim(self, pid: int, take_over: bool = False) -> None:

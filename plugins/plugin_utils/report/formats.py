@@ -19,6 +19,8 @@ import typing as t
 from xml.sax import saxutils
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import exposition
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import versions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CheckRows, FaultRow, Report, Row
 
@@ -105,13 +107,18 @@ def _parts(value: t.Any, depth: int) -> t.Iterator[str]:
 
 def head(path: pathlib.Path, names: t.Collection[str]) -> PlainData:
     """Return some fields of a report/v1 that `as_json` wrote, by its lines: what a large fleet measured is not held for it, nor read if it
-    stands behind the last of the fields. A report of an older version may lack fields."""
+    stands behind the last of the fields. A report of an older version may lack fields. Raises RunError for a report of another
+    schema."""
     fields: PlainData = {}
     with open(path, encoding="utf-8") as lines:
         for line in lines:
             if len(fields) == len(names):
                 break
             field = re.match(r' "(\w+)": ', line)
+            if field and field[1] == "schema":
+                other_version = versions.problem_of_text("{" + line.strip().removesuffix(",") + "}", "report/v1")
+                if other_version:
+                    raise RunError(f"{path.name}: {other_version}")
             if not field or field[1] not in names:
                 continue
             text = line[field.end() :]

@@ -136,10 +136,12 @@ class Past:
             return None
         try:
             fields = {**OF_OLDER, **formats.head(folder / "report.json", HEAD)}
-            mode = fields["mode"] or str(Run(self._results, run).plan().get("mode"))
+            mode = fields["mode"] or Run(self._results, run).plan().mode
             fields["accepted"], fields["word"] = model.outcome(mode, fields)
             return {**fields, "mode": mode}
-        except (OSError, ValueError, KeyError, RunError) as error:
+        except RunError as error:
+            raise HistoryError(f"run {run}: {error}") from None
+        except (OSError, ValueError, KeyError) as error:
             raise HistoryError(f"run {run}: report.json cannot be read: {type(error).__name__}") from None
 
     def causes(self, run: str) -> list[CauseRow]:
@@ -149,6 +151,8 @@ class Past:
             return []
         try:
             causes: list[CauseRow] = formats.head(folder / "report.json", ("causes",)).get("causes") or []
+        except RunError as error:
+            raise HistoryError(f"run {run}: {error}") from None
         except (OSError, ValueError) as error:
             raise HistoryError(f"run {run}: report.json cannot be read: {type(error).__name__}") from None
         return causes
