@@ -132,6 +132,8 @@ class StageOnTarget:
         secret = {name: action._templar.template(task_vars[name]) for name in todo.get("secret", ()) if name in task_vars}
         saved = todo.get("settings", {})
         secret.update({name: withheld.whole(saved[name], secret[name]) for name in secret if name in saved})
+        # As the files of the run have them, without secrets.
+        self.public_settings: PlainData = saved
         self.settings: PlainData = {**saved, **secret}
         items = todo.get("stages", {}).get(self.stage, [])
         self.planned: dict[Check, TodoItem] = {(i["check"], i["variant"], i["subject"]["id"]): i for i in items}
@@ -160,7 +162,8 @@ class StageOnTarget:
         (`nccl_node_warmup` for `warmup`) or of all stages (`acceptance_root` for `root`), as the plan has them."""
         work = self.work
         begins = {} if work.starts_in is None else {"begins_in": work.starts_in}
-        pairs = dict.fromkeys((check, variant) for check, variant, _subject in self.planned)
+        own = self.description.by_controller
+        pairs = dict.fromkeys((check, variant) for check, variant, _subject in self.planned if check not in own)
         checks = [{"check": check, "variant": variant} for check, variant in pairs]
         return {**self.settled(self.spec), "checks": checks, **work.options, **begins, **self.given, "run": self.run_options()}
 

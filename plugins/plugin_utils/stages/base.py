@@ -15,6 +15,7 @@ import dataclasses
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import member, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
@@ -194,6 +195,8 @@ class Stage:
     variables: t.Mapping[str, PlainData] = {}
     # Other stages whose numbers its `sections` show beside its own.
     beside: tuple[str, ...] = ()
+    # Its checks that the controller makes by `observe`, without the node.
+    by_controller: frozenset[str] = frozenset()
     # The code that runs on the nodes, where it is not a file of this collection's probes/: a path.
     probe: str = ""
 
@@ -246,6 +249,11 @@ class Stage:
         """Return a command that runs on its nodes, in words for people. `settings` has the variables of stages, `nodes` is the number of
         nodes. What only the nodes know stands in capitals. Empty if there is none to show."""
         return []
+
+    def observe(self, check: str, variant: str, settings: Variables) -> Observation:
+        """Return the observation of one of the checks that are `by_controller`. `settings` are the variables of the machine, secrets among
+        them, which no observation may hold."""
+        raise NotImplementedError
 
     def seconds(self, settings: Variables, nodes: int, launch_s: float, gbps: float) -> float:
         """Return about how many seconds it takes if nothing hangs. `launch_s` is the time of one check that does not say it, `gbps` the

@@ -9,20 +9,25 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import statistics
+import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import bandwidth, tree
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import host_health as probe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, SeriesRow, Variables, is_number
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.redfish import address
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, Stage, stands_for_nodes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
 # Shares of the median of the other NUMA nodes of a machine, which have the same memory modules. One of four channels less leaves 0.75,
 # one of two 0.5.
 NODE_WARN, NODE_FAIL = 0.85, 0.7
+# The check of a machine's management controller by Redfish, which is planned where an address is given.
+REDFISH = "redfish"
 
 
 class HostHealth(Stage):
@@ -33,9 +38,10 @@ class HostHealth(Stage):
     level = "standard"
     # Sizes, speeds and settings are facts of the node: the rules for facts compare them.
     before = ("stack",)
-    conditions = frozenset(probe.CHECKS)
+    conditions = frozenset((*probe.CHECKS, REDFISH))
+    by_controller = frozenset((REDFISH,))
     sees: t.Mapping[str, tuple[str, ...]] = {
-        "host_memory": ("memory", "kernel", "bandwidth"), "pcie": ("pcie",), "storage": ("storage",), "thermal": ("bmc",),
+        "host_memory": ("memory", "kernel", "bandwidth", REDFISH), "pcie": ("pcie",), "storage": ("storage",), "thermal": ("bmc", REDFISH),
     }  # fmt: skip
     requestable = ("tests", "pcie_corrected")
     ranges: t.Mapping[str, Range] = {"pcie_corrected": Range(0, 1e9), "ras_days": Range(0, 36600, "days")}
@@ -44,7 +50,19 @@ class HostHealth(Stage):
         unknown = [test for test in settings["host_health_tests"] if test not in probe.CHECKS]
         if unknown:
             return f"host_health_tests: found {unknown[0]!r}, expected {', '.join(probe.CHECKS)}"
-        return None
+        url = str(settings.get("host_health_redfish_url") or "")
+        return _redfish_problem(url, settings) if url else None
+
+    def observe(self, check: str, variant: str, settings: Variables) -> Observation:
+        # A run that asks no management controller does not load what asks one.
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.redfish import client, reading
+
+        service = client.Service(
+            settings["host_health_redfish_url"], settings["host_health_redfish_user"], settings["host_health_redfish_password"],
+            time.monotonic() + settings["host_health_redfish_timeout"], settings["host_health_redfish_validate_certs"],
+            settings["host_health_redfish_ca_path"],
+        )  # fmt: skip
+        return reading.observe(service)
 
     def opinions(
         self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: Expected, tables: list[Table]
@@ -54,6 +72,19 @@ class HostHealth(Stage):
             own_check = m.stage == self.name and m.check == bandwidth.CHECK and m.outcome == "measured"
             if own_check and m.context.get("place") == tree.BARE_METAL:
                 yield from ((key, opinion) for opinion in _slow_nodes(m.series))
+
+
+def _redfish_problem(url: str, settings: Variables) -> str | None:
+    """Return what is wrong with the variables of Redfish. The words quote no value: each may hold a password."""
+    expected = address.problem(url)
+    if expected:
+        return f"host_health_redfish_url: found another text, expected {expected}"
+    if stands_for_nodes(settings):
+        return "host_health_redfish_url: found an address for a host that stands for many nodes, expected one on hosts that are machines"
+    for name in ("host_health_redfish_user", "host_health_redfish_password"):
+        if not settings.get(name):
+            return f"{name}: found nothing, expected the login of a user of {url} who may read"
+    return None
 
 
 def _slow_nodes(series: t.Sequence[SeriesRow]) -> t.Iterator[Opinion]:

@@ -13,8 +13,8 @@ PLUGINS = pathlib.Path(__file__).resolve().parents[3] / "plugins"
 PACKAGE = "ansible_collections.gpufleet.acceptance.plugins."
 # Of docs/architecture.md, the lowest first; what stands directly in plugin_utils has a place of its own.
 ROOMS = (
-    "compiled", "collection", "records", "judging", "sharing", "stages", "sinks", "report", "observing", "history", "planes", "planning",
-    "conclude", "needed", "console",
+    "compiled", "collection", "records", "judging", "sharing", "redfish", "stages", "sinks", "report", "observing", "history", "planes",
+    "planning", "conclude", "needed", "console",
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ import typing as t
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import checkpoints, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.runner import COMMON
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base, payload, registry
@@ -44,6 +45,10 @@ class StageOnHost(base.StageOnTarget):
         answer = self._answer(self._stage_result)
         if answer.get("state") == "running" and self.phase == "start":
             return {"changed": False, "msg": "started"}
+        observations = answer.get("observations")
+        own = self._own_observations()
+        if own:
+            answer["observations"] = [*(observations if isinstance(observations, list) else []), *own]
         measurements = interpret(answer, self.completer)
         self.keep(measurements)
         self.progress.add(measurements)
@@ -103,7 +108,7 @@ class StageOnHost(base.StageOnTarget):
         if self.description.topology != ALONE or continues:
             if not (self.description.saves_checkpoints or continues):
                 return options
-            text = json.dumps([collection.version(), self.settings, self.given], sort_keys=True, default=str)
+            text = json.dumps([collection.version(), self.public_settings, self.given], sort_keys=True, default=str)
             options["settings"] = hashlib.sha256(text.encode()).hexdigest()
         if continues:
             options["continues"] = True
@@ -114,10 +119,9 @@ class StageOnHost(base.StageOnTarget):
         lost = self.acting.mailbox.lost(self.host)
         if lost:
             return {"lost": lost}
-        stop = threading.Event()
-        threading.Thread(target=self._end_with_controller, args=(stop,), daemon=True).start()
         try:
-            return ask()
+            with self._ending_with_controller():
+                return ask()
         except ValueError as error:
             return {"failed": True, "msg": f"wrong arguments: {error}"}
         except AnsibleConnectionFailure as error:
@@ -127,6 +131,19 @@ class StageOnHost(base.StageOnTarget):
             return {"lost": lost}
         except AnsibleError as error:
             return {"failed": True, "msg": str(error)}
+
+    def _own_observations(self) -> list[Observation]:
+        """Return the observations of the checks that the controller makes itself, also of a machine that is lost."""
+        own = [(check, variant) for check, variant, _subject in self.planned if check in self.description.by_controller]
+        with self._ending_with_controller():
+            return [self.description.observe(check, variant, self.settings) for check, variant in own]
+
+    @contextlib.contextmanager
+    def _ending_with_controller(self) -> t.Iterator[None]:
+        stop = threading.Event()
+        threading.Thread(target=self._end_with_controller, args=(stop,), daemon=True).start()
+        try:
+            yield
         finally:
             stop.set()
 

@@ -44,3 +44,23 @@ def test_an_unknown_check_is_refused() -> None:
         "host_health_tests: found 'fans', expected memory, pcie, storage, bmc, kernel, clock, bandwidth"
     )
     assert STAGE.problem({"host_health_tests": ["memory"]}) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, None),
+        ({"host_health_redfish_url": "http://bmc"}, "host_health_redfish_url: found another text, expected https://HOST or"),
+        ({"host_health_redfish_url": "https://u:s3cret@bmc"}, "host_health_redfish_url: found another text, expected https://HOST or"),
+        (
+            {"host_health_redfish_user": ""},
+            "host_health_redfish_user: found nothing, expected the login of a user of https://bmc",
+        ),
+        ({"host_health_redfish_password": ""}, "host_health_redfish_password: found nothing, expected the login"),
+        ({"acceptance_nodes_behind": True}, "host_health_redfish_url: found an address for a host that stands for many nodes"),
+    ],
+)
+def test_variables_of_redfish(changed: dict[str, t.Any], words: str | None) -> None:
+    login = {"host_health_redfish_url": "https://bmc", "host_health_redfish_user": "u", "host_health_redfish_password": "s3cret"}
+    problem = STAGE.problem({"host_health_tests": ["memory"], **login, **changed})
+    assert problem is None if words is None else problem and problem.startswith(words) and "s3cret" not in problem

@@ -1,0 +1,208 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The parts of a machine as its management controller reports them by Redfish: power supplies, fans, temperatures, memory modules,
+processors, and its log of events.
+
+The controller of a run reads them: nodes seldom reach the network of management controllers, and the password stays where it is.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils import findings, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.redfish import parts
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.redfish.client import ROOT, Resource, Service
+
+CHECK = "redfish"
+# {code of required evidence: (one part, several parts)}
+KINDS = {
+    "redfish_power": ("power supply", "power supplies"),
+    "redfish_fans": ("fan", "fans"),
+    "redfish_temperatures": ("temperature", "temperatures"),
+    "redfish_memory": ("memory module", "memory modules"),
+    "redfish_log": ("log of events", "logs of events"),
+}
+# Logs of events of hardware, by the names that makers give them: SEL, iLO's IML, OpenBMC's EventLog. Other logs, such as those of logins
+# and settings, have warnings that say nothing of a part.
+_EVENT_LOG = re.compile(r"(?i)\b(sel|iml|event ?log|health event log|system event log|platform ?log)\b")
+# Findings of a log that a result has; the log itself has all.
+MOST_EVENTS = 20
+
+
+def observe(service: Service) -> Observation:
+    """Return the observation of the check: an error if a part has failed; UNKNOWN if the service did not answer, or only in part."""
+    began = time.monotonic()
+    reading = _Reading(service)
+    try:
+        reading.read()
+    except Exception as error:  # resources of a shape that nobody foresaw; the words of the error may quote a request
+        reading.unread["bmc_unreadable"] = [f"{service.host}: a resource is not understood ({type(error).__name__})"]
+    fields: dict[str, t.Any] = {
+        "context": {"looked_for": reading.looked_for(), "not_looked_for": reading.unseen},
+        "evidence": {"window": {}, "changes": [], "unreadable": sorted(reading.unseen)},
+        "started_at": observation.utc(time.time() - (time.monotonic() - began)),
+        "duration_s": round(time.monotonic() - began, 3),
+    }
+    observed = findings.observed(CHECK, [("", code, f"management controller: {words}") for code, words in reading.problems], fields)
+    if observed["outcome"] != "measured" or not reading.unread:
+        return observed
+    code, words = next(iter(reading.unread.items()))
+    more = f", and {len(words) - 3} more" if len(words) > 3 else ""
+    reason = f"the management controller did not answer whole: {'; '.join(words[:3])}{more}"
+    return observation.failed(CHECK, code, reason, **{**fields, "context": observed["context"]})
+
+
+class _Reading:
+    """Walks through a service and collects what it says.
+
+    `problems` are (reason code, words), `unread` is {reason code: why} of what the service has and did not show, `unseen` is
+    {code of KINDS: why} of what it does not have.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.problems: list[parts.Problem] = []
+        self.unread: dict[str, list[str]] = {}
+        self.unseen: dict[str, str] = {}
+        self._seen: collections.Counter[str] = collections.Counter()
+        self._stateless: collections.Counter[str] = collections.Counter()
+        self._rollups: list[tuple[str, str]] = []
+        self._read_logs: set[str] = set()
+
+    def looked_for(self) -> list[str]:
+        return [f"{count} {kind}" for kind, count in self._seen.items() if count]
+
+    def read(self) -> None:
+        root = self._get({"@odata.id": ROOT})
+        if root is None:
+            return
+        systems = list(self._collection(root, "Systems"))
+        chassis = list(self._collection(root, "Chassis"))
+        managers = list(self._collection(root, "Managers"))
+        for system in systems:
+            self._whole("system", system)
+            for module in self._collection(system, "Memory"):
+                self._part("redfish_memory", module)
+            for processor in self._collection(system, "Processors"):
+                self._judge("processor", processor)
+        for box in chassis:
+            self._whole("chassis", box)
+            self._cooling(box)
+            self._power(box)
+        for owner in (*systems, *managers):
+            self._logs(owner)
+        self._unexplained()
+        if self.unread:
+            return
+        if not systems or not self._seen:
+            self._missed(ReasonedError("bmc_unreadable", f"{self.service.host} lists no system, or no part with a state"))
+        for code, (_one, several) in KINDS.items():
+            if not self._seen[several]:
+                self.unseen[code] = f"{several}: the management controller lists none with a state"
+            elif self._stateless[several]:
+                self.unseen[code] = f"{several}: {self._stateless[several]} have neither a state nor a reading"
+
+    def _cooling(self, chassis: Resource) -> None:
+        thermal = self._linked(chassis, "Thermal")
+        for sensor in parts.listed(thermal, "Temperatures"):
+            self._part("redfish_temperatures", sensor)
+        for fan in parts.listed(thermal, "Fans"):
+            self._part("redfish_fans", fan)
+        if thermal:
+            return
+        for fan in self._collection(self._linked(chassis, "ThermalSubsystem"), "Fans"):
+            self._part("redfish_fans", fan)
+        for sensor in self._collection(chassis, "Sensors"):
+            if sensor.get("ReadingType") == "Temperature":
+                self._part("redfish_temperatures", sensor)
+
+    def _power(self, chassis: Resource) -> None:
+        power = self._linked(chassis, "Power")
+        for supply in parts.listed(power, "PowerSupplies"):
+            self._part("redfish_power", supply)
+        for redundancy in parts.listed(power, "Redundancy"):
+            self._judge("redundancy of power supplies", redundancy)
+        if not power:
+            for supply in self._collection(self._linked(chassis, "PowerSubsystem"), "PowerSupplies"):
+                self._part("redfish_power", supply)
+
+    def _logs(self, owner: Resource) -> None:
+        for log in self._collection(owner, "LogServices"):
+            names = " ".join(filter(None, (parts.text(log.get("Id")), parts.text(log.get("Name")))))
+            path = str(log.get("@odata.id"))
+            if path in self._read_logs or not (log.get("LogEntryType") == "SEL" or _EVENT_LOG.search(names)):
+                continue
+            self._read_logs.add(path)
+            events = [found for entry in self._collection(log, "Entries") if (found := parts.event(entry))]
+            self._seen[KINDS["redfish_log"][1]] += 1
+            self.problems += [("bmc_event", words) for _code, words in events[-MOST_EVENTS:]]
+            if len(events) > MOST_EVENTS:
+                self.problems.append(("bmc_event", f"its log {names} has {len(events) - MOST_EVENTS} earlier faults"))
+
+    def _part(self, code: str, part: Resource) -> None:
+        one, several = KINDS[code]
+        if parts.is_absent(part):
+            return
+        is_seen = bool(parts.health(part)) or parts.has_reading(part)
+        (self._seen if is_seen else self._stateless)[several] += 1
+        self.problems += parts.problems(one, part)
+
+    def _judge(self, kind: str, part: Resource) -> None:
+        if not parts.is_absent(part):
+            self.problems += parts.problems(kind, part)
+
+    def _whole(self, kind: str, resource: Resource) -> None:
+        """Judge a system or chassis: its own state, and later the sum of the states of its parts."""
+        self._judge(kind, resource)
+        rollup = parts.health(resource, "HealthRollup")
+        if rollup in parts.CODES:
+            self._rollups.append((rollup, parts.name_of(kind, resource)))
+
+    def _unexplained(self) -> None:
+        """Record a sum of states that is worse than every part that was read."""
+        codes = {code for code, _words in self.problems}
+        for rollup, name in self._rollups:
+            code = parts.CODES[rollup]
+            if code not in codes and "bmc_fault" not in codes:
+                self.problems.append((code, f"{name}: the health of its parts together is {rollup}, and no part that was read shows why"))
+
+    def _linked(self, resource: Resource, name: str) -> Resource:
+        """Return the resource that another one refers to by `name`; empty if there is none."""
+        reference = resource.get(name)
+        return (self._get(reference) if isinstance(reference, dict) else None) or {}
+
+    def _collection(self, resource: Resource, name: str) -> t.Iterator[Resource]:
+        """Yield the members of a collection that a resource refers to by `name`. What cannot be read is in `unread`."""
+        reference = resource.get(name)
+        path = reference.get("@odata.id") if isinstance(reference, dict) else None
+        if not isinstance(path, str):
+            return
+        try:
+            for member in self.service.members(path):
+                # A service may write out its members in the collection, as it does with entries of a log.
+                found = member if set(member) - {"@odata.id"} else self._get(member)
+                if found is not None:
+                    yield found
+        except ReasonedError as error:
+            self._missed(error)
+
+    def _get(self, reference: Resource) -> Resource | None:
+        try:
+            return self.service.get(str(reference.get("@odata.id")))
+        except ReasonedError as error:
+            self._missed(error)
+            return None
+
+    def _missed(self, error: ReasonedError) -> None:
+        reasons = self.unread.setdefault(error.reason_code, [])
+        if error.reason not in reasons:
+            reasons.append(error.reason)
