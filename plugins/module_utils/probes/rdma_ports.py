@@ -62,6 +62,7 @@ def probe(params: Params, node: Node) -> t.Iterator[Observation]:
             context={
                 "devices": [{k: v for k, v in device.items() if k != "ports"} for device in devices],
                 "ports": ports,
+                "present": names(node),
                 "table": netdev_table(ports),
                 "gpus": gpu_affinity(node, devices),
                 "modules": {name: os.path.isdir(node.path(f"/sys/module/{name}")) for name in MODULES},

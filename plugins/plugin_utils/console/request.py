@@ -89,6 +89,8 @@ class Limits:
     nodes: t.Mapping[str, t.Mapping[str, str]] | None = None
     # GPUs of the nodes whose number is known.
     gpus: t.Mapping[str, int] = dataclasses.field(default_factory=dict)
+    # The RDMA devices that nodes were last seen to have, as far as that is known.
+    devices: t.Mapping[str, t.Collection[str]] = dataclasses.field(default_factory=dict)
     # Images that a request may name; without one it gets that of the settings.
     images: t.Sequence[str] = ()
     namespaces: t.Sequence[str] = ()
@@ -144,6 +146,11 @@ class Request:
     schedule: Schedule | None = None
     # Of collectives: how they are named and sized, whatever stage measures them.
     library: str = ""
+
+    @property
+    def device(self) -> str:
+        """Return the RDMA device that the request names, or an empty text."""
+        return str(next(iter(self.settings.get("rdma_ports_devices", ())), ""))
 
     @property
     def devices(self) -> bool:
@@ -267,6 +274,8 @@ class _Reader:
         nodes, pool = self.where(kind, body, 1 if kind != "rdma" or body.get("scope") == "loopback" else 2)
         if kind == "collective":
             self.enough_gpus(body.get("gpusPerNode"), nodes if pool is None else matching(self.limits.nodes or {}, pool))
+        if kind == "rdma":
+            self.known_device(body.get("device"), nodes if pool is None else matching(self.limits.nodes or {}, pool))
         return Request(
             kind=kind,
             plane=self.limits.plane,
@@ -393,6 +402,16 @@ class _Reader:
         if isinstance(gpus, int) and counts and gpus > min(counts)[0]:
             fewest, node = min(counts)
             self.wrong("collective.gpusPerNode", gpus, f"at most {fewest}, as many as {node} has")
+
+    def known_device(self, device: t.Any, nodes: t.Iterable[t.Any]) -> None:
+        """Refuse a device that a node did not have when its devices were last seen."""
+        known = [node for node in nodes if isinstance(node, str) and node in self.limits.devices]
+        without = [node for node in known if device not in self.limits.devices[node]]
+        if isinstance(device, str) and DEVICE.match(device) and without:
+            names = sorted(self.limits.devices[without[0]], key=lambda name: (len(name), name))
+            several = f" and {len(without) - 1} more of these nodes" if len(without) > 1 else ""
+            expected = f"a device that each node had when it was last measured; {without[0]}{several} had {', '.join(names)[:SHOWN * 2]}"
+            self.wrong("rdma.device", device, f"{expected}. After a change of hardware run the stage rdma_ports")
 
     def image(self, image: t.Any) -> str:
         if image is None:

@@ -139,7 +139,7 @@ def _create(ask: RequestContext) -> Response:
     body = sent(ask, ("name", "spec"))
     who = ask.who.name if ask.who else ""
     spec = body.get("spec")
-    requests.read(spec, ask.console.limits(), ask.namespace)
+    requests.read(spec, ask.limits(), ask.namespace)
     action = ask.console.actions.create(name_of(body.get("name")), t.cast("PlainData", spec), who, ask.namespace)
     return answer(shown(action), 201, {"location": f"/api/v1/actions/{action.name}", "x-about": action.name})
 
@@ -165,12 +165,16 @@ def _delete(ask: RequestContext) -> Response:
 
 def preview(ask: RequestContext, spec: t.Any) -> PlainData:
     """Return the preview of a request. Raises RequestError that names what is wrong with it."""
-    limits = ask.console.limits()
+    limits = ask.limits()
     request = requests.read(spec, limits, ask.namespace)
     nodes = list(request.chosen(limits.nodes or {}))
     if nodes:
         request = request.on(nodes)
-    return {"command": request.command_shown(), "commands": request.commands_shown(), "seconds": request.estimate(), "nodes": nodes}
+    unknown = [node for node in nodes if node not in limits.devices] if request.device else []
+    return {
+        "command": request.command_shown(), "commands": request.commands_shown(), "seconds": request.estimate(), "nodes": nodes,
+        "devicesUnknown": unknown,
+    }  # fmt: skip
 
 
 def _preview(ask: RequestContext) -> Response:

@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import starlette
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.request_context import RequestContext
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.words import languages
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import page
 
 if t.TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _address_of_files() -> dict[str, str]:
 @functools.lru_cache(maxsize=1)
 def _environment() -> jinja2.Environment:
     environment = page.environment(HERE / "templates")
-    environment.filters.update(when=when, url=url, said=said)
+    environment.filters.update(when=when, url=url, said=said, node_of=node_of)
     environment.globals.update(static=_address_of_files(), languages=languages(), phases=actions.PHASES, ended=actions.ENDED)
     return environment
 
@@ -57,6 +58,11 @@ def when(text: str) -> str:
     """Return a time as people read it, in an element that the script shows in the reader's own zone. Other text stays as it is."""
     match = _TIME.match(text)
     return markupsafe.Markup(f'<time datetime="{match[1]}T{match[2]}Z">{match[1]} {match[2]} UTC</time>') if match else text
+
+
+def node_of(subject: str) -> str:
+    """Return the node of a subject, of a pair the first one."""
+    return keys.node_of(subject.partition("|")[0])
 
 
 def said(value: t.Any) -> str:

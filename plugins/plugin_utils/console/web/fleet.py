@@ -32,6 +32,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import 
 HOLDS_S, FIRST_S = 2.0, 0.6
 # Runs whose causes are shown, and causes of each.
 RUNS_WITH_CAUSES, CAUSES_OF_RUN = 5, 20
+# Of the newest runs, those in which RDMA devices are looked for.
+RUNS_WITH_DEVICES = 5
 # Label of an inventory's hosts: the group is in its name.
 GROUP = "group"
 MOST_GROUPS = 400
@@ -55,6 +57,11 @@ class NodeState:
         if stage:
             return self.verdicts.get(stage, "")
         return min(self.verdicts.values(), key=WORST_FIRST.index, default="")
+
+
+def requested(name: str) -> str:
+    """Return the name of a measured node in requests: behind a cluster's API it is measured as CLUSTER/NODE, and asked for as NODE."""
+    return name.rpartition("/")[2]
 
 
 class CauseLine(t.NamedTuple):
@@ -87,10 +94,19 @@ class WorseSince(t.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class FleetState:
+    """`devices` has the names of all RDMA devices that each node had when they were last seen, by its name in requests."""
+
     nodes: t.Mapping[str, NodeState] = dataclasses.field(default_factory=dict)
     causes: tuple[CauseLine, ...] = ()
     worse: tuple[WorseSince, ...] = ()
     bad_pairs: int = 0
+    devices: t.Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
+
+    def measured_as(self, name: str) -> str:
+        """Return the name under which a node was measured; the given one if it was not."""
+        if name in self.nodes:
+            return name
+        return next((measured for measured in self.nodes if requested(measured) == name), name)
 
 
 class FleetReader:
@@ -136,7 +152,10 @@ class FleetReader:
         nodes = {name: _node_state(name, node) for name, node in fleet.nodes.items() if node.kind == "node"}
         bad_pairs = sum(any(result.verdict in ("FAIL", "UNKNOWN") for result in results.values()) for results in fleet.pairs.values())
         not_accepted = [run.name for run in fleet.runs if not run.accepted]
-        return FleetState(nodes, tuple(self._causes(not_accepted)), tuple(_worse(store, fleet, not_accepted)), bad_pairs)
+        devices: dict[str, frozenset[str]] = {}
+        for run in reversed(fleet.runs[:RUNS_WITH_DEVICES]):
+            devices.update((requested(name), names) for name, names in self._past.seen(run.name).devices.items())
+        return FleetState(nodes, tuple(self._causes(not_accepted)), tuple(_worse(store, fleet, not_accepted)), bad_pairs, devices)
 
     def _causes(self, runs: t.Sequence[str]) -> t.Iterator[CauseLine]:
         """Yield the causes of the newest runs that were not accepted, of each node and verdict only the newest. A run whose report cannot
@@ -158,7 +177,7 @@ class FleetReader:
 
 def _cause_line(run: str, cause: CauseRow) -> tuple[str, CauseLine]:
     """Return the name of a cause and its line."""
-    node = cause["subject"].split("|")[0].split("/")[0] if cause["kind"] != "group" else ""
+    node = keys.node_of(cause["subject"].partition("|")[0]) if cause["kind"] != "group" else ""
     return str(cause["name"]), CauseLine(run, node, str(cause["verdict"]), str(cause["said"]), bool(cause["simulated"]))
 
 

@@ -15,6 +15,8 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import allowed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import fleet
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
@@ -130,11 +132,11 @@ def fields_again(causes: t.Sequence[CauseRow]) -> list[tuple[str, str]]:
     partners: list[str] = []
     stages: list[str] = []
     for cause in causes:
-        ends = [end.split("/")[0] for end in cause["subject"].split("|")]
+        ends = _ends(cause["subject"])
         if cause["kind"] not in ("group", "switch"):
             nodes += ends
         stages += [finding["stage"] for finding in cause["findings"]]
-        partners += [end for check in cause["explains"] for end in check["subject"].split("|") if "|" in check["subject"]]
+        partners += [end for check in cause["explains"] for end in _ends(check["subject"]) if "|" in check["subject"]]
     # A repetition of a stage is not asked for by itself.
     stages = [name for name in dict.fromkeys(stage.removesuffix("_again") for stage in stages) if name in allowed.NAMES]
     nodes = list(dict.fromkeys(nodes))
@@ -143,6 +145,11 @@ def fields_again(causes: t.Sequence[CauseRow]) -> list[tuple[str, str]]:
     if any(registry.shipped()[name].between for name in stages) and len(nodes) < 3:
         nodes += [name for name in dict.fromkeys(partners) if name not in nodes][:2]
     return [("kind", "stages"), ("where", "nodes"), ("nodes", "\n".join(nodes)), *(("stage", name) for name in stages)]
+
+
+def _ends(subject: str) -> list[str]:
+    """Return the nodes of a subject, as requests name them."""
+    return [fleet.requested(keys.node_of(end)) for end in subject.split("|")]
 
 
 def _typed(value: t.Any) -> str:

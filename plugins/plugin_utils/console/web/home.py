@@ -39,7 +39,7 @@ def home(ask: RequestContext) -> Response:
     name_part, stage, verdict, label = (ask.one(name).strip() for name in ("q", "stage", "verdict", "by"))
     measured = state.nodes if state else {}
     before_s = time.time() - int(ask.one("older")) * DAY_S if ask.one("older") in map(str, OLDER_DAYS) else None
-    every = [measured.get(name) or fleet.NodeState(name) for name in sorted({*infos, *measured})]
+    every = [measured.get(name) or fleet.NodeState(name) for name in sorted({*measured, *infos} - _covered(infos, measured))]
     stages = fleet.stages_of(every)
     shown_stages = [stage] if stage in stages else stages
     chosen = [
@@ -69,12 +69,18 @@ def _infos(ask: RequestContext, problem: str) -> tuple[dict[str, actions.NodeInf
         return {}, problem or str(error)
 
 
+def _covered(infos: t.Container[str], measured: t.Mapping[str, fleet.NodeState]) -> set[str]:
+    """Return the nodes of a cluster that were measured under a longer name."""
+    return {fleet.requested(name) for name in measured if name not in infos and fleet.requested(name) not in measured}
+
+
 def _groups(
     nodes: t.Iterable[fleet.NodeState], infos: t.Mapping[str, actions.NodeInfo], label: str
 ) -> dict[str, list[fleet.NodeState]]:
     groups: dict[str, list[fleet.NodeState]] = collections.defaultdict(list)
     for node in nodes:
-        groups[fleet.group_of(infos.get(node.name), label)].append(node)
+        info = infos.get(node.name) or infos.get(fleet.requested(node.name))
+        groups[fleet.group_of(info, label)].append(node)
     return dict(sorted(groups.items()))
 
 

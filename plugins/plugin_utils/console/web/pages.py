@@ -20,7 +20,7 @@ import urllib.parse
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, allowed, calendar
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, forms, home, parts, progress
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, fleet, forms, home, parts, progress
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.auth import LocalLogin
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.drawing import KINDS, draw, files, url
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import prometheus_client, starlette
@@ -85,7 +85,7 @@ def _begin(ask: RequestContext) -> Response:
     try:
         spec = forms.spec_of(fields)
         name = api.name_of(ask.one("name"))
-        requests.read(spec, ask.console.limits(), ask.namespace)
+        requests.read(spec, ask.limits(), ask.namespace)
         action = _created(ask, name, spec, who)
     except requests.RequestError as error:
         return _form(ask, fields, 422, error.problems)
@@ -298,7 +298,7 @@ def _result(ask: RequestContext) -> Response:
         rows=_sorted(rows_found.rows, ask.one("sort"), ROWS_BY) if rows_found else [], cut=bool(rows_found and rows_found.cut),
         sort=ask.one("sort"),
         earlier=past.runs(before=run, limit=ON_A_PAGE), causes=causes[:MOST_CAUSES], causes_all=len(causes),
-        again=url("/start", forms.fields_again(causes)), places=_places(past.parts(run), causes[:MOST_CAUSES]) if causes else {},
+        again=url("/start", forms.fields_again(causes)), places=_places(past.seen(run).parts, causes[:MOST_CAUSES]) if causes else {},
     )  # fmt: skip
 
 
@@ -418,10 +418,12 @@ def _nodes(ask: RequestContext) -> Response:
 
 
 def _node(ask: RequestContext) -> Response:
-    name = ask.one("name")
     past = ask.console.past
+    state, _problem = ask.console.fleet.state()
+    name = state.measured_as(ask.one("name")) if state else ask.one("name")
     try:
-        info = next((candidate for candidate in ask.console.actions.nodes() if candidate.name == name), None)
+        infos = {info.name: info for info in ask.console.actions.nodes()}
+        info = infos.get(name) or infos.get(fleet.requested(name))
     except actions.ActionError:
         info = None
     facts, timeline = past.facts(name), past.timeline(name)
@@ -439,7 +441,7 @@ def _node(ask: RequestContext) -> Response:
         hardware=_hardware(past, name, [run.run for run in timeline], rows),
         rows=_sorted(rows, ask.one("sort"), ROWS_BY), cut=bool(answer and answer.cut), broken=broken, latest=latest,
         curves=url("/history/curves", {"node": _literally(name)}) if rows else "",
-        start=url("/start", {"nodes": name}), history=url("/history", {"node": _literally(name)}),
+        start=url("/start", {"nodes": fleet.requested(name)}), history=url("/history", {"node": _literally(name)}),
     )  # fmt: skip
 
 
@@ -450,7 +452,7 @@ def _hardware(
     gone."""
     known: dict[str, parts.Part] = {}
     for run in reversed(runs[:RUNS_WITH_PARTS]):
-        known.update(past.parts(run).get(node, {}))
+        known.update(past.seen(run).parts.get(node, {}))
     verdicts: dict[str, list[str]] = {}
     for row in rows:
         if row["run"] == rows[0]["run"]:

@@ -15,6 +15,8 @@ import json
 import pathlib
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
+
 # Journals of very large runs are not read for a page.
 MOST_BYTES = 64 * 1024 * 1024
 # Which lines describe parts; the others are not parsed.
@@ -44,18 +46,26 @@ class Part(t.NamedTuple):
 Parts = t.Mapping[str, t.Mapping[str, Part]]
 
 
-def of_run(journal: pathlib.Path) -> Parts:
-    """Return the parts of the nodes of a run; empty if its journal is gone or too large."""
+class Seen(t.NamedTuple):
+    """What a run has seen of its nodes. `devices` has the names of all RDMA devices of each node of which they are known."""
+
+    parts: Parts
+    devices: t.Mapping[str, frozenset[str]]
+
+
+def of_run(journal: pathlib.Path) -> Seen:
+    """Return what a run has seen; nothing if its journal is gone or too large."""
     try:
         status = journal.stat()
     except OSError:
-        return {}
-    return _read(journal, status.st_size, status.st_mtime_ns) if status.st_size <= MOST_BYTES else {}
+        return Seen({}, {})
+    return _read(journal, status.st_size, status.st_mtime_ns) if status.st_size <= MOST_BYTES else Seen({}, {})
 
 
 @functools.lru_cache(maxsize=8)
-def _read(journal: pathlib.Path, _size: int, _changed: int) -> Parts:
+def _read(journal: pathlib.Path, _size: int, _changed: int) -> Seen:
     parts: dict[str, dict[str, Part]] = {}
+    devices: dict[str, frozenset[str]] = {}
     try:
         with open(journal, "rb") as lines:
             for line in lines:
@@ -63,14 +73,16 @@ def _read(journal: pathlib.Path, _size: int, _changed: int) -> Parts:
                     continue
                 try:
                     record = json.loads(line)
-                    node, context = str(record["subject"]["id"]).split("/", maxsplit=1)[0], record["context"]
+                    node, context = keys.node_of(str(record["subject"]["id"])), record["context"]
                     for part in (*_gpus(context), *_devices(context)):
                         parts.setdefault(node, {})[part.key] = part
+                    if context.get("present"):
+                        devices[node] = frozenset(map(str, context["present"]))
                 except (ValueError, KeyError, TypeError, AttributeError):
                     continue  # a line that is being written, or that a node made up
     except OSError:
-        return {}
-    return parts
+        return Seen({}, {})
+    return Seen(parts, devices)
 
 
 def _gpus(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
@@ -100,6 +112,7 @@ def _text(value: t.Any) -> str:
 
 def find(parts: Parts, subject: str) -> Part | None:
     """Return the part that a subject such as `node/gpu/UUID` or `node/nic/DEVICE/PORT` is; None if it is none or unknown."""
-    node, _slash, key = subject.partition("/")
+    node = keys.node_of(subject)
+    key = subject[len(node) + 1 :]
     of_node = parts.get(node, {})
     return of_node.get(key) or of_node.get("/".join(key.split("/")[:2]))

@@ -157,9 +157,9 @@ class Past:
             raise HistoryError(f"run {run}: report.json cannot be read: {type(error).__name__}") from None
         return causes
 
-    def parts(self, run: str) -> parts.Parts:
-        """Return the places of the parts of a run's nodes, as far as the run has seen them."""
-        return parts.of_run(self._results / run / "journal.jsonl") if RUN_ID.fullmatch(run) else {}
+    def seen(self, run: str) -> parts.Seen:
+        """Return the parts and RDMA devices of a run's nodes, as far as the run has seen them."""
+        return parts.of_run(self._results / run / "journal.jsonl") if RUN_ID.fullmatch(run) else parts.Seen({}, {})
 
     def file(self, run: str, name: str) -> pathlib.Path | None:
         """A file that a run's report lists, by its path as it stands there. Nothing else is ever given out: no way leads elsewhere."""

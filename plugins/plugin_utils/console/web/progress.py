@@ -17,6 +17,7 @@ import threading
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.runner import KEY, MeasuredChecks
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID
 
 # Runs whose plan and journal are remembered.
@@ -55,7 +56,7 @@ class _FollowedRun:
         self.planned: dict[tuple[str, str, str, str], tuple[str, ...]] = {}
         for item in plan["items"]:
             subject = item["subject"]
-            nodes = tuple(subject.get("members") or ()) or (subject["id"].split("/")[0],)
+            nodes = tuple(subject.get("members") or ()) or (keys.node_of(subject["id"]),)
             self.planned[item["stage"], item["check"], item["variant"], subject["id"]] = nodes
         self.checks = MeasuredChecks(folder / "journal.jsonl")
         self.lock = threading.Lock()

@@ -69,6 +69,12 @@ class RequestContext:
     def may(self, verb: str, name: str = "") -> bool:
         return self.who is not None and self.console.auth.may(self.who, verb, name)
 
+    def limits(self) -> requests.Limits:
+        """Return the limits of a request now, with the RDMA devices that nodes were last seen to have."""
+        state, _problem = self.console.fleet.state()
+        limits = self.console.limits()
+        return dataclasses.replace(limits, devices=state.devices) if state else limits
+
     @property
     def namespace(self) -> str:
         return self.console.settings.namespace

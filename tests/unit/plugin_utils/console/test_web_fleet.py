@@ -253,13 +253,49 @@ def test_the_places_of_parts_are_read_from_the_journal_whatever_a_node_says(tmp_
     gpu = {"uuid": "GPU-1", "index": 7, "serial": "165", "bdf": "0000:4b:00.0", "name": "NVIDIA H100"}
     nic = {"device": "mlx5_2", "serial_number": None, "pci": "0000:02:00.0", "type": "MT4129", "part_number": None}
     ports = [{"device": "mlx5_2", "switch": "leaf-03", "switch_port": "Ethernet1/7"}, {"device": "mlx5_3", "switch": "leaf-04"}]
-    of_nic = {"devices": [nic], "ports": ports, "serial_number": 1}
+    of_nic = {"devices": [nic], "ports": ports, "present": ["mlx5_2", "mlx5_3"], "serial_number": 1}
     contexts = [{"gpu_table": [gpu]}, of_nic, {"gpu_table": "x"}, {"gpu_table": [1]}, {"gpu_table": None}]
     lines = [json.dumps({"subject": {"id": "a"}, "context": context}) for context in contexts]
     journal.write_text("\n".join([*lines, '{"gpu_table"']))
-    known = parts.of_run(journal)
+    known, devices = parts.of_run(journal)
     gpu_part, nic_part = parts.find(known, "a/gpu/GPU-1"), parts.find(known, "a/nic/mlx5_2/1")
     assert gpu_part and gpu_part.place == "GPU 7 · serial 165 · PCIe 0000:4b:00.0 · NVIDIA H100"
     assert nic_part and nic_part.place == "mlx5_2 · PCIe 0000:02:00.0 · MT4129 · leaf-03 Ethernet1/7"
     assert parts.find(known, "a") is None and parts.find(known, "b/gpu/GPU-1") is None
-    assert parts.of_run(tmp_path / "none") == {}
+    assert parts.of_run(tmp_path / "none") == ({}, {}) and devices == {"a": {"mlx5_2", "mlx5_3"}}
+
+
+def clustered(results: pathlib.Path, devices: t.Sequence[str]) -> memory.Opened:
+    """A console of a cluster, the nodes of which are measured as lab/a and lab/b, over a run in which b is slow and a has these devices."""
+    machines = {f"lab/{name}": machine for name, machine in runs.fleet(a=672.0, b=400.0).items()}
+    run = runs.judged(results, 1, machines, acceptance_history=True)
+    seen = {"subject": {"id": "lab/a"}, "context": {"devices": [], "present": devices, "serial_number": ""}}
+    with open(run.dir / "journal.jsonl", "a", encoding="utf-8") as journal:
+        journal.write(json.dumps(seen) + "\n")
+    return memory.opened(results, memory=memory.Memory([actions.NodeInfo(name, 8, 8, {"rack": name}) for name in ("a", "b", "c")]))
+
+
+def test_nodes_of_a_cluster_are_the_same_on_every_page(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(current, "DAYS", 36500)
+    client = clustered(tmp_path, []).signed_in()
+    home_page = client.get("/?by=rack").text
+    assert re.findall(r"/node\?name=([^\"]+)", home_page.partition('id="table"')[2].partition("</table>")[0]) == ["lab%2Fa", "lab%2Fb", "c"]
+    assert "no group" not in home_page
+    for name in ("b", "lab/b"):
+        node = client.get("/node", params={"name": name}).text
+        assert '<ol class="timeline">' in node and "not in the inventory" not in node and 'href="/start?nodes=b"' in node
+    result = client.get(f"/results/{runs.run_id(1)}").text
+    assert "/node?name=lab%2Fb" in result and "nodes=b&amp;stage=gemm" in result
+
+
+def test_a_device_that_a_node_did_not_have_is_refused_and_an_unknown_one_has_a_hint(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(current, "DAYS", 36500)
+    client = clustered(tmp_path, ["mlx5_0", "mlx5_10", "mlx5_1"]).signed_in()
+    asked = {"kind": "rdma", "nodes": "a b", "do": "show"}
+    refused = client.get("/start", params={**asked, "device": "mlx5_77"}).text
+    assert "a had mlx5_0, mlx5_1, mlx5_10. After a change of hardware" in refused
+    shown = client.get("/start", params={**asked, "device": "mlx5_1"}).text
+    assert "After a change of hardware" not in shown and "not seen yet: 1, such as b" in shown
+    assert "not seen yet" not in client.get("/start", params=asked).text
