@@ -12,7 +12,7 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "files").rglob("*.md"), *(ROOT / "tests").rglob("README.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "files").rglob("*.md"), *(ROOT / "tests").rglob("README.md")])
 TOP = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")} - {"results"}
 PLUGINS = {path.name for path in (ROOT / "plugins").iterdir()}
 # Files of a stage's role, wherever it lies; and what the classes and programs are called that stand among the modules.
