@@ -214,15 +214,17 @@ def test_keys_lead_to_pages_and_to_the_jump_box(console: Console, browser: Brows
     browser.wait("location.pathname === '/node' && document.querySelector('.timeline')")
 
 
-def test_a_form_is_kept_as_a_template_and_removed(console: Console, browser: Browser) -> None:
+def test_a_form_is_saved_as_a_template_and_removed(console: Console, browser: Browser) -> None:
     browser.open(f"{console.url}/start")
     fill(browser, kind="stages", nodes=NODES[1], name="weekly-quick")
-    browser.value("document.querySelector('#templates .row > button').click()")
+    browser.value("document.querySelector('button[formaction=\"/templates\"]').click()")
+    browser.wait("location.search === '?template=weekly-quick'")
     browser.open(f"{console.url}/start", "document.querySelector('#templates a')")
     browser.value("document.querySelector('#templates a').click()")
     browser.wait(f"document.getElementById('nodes') && document.getElementById('nodes').value === '{NODES[1]}'")
     assert browser.value("document.querySelector('[name=kind][value=stages]').checked")
-    browser.value("document.querySelector('#templates span button').click()")
+    browser.value("document.querySelector('#templates button').click()")
+    browser.wait("location.pathname === '/start' && !location.search && document.readyState === 'complete'")
     assert browser.value("document.querySelectorAll('#templates a').length") == 0
 
 

@@ -38,6 +38,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.re
     RequestContext,
     RequestRefused,
 )
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.saved_forms import SavedForms
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Sessions, WebSession, same
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.settings import Settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.storage import Storage
@@ -71,6 +72,7 @@ def create_app(
     console = Console(
         actions, past, settings, auth, sessions, audit or Audit(), metrics, hub, limits, Storage(settings.results_dir, past),
         FleetReader(past), RunProgress(pathlib.Path(settings.results_dir), pathlib.Path(settings.logs) if settings.logs else None),
+        SavedForms(pathlib.Path(settings.results_dir)),
     )  # fmt: skip
     metrics.streams.set_function(lambda: hub.open)
     endpoints = [*api.ENDPOINTS, *pages.ENDPOINTS]

@@ -76,6 +76,11 @@ def _start(ask: RequestContext) -> Response:
         fields = [(name, value) for name, value in fields if name != "do"]
         fields = [field for field in fields if field[0] not in ("nodes", "found")] + [("nodes", "\n".join(forms.nodes_of(fields)))]
         return starlette.responses.RedirectResponse(url("/start", fields), 303)
+    if ask.one("template"):
+        saved = ask.console.saved_forms.one(ask.one("template"))
+        if saved is None:
+            raise RequestRefused(404, "error_no_template")
+        return _form(ask, saved.fields, shown=True)
     return _form(ask, fields, shown=do in ("show", "find") or bool(ask.one("nodes") or ask.one("labels")))
 
 
@@ -143,8 +148,31 @@ def _form(
         count=len(nodes), chosen=chosen, labels=labels[:200], stages=allowed.NAMES, requests=requests,
         operations=requests.operations(""), name=filled["name"] or f"test-{secrets.token_hex(4)}",
         free=None if any(info.free is None for info in nodes) else sum(info.free or 0 for info in nodes),
-        may=ask.may("create"), images=ask.console.limits().images,
+        may=ask.may("create"), images=ask.console.limits().images, templates=ask.console.saved_forms.all(),
     )  # fmt: skip
+
+
+def _save_template(ask: RequestContext) -> Response:
+    """Save the form under the name of its run, and show it."""
+    fields = [(name, value) for name, value in ask.fields if name not in ("lang", "csrf", "do")]
+    try:
+        name = api.name_of(ask.one("name"))
+    except requests.RequestError as error:
+        return _form(ask, fields, 422, error.problems)
+    if name is None:
+        return _form(ask, fields, 422, [requests.Problem("metadata.name", "nothing", "a name for the template")])
+    ask.console.saved_forms.save(name, fields, ask.who.name if ask.who else "")
+    response = starlette.responses.RedirectResponse(url("/start", {"template": name}), 303)
+    response.headers["x-about"] = name
+    return response
+
+
+def _remove_template(ask: RequestContext) -> Response:
+    name = ask.request.path_params["name"]
+    if not actions.NAME.match(name):
+        raise RequestRefused(404, "error_no_page")
+    ask.console.saved_forms.remove(name)
+    return starlette.responses.RedirectResponse("/start", 303)
 
 
 # Runs ---------------------------------------------------------------------------------------------------------------------------------
@@ -570,6 +598,8 @@ ENDPOINTS = (
     Endpoint("GET", "/", home.home),
     Endpoint("GET", "/start", _start, "list"),
     Endpoint("POST", "/start", _begin, "create", "create"),
+    Endpoint("POST", "/templates", _save_template, "create", "save_template"),
+    Endpoint("POST", "/templates/{name}/delete", _remove_template, "create", "delete_template"),
     Endpoint("GET", "/runs", _runs),
     Endpoint("POST", "/runs", _act_on_many, "patch", "set"),
     Endpoint("GET", "/find", _find),

@@ -20,6 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.hu
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.metrics import Metrics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.progress import RunProgress
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.saved_forms import SavedForms
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Caller, Sessions, WebSession
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.settings import Settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.storage import Storage
@@ -46,6 +47,7 @@ class Console:
     storage: Storage
     fleet: FleetReader
     progress: RunProgress
+    saved_forms: SavedForms
 
 
 @dataclasses.dataclass

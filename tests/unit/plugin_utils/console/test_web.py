@@ -401,3 +401,49 @@ def test_metrics_count_ways_and_name_nobody(console: memory.Opened) -> None:
     assert 'console_requests_total{method="GET",status="200",way="/node"} 1.0' in text
     assert 'way="/api/v1/actions/{name}"' in text
     assert "tester" not in text and "nothing" not in text
+
+
+def test_a_template_is_shared_and_opens_as_it_was_saved(results: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    first, second = memory.opened(tmp_path), memory.opened(tmp_path)
+    client = first.signed_in()
+    token = csrf(client.get("/start").text)
+    form = {"kind": "stages", "nodes": "n0001", "found": "n0002", "stage": ["gemm", "stack"], "variables": "gemm_seconds: 5", "q": "n"}
+    saved = client.post("/templates", data={**form, "name": "weekly", "csrf": token})
+    assert (saved.status_code, saved.headers["location"]) == (303, "/start?template=weekly")
+    others = second.signed_in()
+    assert 'href="/start?template=weekly" title="tester"' in others.get("/start").text
+    page = others.get("/start?template=weekly").text
+    assert ">n0001\nn0002</textarea>" in page and ">gemm_seconds: 5</textarea>" in page and 'name="name" value="weekly"' not in page
+    assert all(f'value="{stage}" checked' in page for stage in ("gemm", "stack"))
+    assert json.loads(first.audit.getvalue().splitlines()[-1])["about"] == "weekly"
+    token = csrf(page)
+    assert others.post("/templates/weekly/delete", data={"csrf": token}).status_code == 303
+    assert client.get("/start?template=weekly").status_code == 404 and "template=weekly" not in client.get("/start").text
+    assert others.post("/templates/weekly/delete", data={"csrf": token}).status_code == 303  # it is gone already
+
+
+@pytest.mark.parametrize(("name", "status"), [("", 422), ("../x", 422), ("A", 422), ("a" * 64, 422)])
+def test_a_template_needs_a_plain_name(tmp_path: pathlib.Path, name: str, status: int) -> None:
+    client = memory.opened(tmp_path).signed_in()
+    form = {"kind": "rdma", "nodes": "n0001", "name": name, "csrf": csrf(client.get("/start").text)}
+    answer = client.post("/templates", data=form)
+    assert answer.status_code == status and ">n0001</textarea>" in answer.text and not list(tmp_path.rglob("*.json"))
+
+
+@pytest.mark.parametrize("content", ["", "no json", "[]", '{"fields": 7, "who": ""}', '{"fields": [["nodes"]], "who": ""}', "[" * 100_000])
+def test_a_file_that_is_no_template_is_left_out(tmp_path: pathlib.Path, content: str) -> None:
+    folder = tmp_path / ".console/templates"
+    folder.mkdir(parents=True)
+    (folder / "bad.json").write_text(content)
+    (folder / "good.json").write_text(json.dumps({"fields": [["nodes", "<b>"], ["csrf", "x"], ["do", "add"]], "who": "<i>"}))
+    client = memory.opened(tmp_path).signed_in()
+    text = client.get("/start").text
+    assert "template=good" in text and "template=bad" not in text and "<i>" not in text
+    assert client.get("/start?template=bad").status_code == 404 and "&lt;b&gt;</textarea>" in client.get("/start?template=good").text
+
+
+def test_a_template_that_cannot_be_written_is_named(tmp_path: pathlib.Path) -> None:
+    (tmp_path / ".console").write_text("a file in the way")
+    client = memory.opened(tmp_path).signed_in()
+    answer = client.post("/templates", data={"kind": "rdma", "name": "weekly", "csrf": csrf(client.get("/start").text)})
+    assert answer.status_code == 503 and "the template cannot be saved" in answer.text

@@ -45,7 +45,7 @@
     return () => { clearTimeout(timer); timer = setTimeout(begin, pause); };
   };
 
-  // Kept in this browser only: whose end is told of, and templates of requests.
+  // Kept in this browser only: whose end is told of.
   const stored = (name) => { try { return JSON.parse(localStorage.getItem(name)) || {}; } catch { return {}; } };
   const store = (name, value) => { try { localStorage.setItem(name, JSON.stringify(value)); } catch { /* a private window */ } };
   const ended = (change) => {
@@ -159,37 +159,6 @@
     };
     list.addEventListener("input", mark);
     form.addEventListener("input", show);
-    // Templates are names for addresses of this form.
-    const box = document.getElementById("templates"), line = box.querySelector(".row");
-    const listTemplates = () => {
-      line.querySelectorAll("span, button").forEach((old) => old.remove());
-      const templates = stored("templates");
-      for (const name of Object.keys(templates).sort()) {
-        const item = document.createElement("span"), link = document.createElement("a"), remove = document.createElement("button");
-        link.href = "/start?" + templates[name];
-        link.textContent = name;
-        remove.type = "button";
-        remove.className = "quiet";
-        remove.textContent = "×";
-        remove.setAttribute("aria-label", box.dataset.remove + " " + name);
-        remove.addEventListener("click", () => { const left = stored("templates"); delete left[name]; store("templates", left); listTemplates(); });
-        item.append(link, " ", remove);
-        line.append(item);
-      }
-      const save = document.createElement("button");
-      save.type = "button";
-      save.className = "quiet";
-      save.textContent = box.dataset.template;
-      save.addEventListener("click", () => {
-        const fields = new URLSearchParams(new FormData(form)), name = fields.get("name");
-        for (const own of ["csrf", "name", "do"]) fields.delete(own);
-        store("templates", { ...stored("templates"), [name]: fields.toString() });
-        listTemplates();
-      });
-      line.append(save);
-    };
-    listTemplates();
-    box.hidden = false;
     // Firefox keeps what was typed over a reload and says nothing of it.
     mark();
   }
