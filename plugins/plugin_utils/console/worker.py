@@ -46,14 +46,13 @@ def work(folder: str, inventory: str, results: str, most: int = 4) -> None:
 
 def lead(
     folder: str, inventory: str, results: str, connection: Connection, namespaces: t.Sequence[str] = (), images: t.Sequence[str] = (),
-    selector: str = SELECTOR, most: int = 4, url_file: str = "",
+    selector: str = SELECTOR, most: int = 4, told: t.Mapping[str, str] | None = None,
 ) -> None:  # fmt: skip
-    """The controller of a cluster, one of several: works while it holds the lease. `folder` and `results` are shared by all of them.
-    Until SIGTERM or SIGINT; what it has begun ends with it, and another one goes on with that."""
+    """The controller of a cluster, one of several: works while it holds the lease. `folder` and `results` are shared by all of them,
+    `told` are variables for every run. Until SIGTERM or SIGINT; what it has begun ends with it, and another one goes on with that."""
     stopped = _signalled()
     store = ClusterActions(connection, namespaces, images, selector)
-    variables = {"acceptance_history_url": pathlib.Path(url_file).read_text(encoding="utf-8").strip()} if url_file else {}
-    runner = Runner(pathlib.Path(folder) / ACTIONS, inventory, pathlib.Path(results), variables)
+    runner = Runner(pathlib.Path(folder) / ACTIONS, inventory, pathlib.Path(results), told)
     controller = Controller(store, runner, most)
     holder = f"{socket.gethostname()}_{secrets.token_hex(4)}"
     lease = Lease(connect(connection), LEASE, holder, controller.end_all)
@@ -97,6 +96,7 @@ def main(arguments: t.Sequence[str] | None = None) -> int:
     parser.add_argument("--inventory", required=True, help="one host, which is the cluster")
     parser.add_argument("--results-dir", required=True, help="where runs are, and their history")
     parser.add_argument("--history-url-file", default="", help="a file with the URL of a PostgreSQL history")
+    parser.add_argument("--webhook-url-file", default="", help="a file with the address that each judged run is posted to")
     parser.add_argument("--namespace", action="append", default=[], help="namespace of the actions; default: that of the pod")
     parser.add_argument("--image", action="append", default=[], help="an image that an action may name")
     parser.add_argument("--selector", default=SELECTOR, help="the nodes that may be measured, by their labels")
@@ -104,8 +104,10 @@ def main(arguments: t.Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     logging.basicConfig(format="%(asctime)s %(message)s")
     try:
+        url_files = {"acceptance_history_url": options.history_url_file, "acceptance_webhook": options.webhook_url_file}
+        told = {name: pathlib.Path(path).read_text(encoding="utf-8").strip() for name, path in url_files.items() if path}
         lead(options.folder, options.inventory, options.results_dir, Connection("cluster"), options.namespace, options.image,
-             options.selector, options.most, options.history_url_file)  # fmt: skip
+             options.selector, options.most, told)  # fmt: skip
     except (ActionError, KubeError, OSError) as error:
         print(f"console: {error}", file=sys.stderr)
         return 1

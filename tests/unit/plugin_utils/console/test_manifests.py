@@ -10,7 +10,9 @@ import pathlib
 import typing as t
 
 import jinja2
+import pytest
 import yaml
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import worker
 
 ROOT = pathlib.Path(__file__).resolve().parents[4]
 ROLE = ROOT / "roles/console"
@@ -64,3 +66,25 @@ def test_a_name_that_people_use_is_the_one_that_the_cluster_asks_for() -> None:
     pages = next(one for one in deployment["spec"]["template"]["spec"]["containers"] if one["name"] == "pages")
     assert "--host=console.example.com" in pages["command"]
     assert pages["readinessProbe"]["httpGet"]["httpHeaders"] == [{"name": "Host", "value": "console.example.com"}]
+
+
+def test_addresses_that_are_secrets_come_from_files_that_only_the_controller_has() -> None:
+    objects = made(console_webhook_secret="chat", console_history_secret="database")
+    pod = objects["Deployment", "gpufleet-acceptance-console"]["spec"]["template"]["spec"]
+    controller, pages = pod["containers"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    for name, secret in (("webhook", "chat"), ("history", "database")):
+        assert f"--{name}-url-file=/etc/gpufleet-{name}/url" in controller["command"]
+        assert {"name": name, "mountPath": f"/etc/gpufleet-{name}", "readOnly": True} in controller["volumeMounts"]
+        assert volumes[name]["secret"] == {"secretName": secret}
+        assert all(mount["name"] != name for mount in pages["volumeMounts"])
+
+
+def test_the_controller_tells_its_runs_the_addresses_of_its_files(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "url").write_text("https://hooks.example.com/x\n")
+    begun: list[tuple[t.Any, ...]] = []
+    monkeypatch.setattr(worker, "lead", lambda *given: begun.append(given))
+    needed = ["--folder", str(tmp_path), "--inventory", "inventory.json", "--results-dir", str(tmp_path)]
+    assert worker.main([*needed, "--webhook-url-file", str(tmp_path / "url")]) == 0
+    assert begun[0][-1] == {"acceptance_webhook": "https://hooks.example.com/x"}
+    assert worker.main([*needed, "--webhook-url-file", str(tmp_path / "gone")]) == 1
