@@ -32,19 +32,41 @@ def test_the_table_is_read_whole() -> None:
     assert len(RULES) >= 35 and {len(row) for row in RULES} == {5}
 
 
+def places(cell: str) -> dict[str, list[str]]:
+    """Return {file: names in it} of the column "in": a file, then what to look for in it, and perhaps more files."""
+    named: dict[str, list[str]] = {}
+    for word in re.findall(r"`([^`]+)`", cell):
+        if word.endswith(".py"):
+            file, named[word] = word, []
+        else:
+            named[file].append(word)
+    return named
+
+
+def text_of(file: str) -> str:
+    paths = [ROOT / "plugins" / package / file for package in ("plugin_utils", "module_utils")]
+    return "".join(path.read_text(encoding="utf-8") for path in paths if path.is_file())
+
+
 @pytest.mark.parametrize("row", RULES, ids=lambda row: row[0][:40])
 def test_a_rule_names_code_that_exists(row: list[str]) -> None:
     _rule, verdicts, codes, place, details = row
     assert set(re.findall(r"[A-Z_]{4,}", verdicts)) <= {*bands.SEVERITY, "PARTIAL"}
     assert not set(re.findall(r"`(\w+)`", codes)) - set(reasons.ALL)
-    file, *names = re.findall(r"`([^`]+)`", place)
-    paths = [ROOT / "plugins" / package / file for package in ("plugin_utils", "module_utils")]
-    text = "".join(path.read_text(encoding="utf-8") for path in paths if path.is_file())
-    assert text, f"{file} is missing"
-    assert all(re.search(rf"^\s*(def|class) {name}\b|^{name} = ", text, re.M) for name in names), names
+    assert places(place)
+    for file, names in places(place).items():
+        assert names and text_of(file), file
+        assert all(re.search(rf"^\s*(def|class) {name}\b|^{name}\b.* = ", text_of(file), re.M) for name in names), names
     (link,) = re.findall(r"\]\(([^)]+)\)", details)
     page, _hash, anchor = link.partition("#")
     assert not anchor or anchor in anchors(page)
+
+
+@pytest.mark.parametrize("row", [row for row in RULES if "..." not in row[2]], ids=lambda row: row[0][:40])
+def test_the_codes_of_a_rule_are_where_it_leads(row: list[str]) -> None:
+    """Whoever has a reason code and no sentence finds the rule by looking for the code in the named files."""
+    text = "".join(map(text_of, places(row[3])))
+    assert not [code for code in re.findall(r"`(\w+)`", row[2]) if f'"{code}"' not in text]
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
