@@ -124,8 +124,9 @@ def rig_kubernetes() -> t.Iterator[Kubernetes]:
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def rig_sharing() -> t.Iterator[Clusters]:
-    """Two clusters with a system that shares GPUs: two nodes of two T4, one of four A800. A test leaves them as it found them."""
+    """Two clusters with a system that shares GPUs: two nodes of two T4, one of four A800. A test leaves them as it found them. They are
+    taken down behind a file: two idle clusters take a tenth of a core from the tests that follow."""
     with two_clusters(nodes=(2, 1)) as clusters:
         yield clusters
