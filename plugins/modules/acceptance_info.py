@@ -87,8 +87,8 @@ runs:
   contains:
     run: {description: Id of the run., type: str}
     inventory: {description: Name of the inventory., type: str}
-    planned_at: {description: Time of the plan, UTC., type: str}
-    judged_at: {description: Time of the judgement, UTC., type: str}
+    planned_at: {description: 'Time of the plan, UTC.', type: str}
+    judged_at: {description: 'Time of the judgement, UTC.', type: str}
     mode: {description: V(run) or V(quick)., type: str}
     word: {description: 'The result in one word, such as V(ACCEPTED) or V(NOT ACCEPTED).', type: str}
     accepted: {description: Whether the fleet is accepted; a quick test accepts nothing., type: bool}
