@@ -14,6 +14,7 @@ import urllib.error
 import urllib.parse
 
 from ansible.module_utils.urls import open_url
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.observing import events
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import inventory
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import plain
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options, Sink
@@ -21,6 +22,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base imp
 TIMEOUT_S = 10.0
 # Causes that are named; the report has all.
 MOST_CAUSES = 10
+# Findings and regressions for programs.
+MOST_FINDINGS = 200
 
 
 class WebhookError(Exception):
@@ -57,6 +60,7 @@ def message(of: Judged, link: str = "") -> dict[str, t.Any]:
     """Return the message about a judged run. `link` is the address of a console, whose page of the result is named then."""
     report = of.report
     causes = [plain(cause["said"]) for cause in report["causes"]]
+    noticed = events.harmless([*events.findings(report["causes"]), *events.regressions(report["past"])])
     address = f"{link.rstrip('/')}/results/{of.run_id}" if link else ""
     lines = [f"{report['word']}: {of.run_id}: {plain(report['why'])}", *causes[:MOST_CAUSES]]
     if len(causes) > MOST_CAUSES:
@@ -67,6 +71,7 @@ def message(of: Judged, link: str = "") -> dict[str, t.Any]:
         "run": of.run_id, "inventory": inventory.of_plan(of.plan), "word": report["word"], "accepted": report["accepted"],
         "why": report["why"], "partial": report["partial"], "simulated": report["simulated"], "counts": report["counts"],
         "causes": causes[:MOST_CAUSES], "planned_at": report["planned_at"], "judged_at": report["created_at"], "link": address,
+        "mode": report["mode"], "findings": noticed[:MOST_FINDINGS], "cut": len(noticed) > MOST_FINDINGS,
     }  # fmt: skip
 
 

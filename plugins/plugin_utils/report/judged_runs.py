@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model
 
-REPORT = "report.json"
+REPORT, DIGESTS = "report.json", integrity.LISTED
 # Fields of report/v1 before the rows of its checks. A report of an older version may lack some.
 HEAD = ("planned_at", "created_at", "mode", "passed", "accepted", "word", "why", "partial", "simulated", "counts", "causes", "nodes")
 
@@ -46,7 +46,7 @@ def folder_of(results_dir: str | os.PathLike[str], run_id: str) -> pathlib.Path 
 
 def is_as_written(folder: pathlib.Path) -> bool:
     """Return True if report.json has the digest that was written beside it. Raise OSError if none was written, as while a run is judged."""
-    listed = (folder / integrity.LISTED).read_text(encoding="utf-8")
+    listed = (folder / DIGESTS).read_text(encoding="utf-8")
     return f"{integrity.digest(folder, REPORT)}  {REPORT}\n" in listed
 
 

@@ -44,8 +44,11 @@ def receiver() -> t.Iterator[tuple[str, Messages]]:
 
 
 def judged(**report: t.Any) -> t.Any:
-    causes = [{"said": f"n{number}: <!channel> slow & broken\x1b[2J"} for number in range(12)]
+    finding = {"stage": "gemm", "check": "bf16"}
+    row = {"kind": "node", "verdict": "FAIL", "convicted": False, "findings": [finding, finding], "simulated": True}
+    causes = [{**row, "subject": f"n{number}", "said": f"n{number}: <!channel> slow & broken\x1b[2J"} for number in range(12)]
     fields = {
+        "mode": "run", "past": None,
         "word": "NOT ACCEPTED", "accepted": False, "why": "FAIL on 12 nodes", "causes": causes, "partial": False, "simulated": True,
         "counts": {"FAIL": 12}, "planned_at": "2026-11-22T10:00:00Z", "created_at": "2026-11-22T10:07:00Z", **report,
     }  # fmt: skip
@@ -65,6 +68,10 @@ def test_a_message_is_for_chats_and_for_programs(receiver: tuple[str, Messages],
     assert lines[-2:] == ["and 2 more", "https://console.example.com/results/20261122T100000Z-0a1b2c"]
     assert (message["run"], message["accepted"], message["counts"]) == ("20261122T100000Z-0a1b2c", False, {"FAIL": 12})
     assert webhook.message(judged(causes=[]))["text"] == lines[0]
+    assert len(message["findings"]) == 12 and not message["cut"] and "\x1b" not in str(message["findings"])
+    assert {name: message["findings"][3][name] for name in ("subject", "node", "verdict", "checks")} == {
+        "subject": "n3", "node": "n3", "verdict": "FAIL", "checks": ["gemm bf16"]
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("path", "said"), [("/other", "refuses the message: 403"), ("/moved", "refuses the message: 302")])
