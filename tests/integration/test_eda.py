@@ -24,7 +24,7 @@ from harness.fleet_runs import ROOT, wait
 from rigs import rulebook
 from rigs.services import free_port
 
-# Three starts of Java and seven of Ansible: half a minute on a quiet machine. tests/unit/plugin_utils/observing tests the sources themselves.
+# Java and Ansible start nine times: half a minute on a quiet machine. Unit tests of `observing` test the sources themselves.
 pytestmark = pytest.mark.long
 
 RULEBOOK = ROOT / "extensions/eda/rulebooks/acceptance.yml"
