@@ -15,9 +15,11 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import typing as t
 
 import pytest
+from harness import console_hostile, console_memory
 from rigs import axe
 from rigs.browser import Browser, executable
 from rigs.simulated import laptop_fleet
@@ -56,6 +58,13 @@ class Console:
                 self.url, self.port = found[1], found[2]
                 return found[0]
         raise AssertionError(f"no link: {said}")
+
+    def next_link(self) -> str:
+        """Return the link that it prints next."""
+        for line in t.cast("t.IO[str]", t.cast("subprocess.Popen[str]", self.process).stdout):
+            if found := re.search(r"http://127\.0\.0\.1:\d+/enter\?code=\S+", line):
+                return found[0]
+        raise AssertionError("no link")
 
     def end(self, how: int = signal.SIGTERM) -> None:
         if self.process:
@@ -287,6 +296,118 @@ def test_everything_on_the_form_is_reached_with_the_tab_key(console: Console, br
     missed = [number for number in range(browser.value("stops.length")) if number not in reached]
     # Of radio buttons of one name the chosen one is reached, and the others from there by arrows.
     assert browser.value(f"{missed}.map((n) => stops[n].type)") == ["radio"] * len(missed)
+
+
+def tab_to(browser: Browser, what: str) -> None:
+    """Press Tab until the focus is on the first element of a selector, or a radio button of its name."""
+    for _stop in range(150):
+        browser.press("Tab")
+        if browser.value(f"document.activeElement === document.querySelector({what!r}) || "
+                         f"(document.activeElement.type === 'radio' && document.activeElement.matches({what!r}))"):  # fmt: skip
+            return
+    raise AssertionError(f"Tab does not come to {what}")
+
+
+@pytest.mark.parametrize("kind", ["rdma", "collective", "stages"])
+def test_every_kind_of_run_is_started_and_cancelled_with_the_keyboard_alone(console: Console, browser: Browser, kind: str) -> None:
+    browser.open(f"{console.url}/start")
+    tab_to(browser, "[name=kind]")
+    for _other in range(("rdma", "collective", "stages").index(kind)):
+        browser.press("ArrowDown")
+    assert browser.value("document.activeElement.value") == kind
+    tab_to(browser, "#nodes")
+    browser.type(f"{HANGS} {NODES[0]}")
+    if kind == "stages":
+        tab_to(browser, "[name=stage][value=nccl_node]")
+        browser.press(" ")
+    browser.wait("document.querySelector('#preview code')")
+    tab_to(browser, "button.main")
+    browser.press("Enter")
+    browser.wait("location.pathname.startsWith('/runs/') && document.querySelector('button.danger[value=cancel]')")
+    tab_to(browser, "button.danger[value=cancel]")
+    browser.press("Enter")
+    browser.wait(f"{TEXT}.toLowerCase().includes('cancelled')", 120)
+
+
+def new_link(console: Console, browser: Browser) -> str:
+    """Ask for a new link on the page to sign in, which is open; the console prints one every five seconds at most."""
+    time.sleep(5)
+    browser.value("document.querySelector('main form button').click()")
+    return console.next_link()
+
+
+def test_a_session_that_expires_in_the_middle_of_a_form_loses_nothing(console: Console, browser: Browser) -> None:
+    browser.open(f"{console.url}/start")
+    fill(browser, kind="stages", nodes=NODES[1], variables="gemm_seconds: 5", name="kept-form")
+    browser.wait("location.search.includes('gemm_seconds') && location.search.includes('kept-form')", 20)
+    address = browser.value("location.href")
+    browser.forget_cookies()
+    browser.value("document.querySelector('button.main').click()")
+    browser.wait("document.querySelector('main form[action=\"/enter\"]')")
+    # As whoever reads the terminal does.
+    with browser.tab(new_link(console, browser)):
+        browser.wait("location.pathname === '/'")
+    # Back leads to the form with the token of the lost session, and says so; a reload has all that was typed, and a new token.
+    browser.open(address)
+    typed = "[...document.querySelectorAll('textarea')].map((e) => e.value.trim())"
+    assert browser.value(typed) == [NODES[1], "gemm_seconds: 5"]
+    browser.value("document.querySelector('[name=stage][value=gemm]').click()")
+    browser.value("document.querySelector('[name=suspend]').click()")
+    browser.value("document.querySelector('button.main').click()")
+    browser.wait("location.pathname === '/runs/kept-form'")
+
+
+def test_two_people_at_once_see_what_the_other_does(console: Console, browser: Browser) -> None:
+    browser.open(f"{console.url}/enter", "document.querySelector('main form button')")
+    with Browser() as second:
+        second.open(new_link(console, browser), "location.pathname === '/'")
+        for one in (browser, second):
+            one.open(f"{console.url}/runs", "document.querySelector('.live').innerText === 'live'")
+            one.value("window.same = true")
+        token = "new DOMParser().parseFromString(x, 'text/html').querySelector('button.main').value"
+        spec = f"{{suspend: true, stages: {{names: ['gemm'], nodes: ['{NODES[1]}']}}}}"
+        start = f"""(name) => fetch('/start').then((r) => r.text()).then((x) => fetch('/api/v1/actions', {{method: 'POST',
+          headers: {{'content-type': 'application/json', 'x-csrf-token': {token}}},
+          body: JSON.stringify({{name, spec: {spec}}})}})).then((r) => r.status)"""
+        # Both ask under one name: one of them gets it, and the other is told.
+        assert sorted(one.value(f"({start})('both')") for one in (browser, second)) == [201, 409]
+        for one in (browser, second):
+            one.wait(f"{TEXT}.includes('both')")
+            assert one.value("window.same") is True
+            one.open(f"{console.url}/runs/both", "document.querySelector('button.danger[value=cancel]')")
+        for one in (browser, second):
+            one.value("document.querySelector('button.danger[value=cancel]')?.click()")
+        for one in (browser, second):
+            one.wait(f"{TEXT}.includes('cancelled')", 60)
+
+
+def test_pages_are_printed_whole_in_black_on_white(console: Console, browser: Browser, pictures: pathlib.Path) -> None:
+    runs = browser.value("fetch('/api/v1/runs').then((r) => r.json()).then((r) => r.runs.map((x) => x.run))")
+    browser.media("dark", "print")
+    browser.size(700, 1000)  # A4 between its margins
+    for name, way in {"fleet": "/", "result": f"/results/{runs[0]}", "node": f"/node?name={NODES[0]}", "runs": "/runs"}.items():
+        browser.open(f"{console.url}{way}")
+        assert browser.value("document.documentElement.scrollWidth") <= 700, name
+        assert browser.value("getComputedStyle(document.body).backgroundColor") in ("rgb(255, 255, 255)", "rgba(0, 0, 0, 0)"), name
+        # Nothing that is cut on the screen is cut on paper.
+        cut = "[...document.querySelectorAll('.scroll')].filter((e) => e.scrollHeight > e.clientHeight + 1).length"
+        assert browser.value(cut) == 0, name
+        browser.pdf(pictures / f"{name}.pdf")
+        assert (pictures / f"{name}.pdf").stat().st_size > 5000
+    browser.media("light")
+    browser.size(1280, 900)
+
+
+def test_what_nodes_say_is_never_run(browser: Browser, tmp_path: pathlib.Path) -> None:
+    hostile = console_hostile.opened(tmp_path / "results", hosts=frozenset())
+    with console_memory.serving(hostile.app) as port:
+        hostile.auth.new_link(every_s=0.0)
+        browser.open(f"http://127.0.0.1:{port}/enter?code={hostile.links[-1]}", "location.pathname === '/'")
+        for page in console_hostile.PAGES:
+            browser.open(f"http://127.0.0.1:{port}{page}")
+            browser.value("document.querySelectorAll('details').forEach((d) => { d.open = true })")
+            assert browser.value("[window.harm, document.querySelectorAll('main img, main script').length]") == [None, 0], page
+            assert browser.dialogs == [] and all(one.startswith(f"http://127.0.0.1:{port}/") for one in browser.requests), page
 
 
 def test_nothing_comes_from_elsewhere(console: Console, browser: Browser) -> None:

@@ -132,11 +132,19 @@ class Browser:
 
     def press(self, key: str) -> None:
         """A key that is pressed and let go."""
-        codes = {"Tab": 9, "Enter": 13, "Escape": 27}
-        what = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
-        text = {"text": "\r"} if key == "Enter" else {}
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowDown": 40, " ": 32}
+        what = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": codes[key]}
+        text = {"text": {"Enter": "\r", " ": " "}[key]} if key in ("Enter", " ") else {}
         self._ask("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **what, **text)
         self._ask("Input.dispatchKeyEvent", type="keyUp", **what)
+
+    def type(self, text: str) -> None:
+        """Type a text where the focus is."""
+        self._ask("Input.insertText", text=text)
+
+    def forget_cookies(self) -> None:
+        """Lose all sessions, as when they expire."""
+        self._ask("Network.clearBrowserCookies")
 
     def picture(self, path: pathlib.Path, full: bool = False) -> None:
         clip = {}

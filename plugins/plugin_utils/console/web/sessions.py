@@ -23,6 +23,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors
 
 # What a browser keeps of one cookie.
 MOST = 4000
+# By how much the clock that began a session may have been ahead, as those of several replicas are.
+AHEAD_S = 300.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +82,10 @@ class Sessions:
             session = WebSession(who=Caller(who["name"], tuple(who["groups"]), who["token"]), **fields)
         except (cryptography.fernet.InvalidToken, ValueError, KeyError, TypeError, AttributeError):
             return None
-        return session if time.time() < session.until and session.id not in self._ended else None
+        now = time.time()
+        # Begun by a clock that was ahead and is right again, a session would last until that time.
+        is_current = session.begun - AHEAD_S < now < session.until
+        return session if is_current and session.id not in self._ended else None
 
     def end(self, session: WebSession) -> None:
         now = time.time()

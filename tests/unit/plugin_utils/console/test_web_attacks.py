@@ -16,6 +16,7 @@ import re
 import socket
 import threading
 import time
+import types
 import typing as t
 
 import pytest
@@ -23,10 +24,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import (
     api,
     auth,
+    fleet,
     forms,
     guard,
     pages,
     serving,
+    sessions,
     settings,
     streams,
 )
@@ -34,15 +37,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.se
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import store
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from cryptography.fernet import Fernet
+from harness import console_hostile, history_content
 from harness import console_memory as memory
-from harness import history_content
 from harness import history_runs as runs
 
 RDMA = {"rdma": {"nodes": ["n0001", "n0002"]}}
-HOSTILE = (
-    "</script><script>window.harm=1</script>", "'\"><img src=x onerror=window.harm=1>", "{{ 7 * 7 }}", "=cmd|' /C calc'!A0", "@SUM(1)",
-    "a\r\nset-cookie: x=1", "\x1b[2J\u202egnp", "javascript:alert(1)", "../../../etc/passwd",
-)  # fmt: skip
+HOSTILE = console_hostile.TEXTS
 INJECTED = (
     "{{ lookup('pipe', 'id') }}", "$(id)", "`id`", "; id", "| id", "--extra-vars=@/etc/passwd", "../../etc/passwd", "a\nb: c",
     "n0001:n0002",
@@ -427,6 +427,25 @@ def _harmless(answer: t.Any, of_a_run: bool = False, moved: bool = False) -> str
         assert text.count("<script") == (0 if moved else 1)
         assert "\x1b" not in text and "\u202e" not in text
     return text
+
+
+def test_what_nodes_say_stays_text_in_cards_lists_and_templates(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = console_hostile.opened(tmp_path / "results").signed_in()
+    seen = "".join(_harmless(client.get(page)) for page in console_hostile.PAGES)
+    monkeypatch.setattr(fleet.FleetReader, "state", lambda _reader: (console_hostile.state(), HOSTILE[0]))
+    for page in ("/", "/?part=lists", f"/node?name={console_hostile.NODE}"):
+        seen += _harmless(client.get(page))
+    assert seen.count("&lt;script&gt;window.harm=1") > 30
+
+
+def test_a_session_does_not_outlive_a_clock_that_was_ahead(console: memory.Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = console.signed_in()
+    assert client.get("/runs").status_code == 200
+    now = time.time()
+    # Corrected by a little, as time services do; back by a year; ahead by more than a session lasts.
+    for moved_s, status in ((-60, 200), (-365 * 86400, 401), (2 * 3600, 401), (0, 200)):
+        monkeypatch.setattr(sessions, "time", types.SimpleNamespace(time=lambda moved_s=moved_s: now + moved_s))
+        assert client.get("/runs").status_code == status, moved_s
 
 
 def test_a_table_holds_no_formula(hostile: memory.Opened) -> None:
