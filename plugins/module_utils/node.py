@@ -85,6 +85,10 @@ class Node:
         except OSError:
             return None
 
+    def product(self) -> str:
+        """Return maker and product of the machine as its firmware has them; empty if they cannot be read."""
+        return " ".join(filter(None, (self.read(f"/sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name"))))
+
     def which(self, name: str) -> str | None:
         return shutil.which(name)
 

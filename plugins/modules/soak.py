@@ -47,11 +47,18 @@ options:
     type: float
     default: 3.0
   temperature_spread:
-    description: How far apart the temperatures of the GPUs of a node may be, in C.
+    description:
+      - How far apart the temperatures of the GPUs of a node may be, in C. Each is taken against what is usual in its slot of nodes of the
+        same product, if six nodes or more were measured, else as it is.
     type: float
     default: 8.0
+  temperature_slots:
+    description: How far apart, in C, they may be as they are, if the difference is usual in their slots.
+    type: float
+    default: 16.0
   temperature_fleet:
-    description: How much hotter a GPU may be than the median of all GPUs of its model in the run, in C; judged from six nodes on.
+    description:
+      - How much hotter a GPU may be than the median of the GPUs in its slot of all nodes of the product, in C; judged from six nodes on.
     type: float
     default: 10.0
   throttled_percent:
@@ -178,6 +185,7 @@ OPTIONS = {
     "seed": {"type": "int", "default": 1},
     "jitter_percent": {"type": "float", "default": 3.0},
     "temperature_spread": {"type": "float", "default": 8.0},
+    "temperature_slots": {"type": "float", "default": 16.0},
     "temperature_fleet": {"type": "float", "default": 10.0},
     "throttled_percent": {"type": "float", "default": 0.0},
     "power_percent": {"type": "float", "default": 90.0},

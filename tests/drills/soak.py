@@ -21,6 +21,8 @@ from rigs.simulated import nodes
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOURS, LEG_MINUTES, SAMPLE_SECONDS = 60, 720, 1800
 HEALTHY = 8
+# All nodes have a warm row of GPUs.
+ROWS = "soak_rows"
 
 # Faults of a node -> what the mistake would be called. `warn`: a WARN is enough.
 FAULTS: list[tuple[str, str]] = [
@@ -30,6 +32,8 @@ FAULTS: list[tuple[str, str]] = [
     ("soak_lap=40", "the result of a GPU changes in one lap"),
     ("soak_reboot=24", "the node is started anew in hour 24"),
     ("soak_hot warn", "all GPUs of a node are hotter than those of its neighbours"),
+    ("soak_hot_gpu=7", "a GPU of the warm row is hotter than those of its neighbours in its slot"),
+    ("soak_hot_gpu=1", "a GPU of the cool row is as hot as those of the warm row"),
     ("soak_wavers", "the rate of a GPU wavers"),
     ("soak_held", "a clock is held down, and no reason is named"),
     ("soak_odd", "a GPU computes other bits than all others, in every lap"),
@@ -54,12 +58,12 @@ def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, 
     planted: dict[str, tuple[str, bool]] = {}
     folder.mkdir(parents=True)
     for number in range(HEALTHY):
-        hosts[f"healthy-{number + 1:02d}"] = nodes.local(folder / f"healthy-{number + 1:02d}", len(hosts) + 1, SLEEP=1)
+        hosts[f"healthy-{number + 1:02d}"] = nodes.local(folder / f"healthy-{number + 1:02d}", len(hosts) + 1, faults=ROWS, SLEEP=1)
     for words, what in FAULTS:
         fault, _blank, grade = words.partition(" ")
         name = f"bad-{fault.split('=')[0].replace('_', '-')}-{len(hosts):02d}"
         log = "" if fault.startswith("xid") else None
-        hosts[name] = nodes.local(folder / name, len(hosts) + 1, faults=fault, kernel_log=log, SLEEP=1)
+        hosts[name] = nodes.local(folder / name, len(hosts) + 1, faults=f"{ROWS} {fault}", kernel_log=log, SLEEP=1)
         planted[name] = what, grade == "warn"
         if fault == "soak_hang":
             hosts[name].update(soak_hours=0.001, soak_timeout=10)

@@ -61,8 +61,7 @@ def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """Yield, for each check {"check": PORTS or one of TESTS, "variant": ""}, an observation of the node with the number of its slowest
     port, and one of each port (`nic/DEVICE/PORT`): `bandwidth` in Gb/s of one direction, `latency` in us."""
     checks = [(c["check"], c["variant"]) for c in params["checks"]]
-    product = (node.read(f"/sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name"))
-    context: PlainData = {"machine": " ".join(filter(None, product))}
+    context: PlainData = {"machine": node.product()}
     devices = rdma_ports.read_devices(node, params["devices"])
     refused = _refused(params, node, devices)
     if refused:

@@ -46,8 +46,8 @@ LOAD, STEADINESS, COOLING, POWER, LOOPBACK = "load", "steadiness", "cooling", "p
 CHECKS = (LOAD, STEADINESS, COOLING, POWER, LOOPBACK)
 # Criteria that travel with the numbers, {option: unit}.
 CRITERIA = {
-    "jitter_percent": "percent", "temperature_spread": "C", "temperature_fleet": "C", "throttled_percent": "percent",
-    "power_percent": "percent", "errors": "errors", "reboots": "reboots",
+    "jitter_percent": "percent", "temperature_spread": "C", "temperature_slots": "C", "temperature_fleet": "C",
+    "throttled_percent": "percent", "power_percent": "percent", "errors": "errors", "reboots": "reboots",
 }  # fmt: skip
 # Rates of the samples, {name: unit}.
 RATES = {"tflops": "TFLOPS", "memory": "GB/s", "h2d": "GB/s", "d2h": "GB/s", "peer": "GB/s"}
@@ -97,8 +97,8 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
     for check, variant in checks:
         context = {
             "gpu": gpu.model({"gpus": used}), "gpus": len(used), "gpu_uuids": [g["uuid"] for g in used], "driver": snapshot.get("driver"),
-            "backend": "libcuda", "hours": params["hours"], "criteria": {name: params[name] for name in CRITERIA},
-            **({"set_aside": aside} if aside else {}),
+            "machine": node.product(), "backend": "libcuda", "hours": params["hours"],
+            "criteria": {name: params[name] for name in CRITERIA}, **({"set_aside": aside} if aside else {}),
         }  # fmt: skip
         common = {
             "variant": variant, "command": soak.argv, "tool_version": soak.version, "simulated": simulated or soak.simulated,
@@ -494,29 +494,41 @@ def _cooling(soak: Soak, check: str, common: Record) -> t.Iterator[Record]:
             return f"its temperature cannot be read in {len(samples) - len(values)} of {len(samples)} samples"
         return {"temperature": _metric(statistics.fmean(values), "C"), "highest": _metric(max(values), "C")}
 
+    # Not read before it is known that all GPUs have samples.
+    windows: list[dict[int, float]] = []
+
     def of_node(numbers: list[Record]) -> Record:
         found = {"highest": _metric(max(of["highest"]["value"] for of in numbers), "C")}
         if len(numbers) > 1:
-            found["spread"] = _metric(_spread([soak.steady(place) for place in range(len(soak.used))]), "C")
+            windows.extend(_windows([soak.steady(place) for place in range(len(soak.used))]))
+            found["spread"] = _metric(max(max(means.values()) - min(means.values()) for means in windows), "C")
         return found
 
-    yield from _of_samples(soak, check, common, read, of_node)
+    places = {f"gpu/{uuid}": place for place, uuid in enumerate(soak.uuids)}
+    for observed in _of_samples(soak, check, common, read, of_node):
+        place = places.get(observed["part"])
+        if place is not None:
+            observed["context"]["slot"] = soak.used[place]["index"]
+        if place is not None and windows and observed["outcome"] == "measured":
+            offsets = [means[place] - statistics.median(means.values()) for means in windows if place in means]
+            observed["metrics"].update(most_above=_metric(max(offsets), "C"), most_below=_metric(min(offsets), "C"))
+        yield observed
 
 
-def _spread(of_gpus: list[list[Sample]]) -> float:
-    """Return the largest difference between the mean temperatures of the GPUs in any SPREAD_S seconds of their steady samples."""
+def _windows(of_gpus: list[list[Sample]]) -> list[dict[int, float]]:
+    """Return the mean temperatures of the GPUs, by their places, in each SPREAD_S seconds of their steady samples."""
     begin, end = min(samples[0].at_s for samples in of_gpus), max(samples[-1].at_s for samples in of_gpus)
     last = max(1, int((end - begin) / SPREAD_S)) - 1
-    windows: dict[int, list[float]] = {}
-    for samples in of_gpus:
+    windows: dict[int, dict[int, float]] = {}
+    for place, samples in enumerate(of_gpus):
         values: dict[int, list[float]] = {}
         for sample in samples:
             value = sample.value("temperature")
             if value is not None:
                 values.setdefault(min(last, int((sample.at_s - begin) / SPREAD_S)), []).append(value)
         for window, of_gpu in values.items():
-            windows.setdefault(window, []).append(statistics.fmean(of_gpu))
-    return max(max(means) - min(means) for means in windows.values())
+            windows.setdefault(window, {})[place] = statistics.fmean(of_gpu)
+    return list(windows.values())
 
 
 def _power(soak: Soak, check: str, common: Record) -> t.Iterator[Record]:

@@ -37,12 +37,13 @@ class DriverError(Exception):
 class Driver:
     """libcuda, with a context on every GPU that the process sees.
 
-    OSError if the library is not there; DriverError if it cannot be initialised.
+    `kernels` returns the PTX text for a GPU by its compute capability. OSError if the library is not there; DriverError if it cannot be
+    initialised.
     """
 
-    def __init__(self, kernels: str) -> None:
+    def __init__(self, kernels: t.Callable[[int], str]) -> None:
         self.cuda = ctypes.CDLL("libcuda.so.1")
-        self.kernels = kernels.encode() + b"\0"
+        self.kernels = kernels
         self.call("cuInit", 0)
         number = ctypes.c_int()
         self.call("cuDriverGetVersion", ctypes.byref(number))
@@ -88,7 +89,7 @@ class CudaDevice:
         self.context = ctypes.c_void_p()
         driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), self.handle)
         module = ctypes.c_void_p()
-        self.call("cuModuleLoadData", ctypes.byref(module), driver.kernels)
+        self.call("cuModuleLoadData", ctypes.byref(module), driver.kernels(self.capability()).encode() + b"\0")
         self.module = module
         self.functions: dict[str, ctypes.c_void_p] = {}
 

@@ -77,7 +77,7 @@ class Bench:
         self.plant: dict[str, t.Any] = order.get("plant") or {}
         self.size = int(order["mib"]) * MIB
         self.copies = int(order["copies"])
-        self.driver = Driver(ptx())
+        self.driver = Driver(lambda _capability: ptx())
         by_uuid = {device.uuid: device for device in self.driver.devices}
         missing = [uuid for uuid in order["devices"] if uuid not in by_uuid]
         if missing:

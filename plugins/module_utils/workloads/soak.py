@@ -43,7 +43,7 @@ if "Driver" not in globals():  # else they stand above: workloads/packing.py
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.cuda_driver import CudaDevice, Driver, DriverError, Sensors
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.host_memory import Buffer, available, numa_nodes
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.memory_kernels import KINDS, OUT_BYTES, WORD
-    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.product_kernel import FLOP, LEAST_CAPABILITY, load_ptx
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.product_kernel import LEAST_CAPABILITY, flop, load_ptx
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.tested_gpu import (
         BEGAN,
         SHIFT,
@@ -78,7 +78,8 @@ class LoadedGpu(TestedGpu):
     def __init__(self, place: int, device: CudaDevice, size: int, seed: int, memory_percent: float) -> None:
         super().__init__(place, device, size)
         if device.capability() < LEAST_CAPABILITY:
-            raise Fault("unsupported", f"GPU {device.uuid} has compute capability {device.capability() / 10}, the products need 8.0")
+            has, need = device.capability() / 10, LEAST_CAPABILITY / 10
+            raise Fault("unsupported", f"GPU {device.uuid} has compute capability {has}, the products need {need}")
         self.seed = seed
         self.streams = {load: device.stream() for load in LOADS}
         self.control, self.arrived = device.stream(), device.stream()
@@ -237,7 +238,7 @@ class Lap:
         gpu, counts = self.gpu, self.counts
         blocks = gpu.device.processors * PRODUCT_BLOCKS
         amounts = {load: float(counts[load] * gpu.size) for load in self.marks}
-        amounts["compute"] = float(counts["compute"] * STEPS * blocks * FLOP)
+        amounts["compute"] = float(counts["compute"] * STEPS * blocks * flop(gpu.device.capability()))
         amounts["memory"] = float(counts["memory"] * 2 * sum(size for _address, size in gpu.parts))
         return amounts
 
@@ -295,7 +296,7 @@ class Soak:
     def __init__(self, order: dict[str, t.Any]) -> None:
         self.order = order
         self.size = int(order["mib"]) * MIB
-        self.driver = Driver(load_ptx())
+        self.driver = Driver(load_ptx)
         by_uuid = {device.uuid: device for device in self.driver.devices}
         missing = [uuid for uuid in order["devices"] if uuid not in by_uuid]
         if missing:

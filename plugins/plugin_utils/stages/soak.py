@@ -34,7 +34,10 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges 
 # Where the default of each criterion comes from.
 SOURCES = {
     "jitter_percent": "derived: minutes of a GPU at its power limit differ by less than 1 percent",
-    "temperature_spread": "derived: GPUs of one tray with the same load and working fans; the limit of this project's acceptance plan",
+    # Identical GPUs differ in temperature under the same load (Sinha et al., Not All GPUs Are Created Equal, SC 2022), those behind
+    # others in the stream of air always: two healthy H100 of one node by 7.6 C.
+    "temperature_spread": "derived: GPUs with the same load and working fans, against their slots; this project's plan",
+    "temperature_slots": "derived: twice the spread; no design of a tray excuses more",
     "temperature_fleet": "derived: identical machines in one hall; a rack's inlet air differs by a few degrees",
     "throttled_percent": "NVIDIA, nvmlClocksEventReasons: only the power cap belongs to a healthy GPU under full load",
     "power_percent": "derived: a GPU that nothing holds back draws its limit or runs at its highest clock",
@@ -72,9 +75,9 @@ class Soak(Stage):
     ranges: t.Mapping[str, Range] = {
         "hours": Range(0, 8784, "hours", above=True), "leg_minutes": Range(0, 1440, "minutes", above=True),
         "sample_seconds": Range(1, 3600, "seconds"), "mib": Range(16, 4096, "MiB"), "memory_percent": Range(1, 95, "percent"),
-        "jitter_percent": Range(0, 100, "percent"), "temperature_spread": Range(0, 100, "C"), "temperature_fleet": Range(0, 100, "C"),
-        "throttled_percent": Range(0, 100, "percent"), "power_percent": Range(0, 100, "percent"), "errors": Range(0, INT_MAX),
-        "reboots": Range(0, INT_MAX),
+        "jitter_percent": Range(0, 100, "percent"), "temperature_spread": Range(0, 100, "C"), "temperature_slots": Range(0, 100, "C"),
+        "temperature_fleet": Range(0, 100, "C"), "throttled_percent": Range(0, 100, "percent"), "power_percent": Range(0, 100, "percent"),
+        "errors": Range(0, INT_MAX), "reboots": Range(0, INT_MAX),
     }  # fmt: skip
 
     def problem(self, settings: Variables) -> str | None:
@@ -98,8 +101,11 @@ class Soak(Stage):
         those of all GPUs of the same model."""
         mine = {key: m for key, m in deciding.items() if m.stage == self.name and m.outcome == "measured"}
         for key, m in mine.items():
-            yield from ((key, one) for one in _JUDGES[key.check](m))
-        yield from _hotter(mine)
+            if key.check in _JUDGES:
+                yield from ((key, one) for one in _JUDGES[key.check](m))
+        fleet = _by_slot(mine)
+        yield from _apart(mine, fleet)
+        yield from _hotter(mine, fleet)
         yield from _odd(mine)
 
     def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
@@ -176,11 +182,6 @@ def _judge_steadiness(m: Measurement) -> t.Iterator[Opinion]:
         yield from _above(m, "jitter", "jitter_percent", "unsteady", "the rate of its products varied by")
 
 
-def _judge_cooling(m: Measurement) -> t.Iterator[Opinion]:
-    if m.subject.kind == "node" and "spread" in m.metrics:
-        yield from _above(m, "spread", "temperature_spread", "temperature", "its GPUs were apart by")
-
-
 def _judge_loopback(m: Measurement) -> t.Iterator[Opinion]:
     """Judge the errors that ports counted while they were loaded."""
     errors = _criterion(m, "errors")
@@ -206,26 +207,105 @@ def _judge_power(m: Measurement) -> t.Iterator[Opinion]:
 
 
 _JUDGES: dict[str, t.Callable[[Measurement], t.Iterator[Opinion]]] = {
-    probe.LOAD: _judge_load, probe.STEADINESS: _judge_steadiness, probe.COOLING: _judge_cooling, probe.POWER: _judge_power,
-    probe.LOOPBACK: _judge_loopback,
+    probe.LOAD: _judge_load, probe.STEADINESS: _judge_steadiness, probe.POWER: _judge_power, probe.LOOPBACK: _judge_loopback,
 }  # fmt: skip
 
 
-def _hotter(mine: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
-    """Yield a WARN for each GPU that is hotter than the median of the GPUs of its model on at least bands.NEIGHBOURS other nodes."""
-    alike: dict[str, dict[Key, float]] = collections.defaultdict(dict)
+# What nodes have in common whose GPUs are cooled alike, and a slot; None if the node did not tell it.
+Slot = t.Tuple[str, t.Any]
+# {slot: {GPU: its mean temperature}}
+Fleet = t.Dict[Slot, t.Dict[Key, float]]
+
+
+def _slot(m: Measurement) -> Slot:
+    context = m.context
+    return str((context.get("machine"), context.get("gpu"), context.get("gpus"), m.simulated)), context.get("slot")
+
+
+def _by_slot(mine: t.Mapping[Key, Measurement]) -> Fleet:
+    fleet: Fleet = collections.defaultdict(dict)
     for key, m in mine.items():
         value = _number(m, "temperature")
         if key.check == probe.COOLING and m.subject.kind == "gpu" and value is not None:
-            alike[str((m.context.get("gpu"), m.context.get("gpus"), m.simulated))][key] = value
-    for values in alike.values():
+            fleet[_slot(m)][key] = value
+    return fleet
+
+
+def _slot_offsets(fleet: Fleet) -> dict[Slot, float]:
+    """Return how much warmer than the median of its node a GPU in each slot is, as the median of more than bands.NEIGHBOURS nodes; slots of
+    which fewer nodes were measured are missing."""
+    by_node: dict[str, list[float]] = collections.defaultdict(list)
+    for of_slot in fleet.values():
+        for key, value in of_slot.items():
+            by_node[node_of(key.subject)].append(value)
+    medians = {node: statistics.median(values) for node, values in by_node.items()}
+    return {
+        slot: statistics.median(value - medians[node_of(key.subject)] for key, value in of_slot.items())
+        for slot, of_slot in fleet.items() if slot[1] is not None and len(of_slot) > bands.NEIGHBOURS
+    }  # fmt: skip
+
+
+class _Ends(t.NamedTuple):
+    """How much hotter and cooler than usual in its slot a GPU was in any ten minutes, both against the median of its node."""
+
+    above: float
+    below: float
+    gpu: t.Any
+
+
+def _ends(m: Measurement, offsets: t.Mapping[Slot, float]) -> _Ends | None:
+    """Return the ends of a GPU, None if they or what is usual in its slot are not known."""
+    above, below, offset = _number(m, "most_above"), _number(m, "most_below"), offsets.get(_slot(m))
+    if above is None or below is None or offset is None:
+        return None
+    return _Ends(above - offset, below - offset, m.context.get("slot"))
+
+
+def _apart(mine: t.Mapping[Key, Measurement], fleet: Fleet) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield a FAIL for each node of which a GPU is hotter or cooler than the others, each against what is usual in its slot. If that is not
+    known, the whole spread counts."""
+    offsets = _slot_offsets(fleet)
+    by_node: dict[str, list[_Ends | None]] = collections.defaultdict(list)
+    for of_slot in fleet.values():
+        for key in of_slot:
+            by_node[node_of(key.subject)].append(_ends(mine[key], offsets))
+    for key, m in mine.items():
+        if key.check == probe.COOLING and m.subject.kind == "node" and "spread" in m.metrics:
+            yield from ((key, opinion) for opinion in _judge_spread(m, by_node[key.subject]))
+
+
+def _judge_spread(m: Measurement, ends: t.Sequence[_Ends | None]) -> t.Iterator[Opinion]:
+    known = [end for end in ends if end is not None]
+    most = _criterion(m, "temperature_spread")
+    if most is None or len(known) < max(2, len(ends)):
+        words = "what is usual in its slots is not known, and its GPUs were apart by"
+        yield from _above(m, "spread", "temperature_spread", "temperature", words)
+        return
+    hottest, coolest = max(known, key=lambda end: end.above), min(known, key=lambda end: end.below)
+    spread = hottest.above - coolest.below
+    if spread > most:
+        reason = (
+            f"GPU {hottest.gpu} was {hottest.above:+.1f} C and GPU {coolest.gpu} {coolest.below:+.1f} C off what is usual in their slots, "
+            f"more than soak_temperature_spread {most:g} C apart"
+        )
+        source = SOURCES["temperature_spread"]
+        yield Opinion("FAIL", reason, "temperature", round(spread, 3), "C", most, source=source, metric="spread")
+    else:
+        words = "the same slots are hot in all nodes; its GPUs were apart by"
+        yield from _above(m, "spread", "temperature_slots", "temperature", words)
+
+
+def _hotter(mine: t.Mapping[Key, Measurement], fleet: Fleet) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield a WARN for each GPU that is hotter than the median of the GPUs in its slot, its own among them, if more than bands.NEIGHBOURS
+    nodes were measured."""
+    for values in fleet.values():
         if len({node_of(key.subject) for key in values}) <= bands.NEIGHBOURS:
             continue
         median = statistics.median(values.values())
         for key, value in values.items():
             most = _criterion(mine[key], "temperature_fleet")
             if most is not None and value > median + most:
-                reason = f"{value:.4g} C, the median of all GPUs of its model is {median:.4g}; soak_temperature_fleet is {most:g}"
+                reason = f"{value:.4g} C, the median of the GPUs in its slot is {median:.4g}; soak_temperature_fleet is {most:g}"
                 limit = median + most
                 source = SOURCES["temperature_fleet"]
                 yield key, Opinion("WARN", reason, "temperature", value, "C", limit, source=source, metric="temperature", expected=median)

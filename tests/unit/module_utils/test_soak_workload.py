@@ -145,10 +145,10 @@ def test_an_error_of_the_driver_is_a_fault_of_its_gpu(run: Run) -> None:
 
 def test_an_old_gpu_is_not_supported(run: Run) -> None:
     def change(driver: FakeDriver) -> None:
-        driver.devices[0].capability = lambda: 75  # type: ignore[method-assign]
+        driver.devices[0].capability = lambda: 61  # type: ignore[method-assign]
 
     (fault,) = kinds(run(change=change), "fault")
-    assert fault["code"] == "unsupported" and "compute capability 7.5" in fault["reason"]
+    assert fault["code"] == "unsupported" and "compute capability 6.1, the products need 7.0" in fault["reason"]
 
 
 def test_a_host_without_memory_is_a_fault(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,8 +157,35 @@ def test_a_host_without_memory_is_a_fault(run: Run, monkeypatch: pytest.MonkeyPa
     assert fault["code"] == "out_of_memory"
 
 
+@pytest.mark.parametrize(
+    ("capability", "target", "instruction"),
+    [
+        (70, "sm_70", "m8n8k4.row.col.f32.f16.f16.f32"), (72, "sm_70", "m8n8k4.row.col.f32.f16.f16.f32"),
+        (75, "sm_75", "m16n8k8.row.col.f32.f16.f16.f32"), (80, "sm_80", "m16n8k16.row.col.f32.bf16.bf16.f32"),
+        (103, "sm_80", "m16n8k16.row.col.f32.bf16.bf16.f32"),
+    ],
+)  # fmt: skip
+def test_each_gpu_multiplies_by_what_its_tensor_cores_have(capability: int, target: str, instruction: str) -> None:
+    text = product_kernel.load_ptx(capability)
+    assert f".target {target}\n" in text and text.count(f"mma.sync.aligned.{instruction} ") == product_kernel.TILES**2
+    assert text.count(".visible .entry") == 7
+    used = {(name, int(number)) for name, number in re.findall(r"%([abf])(\d+)", text[text.index(".entry multiply(") :])}
+    declared = {name: int(count) for name, count in re.findall(r"%([abf])<(\d+)>", text[text.index(".entry multiply(") :])}
+    assert {name: 1 + max(number for of, number in used if of == name) for name in "abf"} == declared
+
+
+def test_the_operations_of_a_step() -> None:
+    # 8 warps, 16 instructions each.
+    assert [product_kernel.flop(c) for c in (70, 75, 80, 90)] == [128 * 2048, 128 * 2048, 128 * 4096, 128 * 4096]
+
+
+def test_a_gpu_that_is_too_old_for_products_has_the_other_kernels() -> None:
+    text = product_kernel.load_ptx(61)
+    assert text.count(".visible .entry") == 6 and "mma.sync" not in text
+
+
 def test_the_kernel_is_well_formed_and_the_packed_text_is_a_whole_program() -> None:
-    text = product_kernel.load_ptx()
+    text = product_kernel.load_ptx(90)
     assert text.count(".visible .entry") == 7 and text.count("mma.sync") == product_kernel.TILES**2
     body = text[text.index(".entry multiply(") :]
     assert set(re.findall(r"bra (\$\w+)", body)) <= set(re.findall(r"^(\$\w+):", body, re.MULTILINE))

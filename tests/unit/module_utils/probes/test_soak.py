@@ -26,8 +26,9 @@ def ask(
     params: dict[str, t.Any] = {
         "python": python or str(folder / "bin/python3"), "env": {}, "gpu_count": gpus, "mig": "refused", "hours": hours,
         "leg_minutes": 720, "sample_seconds": 1800, "mib": 256, "memory_percent": 80, "seed": 1, "jitter_percent": 3,
-        "temperature_spread": 8, "temperature_fleet": 10, "throttled_percent": 0, "power_percent": 90, "errors": 0, "reboots": 0,
-        "loopback": False, "loopback_devices": [], "loopback_binary_dir": "", "loopback_tcp_port": 22515, **options,
+        "temperature_spread": 8, "temperature_slots": 16, "temperature_fleet": 10, "throttled_percent": 0, "power_percent": 90,
+        "errors": 0, "reboots": 0, "loopback": False, "loopback_devices": [], "loopback_binary_dir": "", "loopback_tcp_port": 22515,
+        **options,
     }  # fmt: skip
     node = Node(600, root=str(folder), tools={"nvidia_smi": str(folder / "bin/nvidia-smi")})
     node.checkpoints = memos

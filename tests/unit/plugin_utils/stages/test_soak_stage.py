@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import statistics
 import typing as t
 
 import pytest
@@ -12,11 +13,13 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.soak import STAGE
 
 CRITERIA = {
-    "jitter_percent": 3, "temperature_spread": 8, "temperature_fleet": 10, "throttled_percent": 0, "power_percent": 90, "errors": 0,
-    "reboots": 0,
+    "jitter_percent": 3, "temperature_spread": 8, "temperature_slots": 16, "temperature_fleet": 10, "throttled_percent": 0,
+    "power_percent": 90, "errors": 0, "reboots": 0,
 }  # fmt: skip
-UNITS = {"jitter": "percent", "spread": "C", "temperature": "C", "highest": "C", "throttled": "percent", "share": "percent",
-         "clock_share": "percent", "power": "W", "tflops": "TFLOPS"}  # fmt: skip
+UNITS = {
+    "jitter": "percent", "spread": "C", "temperature": "C", "highest": "C", "most_above": "C", "most_below": "C", "throttled": "percent",
+    "share": "percent", "clock_share": "percent", "power": "W", "tflops": "TFLOPS",
+}  # fmt: skip
 
 
 def measured(check: str, node: str = "n1", part: str = "", context: t.Any = None, evidence: t.Any = None, **metrics: float) -> t.Any:
@@ -72,6 +75,49 @@ def test_a_gpu_that_is_hotter_than_those_of_six_nodes_is_a_warning() -> None:
     hot = measured("cooling", "hot", "A", temperature=76, highest=80)
     assert opinions(*many, hot) == [("hot/gpu/A", "WARN", "temperature")]
     assert opinions(*many[:4], hot) == []
+
+
+def cooled(node: str, temperatures: list[float], **changed: t.Any) -> list[t.Any]:
+    """The cooling of a node whose GPUs have these temperatures all the time."""
+    median = statistics.median(temperatures)
+    records = [measured("cooling", node, context=changed, spread=max(temperatures) - min(temperatures), highest=90)]
+    for slot, value in enumerate(temperatures):
+        ends = {"most_above": value - median, "most_below": value - median}
+        records.append(measured("cooling", node, str(slot), {"slot": slot, **changed}, temperature=value, highest=90, **ends))
+    return records
+
+
+FRONT, BACK = [60.0, 61.0, 60.0, 61.0], [70.0, 70.0, 71.0, 70.0]
+
+
+def test_a_slot_that_is_warm_in_all_nodes_is_no_finding_and_a_single_hot_gpu_is() -> None:
+    fleet = [record for n in range(5) for record in cooled(f"n{n}", FRONT + BACK)]
+    assert {one[1] for one in opinions(*fleet)} == {"FAIL"}, "of five nodes nobody knows what is usual"
+    assert opinions(*fleet, *cooled("n5", FRONT + BACK)) == []
+    for slot, degrees in ((0, 9), (2, 9), (7, 9), (5, -9)):
+        hot = FRONT + BACK
+        hot[slot] += degrees
+        assert opinions(*fleet, *cooled("hot", hot)) == [("hot", "FAIL", "temperature")], (slot, degrees)
+
+
+def test_slots_excuse_no_more_than_their_limit_and_only_on_the_same_product() -> None:
+    wide = [record for n in range(8) for record in cooled(f"n{n}", FRONT + [value + 8 for value in BACK])]
+    assert [one[1:] for one in opinions(*wide)] == [("FAIL", "temperature")] * 8
+    mixed = [record for n in range(8) for record in cooled(f"n{n}", FRONT + BACK, machine=f"product {n % 2}")]
+    assert [one[1:] for one in opinions(*mixed)] == [("FAIL", "temperature")] * 8
+
+
+def test_a_gpu_that_was_hot_for_a_while_only_is_found() -> None:
+    fleet = [record for n in range(6) for record in cooled(f"n{n}", FRONT + BACK)]
+    late = cooled("late", FRONT + BACK)
+    late[3].metrics["most_above"].value += 9
+    assert opinions(*fleet, *late) == [("late", "FAIL", "temperature")]
+
+
+def test_a_soak_without_the_ends_of_its_gpus_is_held_to_its_spread() -> None:
+    fleet = [record for n in range(6) for record in cooled(f"n{n}", FRONT + BACK)]
+    del fleet[3].metrics["most_above"]
+    assert opinions(*fleet) == [("n0", "FAIL", "temperature")]
 
 
 def test_gpus_of_a_model_compute_the_same_bits() -> None:
