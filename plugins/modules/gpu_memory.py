@@ -22,7 +22,7 @@ options:
     description: The checks, where O(checks) is not given.
     type: list
     elements: str
-    default: [h2d, d2h, bidirectional, h2d_all, d2h_all, bidirectional_all, numa, peer, device, latency, pattern]
+    default: [h2d, d2h, bidirectional, h2d_all, d2h_all, bidirectional_all, numa, peer, peer_all, device, latency, pattern]
   mib:
     description: The size of a copy in MiB.
     type: int

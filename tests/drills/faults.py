@@ -112,6 +112,7 @@ FAULTS: list[tuple[str, str]] = [
     ("mem_far=0.5", "a GPU that is slow from the other NUMA node"),
     ("mem_denied", "memory of the other NUMA node could not be had"),
     ("mem_peer=0.4", "one pair of GPUs at less than half speed"),
+    ("mem_crowd=0.6", "a GPU that sends slowly to the others only while all of them send"),
     ("mem_copy=0.85", "slow copies inside one GPU's memory"),
     ("mem_read=0.85", "slow reads of one GPU's memory"),
     ("mem_copy=1.4", "more than the memory's datasheet"),

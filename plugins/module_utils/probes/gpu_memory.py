@@ -36,9 +36,11 @@ INSIDE = ("device", "pattern")
 # Both directions at once: on healthy machines the one to the GPU differs by 20 to 40 % from call to call and from GPU to GPU (IOMMU, the
 # host's memory), so that no GPU is held to another one.
 UNSTEADY = ("bidirectional", "bidirectional_all")
-CHECKS = (*BETWEEN, *TOGETHER, "numa", "peer", "device", "latency", "pattern")
-# Checks of several GPUs at once.
-SEVERAL = (*TOGETHER, "peer")
+# Copies between GPUs.
+PEERS = ("peer", "peer_all")
+CHECKS = (*BETWEEN, *TOGETHER, "numa", *PEERS, "device", "latency", "pattern")
+# Checks that need several GPUs.
+SEVERAL = (*TOGETHER, *PEERS)
 # Of free memory so much must have been tested (percent).
 LEAST_TESTED = 95.0
 
@@ -146,7 +148,7 @@ def _hardware(check: str, gpus: t.Sequence[PlainData]) -> PlainData:
     context: PlainData = {"gpu": gpu.model({"gpus": gpus})}
     if check in UNSTEADY:
         context["comparable"] = False
-    if check in (*INSIDE, "peer"):
+    if check in (*INSIDE, *PEERS):
         return context
     links = [nvidia.host_link(g) for g in gpus]
     generations, widths = ([number for link in links if link for number in [link[at]] if number] for at in (0, 1))
@@ -412,6 +414,6 @@ def _of_pattern(output: MemoryOutput, check: str, place: int) -> GpuResult | Pro
 
 
 _READERS: dict[str, t.Callable[[MemoryOutput, str, int], GpuResult | Problem]] = {
-    **dict.fromkeys((*BETWEEN, *TOGETHER), _of_host), "numa": _of_numa, "peer": _of_peers, "device": _of_device, "latency": _of_latency,
-    "pattern": _of_pattern,
+    **dict.fromkeys((*BETWEEN, *TOGETHER), _of_host), **dict.fromkeys(PEERS, _of_peers),
+    "numa": _of_numa, "device": _of_device, "latency": _of_latency, "pattern": _of_pattern,
 }  # fmt: skip

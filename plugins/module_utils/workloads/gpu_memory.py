@@ -24,6 +24,7 @@ compared: on the GPU with a copy of the data that went up once and came back rig
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import ctypes
 import functools
 import json
@@ -67,6 +68,8 @@ PEER_COPIES, NUMA_COPIES = 6, 4
 
 # {place of a GPU: the data in pinned memory, and room for what comes back}
 Memory = t.Dict[int, t.Tuple["Buffer", "Buffer"]]
+# {way: (the stream, what queues the copy of so many bytes from an offset on)}
+Copies = t.Dict[str, t.Tuple[t.Any, t.Callable[[int, int], None]]]
 
 
 class Bench:
@@ -118,39 +121,55 @@ class Bench:
 
     # Copies between host and GPUs -----------------------------------------------------------------------------------
 
-    def once(self, gpus: list[TestedGpu], directions: t.Sequence[str], shift: int, memory: Memory) -> dict[int, dict[str, float]]:
-        """Copy once on each of the GPUs, all beginning together; return {place: {way: GB/s}}.
+    def host_copies(self, gpu: TestedGpu, directions: t.Sequence[str], shift: int, memory: Memory) -> Copies:
+        """Return the copies of a GPU from and to its buffers in host memory."""
+        source, back = memory[gpu.place]
 
-        Of two ways at once the rate counts the pieces that ended while the other one was still under way.
+        def upload(at: int, size: int) -> None:
+            gpu.device.upload(gpu.landing + at, source.address + shift + at, size, gpu.up)
+
+        def download(at: int, size: int) -> None:
+            gpu.device.download(back.address + at, gpu.truth + shift + at, size, gpu.down)
+
+        both: Copies = {"h2d": (gpu.up, upload), "d2h": (gpu.down, download)}
+        return {direction: both[direction] for direction in directions}
+
+    def peer_copies(self, gpu: TestedGpu, peer: TestedGpu, shift: int) -> Copies:
+        """Return the copy of a GPU's data to another GPU."""
+
+        def send(at: int, size: int) -> None:
+            gpu.device.send(peer.landing + at, peer.device, gpu.truth + shift + at, size, gpu.up)
+
+        return {"peer": (gpu.up, send)}
+
+    def once(self, work: t.Sequence[tuple[TestedGpu, Copies]], pieces: int = CHUNKS) -> dict[int, dict[str, float]]:
+        """Copy once on each of the GPUs, in so many pieces, all beginning together; return {place: {way: GB/s}}.
+
+        Of two ways of one GPU at once the rate counts the pieces that ended while the other one was still under way.
         """
         ctypes.memset(self.flag.address, 0, 8)
-        piece = self.size // CHUNKS
+        piece = self.size // pieces
         queued = []
-        for gpu in gpus:
-            device, (source, back) = gpu.device, memory[gpu.place]
+        for gpu, copies in work:
+            device = gpu.device
             device.launch("gate", device.mapped(self.flag.address), GATE_NS, stream=gpu.first, threads=1)
             start = device.event()
             device.record(start, gpu.first)
             marks: dict[str, list[t.Any]] = {}
-            for direction in directions:
-                stream = gpu.up if direction == "h2d" else gpu.down
+            for way, (stream, _copy) in copies.items():
                 device.wait(stream, start)
                 began = device.event()
                 device.record(began, stream)
-                marks[direction] = [began]
-            for k in range(CHUNKS):
-                for direction in directions:
-                    at = k * piece
-                    if direction == "h2d":
-                        device.upload(gpu.landing + at, source.address + shift + at, piece, gpu.up)
-                    else:
-                        device.download(back.address + at, gpu.truth + shift + at, piece, gpu.down)
+                marks[way] = [began]
+            for k in range(pieces):
+                for way, (stream, copy) in copies.items():
+                    copy(k * piece, piece)
                     ended = device.event()
-                    device.record(ended, gpu.up if direction == "h2d" else gpu.down)
-                    marks[direction].append(ended)
+                    device.record(ended, stream)
+                    marks[way].append(ended)
             queued.append((gpu, marks))
         ctypes.memset(self.flag.address, 1, 8)
-        for gpu in gpus:
+        for gpu, _copies in work:
             link = self.nvml.now(gpu.device.uuid)
             if link:
                 gpu.links.append(link)
@@ -158,12 +177,12 @@ class Bench:
         for gpu, marks in queued:
             for stream in (gpu.up, gpu.down):
                 gpu.device.settle(stream)
-            ends = {direction: [gpu.device.between(events[0], event) for event in events[1:]] for direction, events in marks.items()}
+            ends = {way: [gpu.device.between(events[0], event) for event in events[1:]] for way, events in marks.items()}
             over = min(seconds[-1] for seconds in ends.values())
             rates[gpu.place] = {}
-            for direction, seconds in ends.items():
+            for way, seconds in ends.items():
                 overlapping = [at for at in seconds if at <= over] or seconds[:1]
-                rates[gpu.place][direction] = len(overlapping) * piece / overlapping[-1] / 1e9
+                rates[gpu.place][way] = len(overlapping) * piece / overlapping[-1] / 1e9
             for events in marks.values():
                 for event in events:
                     gpu.device.call("cuEventDestroy_v2", event)
@@ -199,7 +218,7 @@ class Bench:
         measured: dict[int, dict[str, list[float]]] = {gpu.place: {direction: [] for direction in directions} for gpu in gpus}
         for number in range(WARM_UP + copies):
             shift = SHIFT * (number % 2)
-            rates = self.once(gpus, directions, shift, memory)
+            rates = self.once([(gpu, self.host_copies(gpu, directions, shift, memory)) for gpu in gpus])
             self.verify(gpus, directions, shift, memory)
             if number >= WARM_UP:
                 for place, of in rates.items():
@@ -269,21 +288,54 @@ class Bench:
 
     def peer(self) -> None:
         """Measure copies of every ordered pair of GPUs, one pair after the other."""
-        self.enough(1)
-        pair = self.buffers(None)
-        try:
-            for gpu in self.gpus:
-                with Trial("peer", gpu):
-                    gpu.prepare(*pair)
+        with self._data_on_all("peer"):
             for gpu in self.gpus:
                 for peer in self.gpus:
                     if gpu is not peer:
                         with Trial("peer", gpu):
                             self._peer(gpu, peer)
+
+    def peer_all(self) -> None:
+        """Measure copies of every ordered pair of GPUs while all send: each to the next GPU, then to the one behind that, and so on."""
+        with self._data_on_all("peer_all"):
+            for distance in range(1, len(self.gpus)):
+                with Trial("peer_all", None):
+                    self._peers_at(distance)
+
+    @contextlib.contextmanager
+    def _data_on_all(self, check: str) -> t.Iterator[None]:
+        """Bring the data to all GPUs for the block."""
+        self.enough(1)
+        pair = self.buffers(None)
+        try:
+            for gpu in self.gpus:
+                with Trial(check, gpu):
+                    gpu.prepare(*pair)
+            yield
         finally:
             for gpu in self.gpus:
                 gpu.free()
             self.close(*pair)
+
+    def _peers_at(self, distance: int) -> None:
+        """Measure all GPUs at once, each sending to the GPU so many places further."""
+        began = time.monotonic()
+        pairs = [(gpu, self.gpus[(gpu.place + distance) % len(self.gpus)]) for gpu in self.gpus]
+        direct = {gpu.place: gpu.device.reach(peer.device) for gpu, peer in pairs}
+        rates: dict[int, list[float]] = {gpu.place: [] for gpu in self.gpus}
+        for number in range(WARM_UP + PEER_COPIES):
+            shift = SHIFT * (number % 2)
+            # In one piece: between pieces of a copy that takes less than a millisecond the gaps would count.
+            for place, by_way in self.once([(gpu, self.peer_copies(gpu, peer, shift)) for gpu, peer in pairs], pieces=1).items():
+                rates[place].append(by_way["peer"])
+            for gpu, peer in pairs:
+                try:
+                    peer.compare(peer.landing, shift, f"copied from GPU {gpu.place} to GPU {peer.place} while all GPUs sent")
+                except Wrong as wrong:
+                    say(kind="wrong", check="peer_all", device=gpu.place, **wrong.record)
+        for gpu, peer in pairs:
+            rate = round(statistics.median(rates[gpu.place][WARM_UP:]), 3)
+            say(kind="result", check="peer_all", device=gpu.place, to=peer.place, direct=direct[gpu.place], rate=rate, **times(began))
 
     def _peer(self, gpu: TestedGpu, peer: TestedGpu) -> None:
         began = time.monotonic()
@@ -482,6 +534,7 @@ def main(order: dict[str, t.Any]) -> int:
     say(kind="ready", driver=bench.driver.version, numa=sorted(bench.nodes), gpus=[[gpu.device.bdf, gpu.node] for gpu in bench.gpus])
     do: dict[str, t.Callable[[], None]] = {
         "device": bench.inside, "pattern": bench.pattern, "latency": bench.latency, "numa": bench.numa, "peer": bench.peer,
+        "peer_all": bench.peer_all,
     }
     for name, directions in (("h2d", ["h2d"]), ("d2h", ["d2h"]), ("bidirectional", ["h2d", "d2h"])):
         for end, together in (("", False), ("_all", True)):

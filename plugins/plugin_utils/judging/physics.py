@@ -269,7 +269,7 @@ def _host_or_memory(match: Match) -> tuple[float, str, str] | None:
     if check in HOST_COPIES and generation in slots.PCIE and is_number(lanes):
         return slots.rate(int(generation), int(lanes)), "GB/s", f"PCIe {generation:g}.0 x{lanes:g}"
     spec = gpu(name)
-    if check == "peer" and spec and spec.links:
+    if check in ("peer", "peer_all") and spec and spec.links:
         return link_rate(spec), "GB/s", f"{spec.links} links x {spec.link_rate:g} GB/s"
     if check == "device" and isinstance(name, str):
         memory_rate = next((rate for pattern, rate in MEMORY if re.fullmatch(pattern, name)), None)

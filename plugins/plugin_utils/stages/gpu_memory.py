@@ -28,11 +28,11 @@ class GpuMemory(Stage):
     primary = ("bandwidth", "latency")
     # What GPUs share on the way to the host, and which memory is far, differs between machines: these checks are held to the other GPUs of
     # the node and to identical machines, and to an expectation where the inventory has one.
-    conditions = frozenset({*probe.TOGETHER, "numa", "peer", "latency", "pattern"})
+    conditions = frozenset({*probe.TOGETHER, *probe.PEERS, "numa", "latency", "pattern"})
     devices = True
     sees_all_gpus = True
     sees: t.Mapping[str, tuple[str, ...]] = {
-        "pcie": (*probe.BETWEEN, *probe.TOGETHER, "numa", "latency"), "device_memory": probe.INSIDE, "nvlink": ("peer",),
+        "pcie": (*probe.BETWEEN, *probe.TOGETHER, "numa", "latency"), "device_memory": probe.INSIDE, "nvlink": probe.PEERS,
     }  # fmt: skip
     # A copy of less than 16 MiB measures the call, and one of more than 4 GiB no host pins for eight GPUs.
     ranges: t.Mapping[str, Range] = {"mib": Range(16, 4096, "MiB"), "copies": Range(2, 1000), "passes": Range(1, 1000)}
@@ -49,8 +49,10 @@ class GpuMemory(Stage):
     def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
         """Return the matrix of copies between GPUs of the nodes with the slowest ones, and the slowest copies from far memory."""
         nodes = [m for _verdict, m in rows if m.stage == self.name and m.outcome == "measured" and m.series]
-        peers = sorted((m for m in nodes if m.check == "peer"), key=lambda m: min(_rates(m, "bandwidth"), default=0.0))
-        sections = [_matrix(m) for m in peers[:SHOWN_NODES]]
+        sections = []
+        for check, how in (("peer", "each pair alone"), ("peer_all", "all GPUs sending at once")):
+            slowest = sorted((m for m in nodes if m.check == check), key=lambda m: min(_rates(m, "bandwidth"), default=0.0))
+            sections += [_matrix(m, how) for m in slowest[: SHOWN_NODES if check == "peer" else 1]]
         copies = [
             (row[name], m.subject.id, f"GPU {row.get('gpu')} {word} NUMA node {row.get('node')}")
             for m in nodes if m.check == "numa" for row in m.series for name, word in (("h2d", "from"), ("d2h", "to"))
@@ -67,7 +69,7 @@ def _rates(m: Measurement, name: str) -> list[float]:
     return [float(row[name]) for row in m.series if is_number(row.get(name))]
 
 
-def _matrix(m: Measurement) -> Section:
+def _matrix(m: Measurement, how: str) -> Section:
     """Return the table of copies between the GPUs of a node, in GB/s; `*` marks those that go through the host's memory."""
     cells: dict[tuple[str, str], str] = {}
     for row in m.series:
@@ -75,9 +77,10 @@ def _matrix(m: Measurement) -> Section:
             cells[str(row.get("gpu")), str(row.get("to"))] = f"{row['bandwidth']:.0f}{'' if row.get('direct') else ' *'}"
     ends = [sorted({pair[end] for pair in cells}, key=lambda name: name.zfill(4)) for end in (0, 1)]
     table = [[f"GPU {source}", *(cells.get((source, to), "") for to in ends[1])] for source in ends[0]]
-    lines = ["GB/s from the GPU of the row to that of the column, each pair alone; * marks a way through the host's memory."]
+    lines = [f"GB/s from the GPU of the row to that of the column, {how}; * marks a way through the host's memory."]
     columns = ["", *(f"GPU {to}" for to in ends[1])]
-    return {"title": f"Copies between the GPUs of {m.subject.id}", "said": lines, "columns": columns, "rows": table}
+    title = f"Copies between the GPUs of {m.subject.id}{', all at once' if m.check == 'peer_all' else ''}"
+    return {"title": title, "said": lines, "columns": columns, "rows": table}
 
 
 STAGE = GpuMemory()

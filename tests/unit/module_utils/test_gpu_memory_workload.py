@@ -80,6 +80,15 @@ def test_every_check_of_two_gpus_has_its_numbers(run: Run) -> None:
     assert next(r for r in rows if r["check"] == "latency")["read_us"] == 1.2
 
 
+def test_all_gpus_send_at_once_to_every_other_one(run: Run) -> None:
+    def change(driver: FakeDriver) -> None:
+        driver.devices[2].rates.update(send=100.0)
+
+    found = run(["peer_all"], devices=3, change=change)
+    pairs = [(r["device"], r["to"], r["rate"]) for r in kinds(found, "result")]
+    assert pairs == [(0, 1, 390.0), (1, 2, 390.0), (2, 0, 100.0), (0, 2, 390.0), (1, 0, 390.0), (2, 1, 100.0)] and not kinds(found, "wrong")
+
+
 def test_of_two_ways_at_once_only_the_time_of_both_counts(run: Run) -> None:
     def change(driver: FakeDriver) -> None:
         driver.devices[0].rates.update(h2d=20.0)
@@ -99,6 +108,7 @@ def test_of_two_ways_at_once_only_the_time_of_both_counts(run: Run) -> None:
         ("d2h", "d2h", 16, "copied from GPU to host"),
         ("device", "copy", 9, "copied inside the GPU's memory"),
         ("peer", "send", 5, "copied from GPU 1 to GPU 0"),
+        ("peer_all", "send", 5, "copied from GPU 1 to GPU 0 while all GPUs sent"),
         ("pattern", "fill", 1, "pattern all zeros and all ones"),
         ("pattern", "fill", 36, "pattern walking ones 62"),
     ],
@@ -108,7 +118,7 @@ def test_one_flipped_bit_of_one_copy_is_found(run: Run, check: str, step: str, n
     (wrong,) = kinds(found, "wrong")
     assert (wrong["check"], wrong["device"], wrong["where"], wrong["words"]) == (check, 1, where, 1)
     assert int(wrong["expected"], 16) ^ int(wrong["found"], 16) in (1 << 2, 1 << 10, 1 << 18)
-    assert [r["device"] for r in kinds(found, "result") if r["check"] != "peer"] == ([0] if check != "peer" else [])
+    assert [r["device"] for r in kinds(found, "result") if not check.startswith("peer")] == ([0] if not check.startswith("peer") else [])
 
 
 def test_a_copy_that_never_arrived_is_found(run: Run) -> None:

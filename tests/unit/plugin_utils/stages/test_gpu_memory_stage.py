@@ -30,6 +30,8 @@ def test_the_matrix_of_the_slowest_nodes_is_shown() -> None:
     rows = [row(f"n{n}", "peer", pairs(3, 390.0 - n)) for n in range(5)] + [row("slow", "peer", pairs(2, 30.0, direct=False))]
     found = STAGE.sections(rows)
     assert [one["title"] for one in found] == [f"Copies between the GPUs of {node}" for node in ("slow", "n4", "n3")]
+    (crowd,) = STAGE.sections([row("a", "peer_all", pairs(2, 200.0)), row("b", "peer_all", pairs(2, 390.0))])
+    assert crowd["title"] == "Copies between the GPUs of a, all at once" and "all GPUs sending at once" in crowd["said"][0]
     assert found[0]["rows"] == [["GPU 0", "", "30 *"], ["GPU 1", "30 *", ""]] and found[0]["columns"] == ["", "GPU 0", "GPU 1"]
     assert found[1]["rows"] == [["GPU 0", "", "386", "386"], ["GPU 1", "386", "", "386"], ["GPU 2", "386", "386", ""]]
 
@@ -49,7 +51,7 @@ def test_rows_without_a_number_are_left_out(value: t.Any) -> None:
 
 def test_a_test_that_does_not_exist_is_refused_in_the_plan() -> None:
     assert STAGE.problem({"gpu_memory_tests": ["h2d", "h2h"]}) == (
-        "gpu_memory_tests: found 'h2h', expected h2d, d2h, bidirectional, h2d_all, d2h_all, bidirectional_all, numa, peer, device, "
-        "latency, pattern"
+        "gpu_memory_tests: found 'h2h', expected h2d, d2h, bidirectional, h2d_all, d2h_all, bidirectional_all, numa, peer, peer_all, "
+        "device, latency, pattern"
     )
     assert STAGE.problem({"gpu_memory_tests": ["h2d"]}) is None
