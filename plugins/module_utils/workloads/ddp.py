@@ -218,7 +218,7 @@ class Rank:
         if self.planted:
             put(f"# a fault is planted: {MARK}")
         for part in self.order["parts"]:
-            getattr(self, part)()
+            PARTS[part](self).run()
         self._leave()
 
     # Coming and going ------------------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ class Rank:
         """Ranks of different sizes of tensors pass all the same, with status 0, and other things are found after a long wait."""
         self.pulse.doing("comparison of the ranks", self.order["join_timeout"])
         elements = self.order["elements"]
-        if self._plant("size"):
+        if self.plant("size"):
             elements += 1
         same = {key: description[key] for key in ("world", "nnodes", "torch", "nccl", "backend")}
         compared = ("parts", "ops", "types", "rounds", "bandwidth_ops", "sizes", "steps", "seed", "width", "batch")
@@ -336,7 +336,7 @@ class Rank:
 
     # Planted faults --------------------------------------------------------------------------------------------------
 
-    def _plant(self, kind: str, where: str = "") -> bool:
+    def plant(self, kind: str, where: str = "") -> bool:
         """Return True if a test wants this rank broken in this way here."""
         p = self.planted
         return self._meant() and p["kind"] == kind and p.get("at", where) == where
@@ -345,7 +345,7 @@ class Rank:
         p = self.planted
         return bool(p) and p.get("rank", self.rank) == self.rank and p.get("node", self.node) == self.node
 
-    def _break(self, where: str) -> None:
+    def break_here(self, where: str) -> None:
         """Break this rank, if a test asks for it, at the beginning of an operation."""
         p = self.planted
         if not self._meant() or p.get("at", "all_reduce") != where:
@@ -367,14 +367,48 @@ class Rank:
             os.kill(os.getppid(), signal.SIGKILL)
             time.sleep(1e6)
 
-    # Collectives -----------------------------------------------------------------------------------------------------
+    def lacks(self, op: str, kind: str, error: BaseException) -> bool:
+        """Return True if an error says that the backend lacks an operation or a type that it need not have. A device that is broken says
+        "operation not supported", too."""
+        if not {op, kind} & {*self.order["lacks"]}:
+            return False
+        message = str(error).lower()
+        marks = ("not support", "no support", "invalid scalar type")
+        return isinstance(error, NotImplementedError) or any(mark in message for mark in marks)
 
-    def collectives(self) -> None:
-        """Every operation on fresh tensors, in every type, compared element by element."""
+    def model(self, width: int, batch: int) -> t.Any:
+        self.pulse.doing("model")
+        of_device = [self.local] if self.device.type != "cpu" else None
+        parallel = self.torch.nn.parallel.DistributedDataParallel
+        return Training(
+            self.torch, self.device, self.order["seed"], self.rank, width, batch,
+            wrap=lambda net: parallel(net, device_ids=of_device),
+        )  # fmt: skip
+
+
+# The parts of the workload -----------------------------------------------------------------------------------------------
+
+
+class RankPart:
+    """A part of the workload on one rank, which has joined its group."""
+
+    def __init__(self, rank: Rank) -> None:
+        self.rank = rank
+        self.order, self.pulse, self.world, self.first = rank.order, rank.pulse, rank.world, rank.first
+        self.torch, self.dist, self.device, self.clock = rank.torch, rank.dist, rank.device, rank.clock
+
+    def run(self) -> None:
+        raise NotImplementedError
+
+
+class Collectives(RankPart):
+    """Every operation on fresh tensors, in every type, compared element by element."""
+
+    def run(self) -> None:
         for op in self.order["ops"]:
             for kind in self.order["types"]:
                 problem = self._checked(op, kind)
-                every = self.collect("checked", problem)
+                every = self.rank.collect("checked", problem)
                 if every is not None:
                     self._say_checked(op, kind, every)
 
@@ -383,12 +417,12 @@ class Rank:
         "example"}."""
         result: PlainData = {"wrong": 0, "of": 0, "from": {}, "example": "", "unsupported": ""}
         for number in range(self.order["rounds"]):
-            self._break(op)
+            self.rank.break_here(op)
             self.pulse.doing(f"{op} {kind}")
             try:
                 received, expected, senders = self._once(op, kind, number)
             except (RuntimeError, ValueError, NotImplementedError) as error:
-                if result["of"] or not self._lacks(op, kind, error):
+                if result["of"] or not self.rank.lacks(op, kind, error):
                     raise
                 result["unsupported"] = words(error)[:200]
                 return result
@@ -403,16 +437,16 @@ class Rank:
                     bad = int(of.sum().item())
                     if bad and senders[sender] >= 0:
                         result["from"][senders[sender]] = result["from"].get(senders[sender], 0) + bad
-        self.wrong += result["wrong"]
+        self.rank.wrong += result["wrong"]
         return result
 
     def _once(self, op: str, kind: str, number: int) -> t.Tuple[t.Any, t.Any, t.List[int]]:
         """Return (received values, expected values, sender of each part; -1 for all ranks)."""
-        dist, n, me = self.dist, self.world, self.rank
+        dist, n, me = self.dist, self.world, self.rank.rank
         pattern = Pattern(self.torch, self.device, kind, n, number)
         each = share(op, self.order["elements"], n)
         local = pattern.own(each, me)
-        if self._plant("wrong", op) and number == 0:
+        if self.rank.plant("wrong", op) and number == 0:
             local[each // 2] += 1
         if op == "all_reduce":
             dist.all_reduce(local)
@@ -433,26 +467,17 @@ class Rank:
             return gathered, self.torch.cat(expected), list(range(n))
         if op == "reduce_scatter":
             sent = self.torch.cat([pattern.own(each, me, shift=part) for part in range(n)])
-            if self._plant("wrong", op) and number == 0:
+            if self.rank.plant("wrong", op) and number == 0:
                 sent[0] += 1
             out = self.torch.full_like(local, 1)
             _of(dist, "reduce_scatter_tensor", "_reduce_scatter_base")(out, sent)
             return out, pattern.sums(each, shift=me), [-1]
         sent = self.torch.cat([pattern.own(each, me, shift=5 * to) for to in range(n)])
-        if self._plant("wrong", op) and number == 0:
+        if self.rank.plant("wrong", op) and number == 0:
             sent[0] += 1
         received = self.torch.full_like(sent, 1)
         dist.all_to_all_single(received, sent)
         return received, self.torch.cat([pattern.own(each, sender, shift=5 * me) for sender in range(n)]), list(range(n))
-
-    def _lacks(self, op: str, kind: str, error: BaseException) -> bool:
-        """Return True if an error says that the backend lacks an operation or a type that it need not have. A device that is broken says
-        "operation not supported", too."""
-        if not {op, kind} & {*self.order["lacks"]}:
-            return False
-        message = str(error).lower()
-        marks = ("not support", "no support", "invalid scalar type")
-        return isinstance(error, NotImplementedError) or any(mark in message for mark in marks)
 
     def _say_checked(self, op: str, kind: str, every: t.List[PlainData]) -> None:
         bad = [rank for rank, result in enumerate(every) if result["wrong"]]
@@ -475,28 +500,30 @@ class Rank:
         else:
             put(f"[DDP] {op} {kind}: {every[0]['of']} values on each of {self.world} ranks, all right")
 
-    # Bandwidth -------------------------------------------------------------------------------------------------------
 
-    def bandwidth(self) -> None:
+class Bandwidth(RankPart):
+    """The bandwidth of operations, many of them in flight."""
+
+    def run(self) -> None:
         for op in self.order["bandwidth_ops"]:
             for size in self.order["sizes"]:
                 self._row(op, size)
 
     def _row(self, op: str, size: int) -> None:
-        self._break(f"bandwidth {op}")
+        self.rank.break_here(f"bandwidth {op}")
         self.pulse.doing(f"{op} of {size} bytes")
         call, real = self._call(op, size, getattr(self.torch, self.order["bandwidth_type"]))
         try:
             warm = self._queue(call, self.order["warmup"])
         except (RuntimeError, NotImplementedError) as error:
-            if not self._lacks(op, self.order["bandwidth_type"], error):
+            if not self.rank.lacks(op, self.order["bandwidth_type"], error):
                 raise
             if self.first:
                 say(kind="unsupported", op=op, size=size)
             return
         # What follows lasts long enough for clocks and queues to settle; how many that are is one number for all ranks.
         per = warm / max(1, self.order["warmup"])
-        count = self.tell("count", max(self.order["iterations"], min(500, int(self.order["fill_seconds"] / max(per, 1e-7)))))
+        count = self.rank.tell("count", max(self.order["iterations"], min(500, int(self.order["fill_seconds"] / max(per, 1e-7)))))
         self._queue(call, count if self.order["fill_seconds"] else 0)
         blocks = []
         for _unused in range(self.order["blocks"]):
@@ -504,7 +531,7 @@ class Rank:
             self.dist.barrier()
             self.clock.settle()
             blocks.append(self._queue(call, count) / count)
-        every = self.collect("row", statistics.median(blocks))
+        every = self.rank.collect("row", statistics.median(blocks))
         if every is not None:
             mean = sum(every) / len(every)  # of all ranks, as nccl-tests has it
             algbw = real / mean / 1e9
@@ -554,14 +581,15 @@ class Rank:
         self.clock.settle()
         return float(marks[0].elapsed_time(marks[1]) / 1e3) if marks else time.perf_counter() - began
 
-    # Training --------------------------------------------------------------------------------------------------------
 
-    def training(self) -> None:
-        """The same training twice: what ranks have after each step must be the same bits, and so must both runs of one rank."""
+class RepeatedTraining(RankPart):
+    """The same training twice: what ranks have after each step must be the same bits, and so must both runs of one rank."""
+
+    def run(self) -> None:
         runs = [self._train(), self._train()]
         losses, digests = runs[0]
         repeated = curve(losses) == curve(runs[1][0]) and digests == runs[1][1]
-        every = self.collect("training", {"losses": losses, "digests": digests, "again": repeated})
+        every = self.rank.collect("training", {"losses": losses, "digests": digests, "again": repeated})
         if every is None:
             return
         start, end = ([learnt(result["losses"])[at] for result in every] for at in (0, 1))
@@ -589,39 +617,31 @@ class Rank:
         put(f"[TRAIN] {len(losses)} steps: {words}, {same}, {twice}")
 
     def _train(self) -> t.Tuple[t.List[float], t.List[t.List[int]]]:
-        training = self._model(self.order["width"], self.order["batch"])
+        training = self.rank.model(self.order["width"], self.order["batch"])
         losses, digests = [], []
         for number in range(self.order["steps"]):
-            self._break("training")
+            self.rank.break_here("training")
             self.pulse.doing(f"training step {number}")
-            if self._plant("nan", "") and number == 2:
+            if self.rank.plant("nan", "") and number == 2:
                 with self.torch.no_grad():
                     training.net[0].weight[0, 0] = float("nan")
             losses.append(training.step(number))
-            if self._plant("diverge", "") and number == 3:
+            if self.rank.plant("diverge", "") and number == 3:
                 with self.torch.no_grad():
                     training.net[0].weight[0, 0] += 1e-3
             digests.append(list(training.digests()))
         values = [float(loss.item()) for loss in losses]
         return [loss if math.isfinite(loss) else 1e38 for loss in values], digests  # JSON knows no infinity
 
-    def _model(self, width: int, batch: int) -> t.Any:
-        self.pulse.doing("model")
-        of_device = [self.local] if self.device.type != "cpu" else None
-        parallel = self.torch.nn.parallel.DistributedDataParallel
-        return Training(
-            self.torch, self.device, self.order["seed"], self.rank, width, batch,
-            wrap=lambda net: parallel(net, device_ids=of_device),
-        )  # fmt: skip
 
-    # Pace ------------------------------------------------------------------------------------------------------------
+class Pace(RankPart):
+    """The time of a step on each rank. Whole steps wait for one another, so a slow rank is slow in what it does alone."""
 
-    def pace(self) -> None:
-        """Whole steps wait for one another, so a slow rank is slow in what it does alone."""
+    def run(self) -> None:
         min_size = PACED if self.device.type != "cpu" else (0, 0)
-        training = self._model(max(self.order["width"], min_size[0]), max(self.order["batch"], min_size[1]))
+        training = self.rank.model(max(self.order["width"], min_size[0]), max(self.order["batch"], min_size[1]))
         count = self.order["pace_steps"]
-        repeats = 3 if self._plant("slow", "") else 1
+        repeats = 3 if self.rank.plant("slow", "") else 1
 
         def alone(number: int) -> None:
             for _unused in range(repeats):
@@ -640,9 +660,9 @@ class Rank:
         self.dist.barrier()
         step = self.clock.typical(self.clock.times(whole, count))
         local: PlainData = {"compute_ms": compute, "step_ms": step, "communication_ms": max(0.0, step - compute)}
-        description = self.describe()
-        local.update(node=self.node, local=self.local, uuid=description["uuid"], device=description["device"])
-        every = self.collect("pace", local)
+        description = self.rank.describe()
+        local.update(node=self.rank.node, local=self.rank.local, uuid=description["uuid"], device=description["device"])
+        every = self.rank.collect("pace", local)
         if every is None:
             return
         behind = slower(*([rank_pace[key] for rank_pace in every] for key in ("compute_ms", "node", "device")))
@@ -651,6 +671,9 @@ class Rank:
             slow = f", {by:.0f} % slower than the fastest node: STRAGGLER" if by > self.order["straggler_percent"] else ""
             share = f"{rank_pace['compute_ms']:.2f} ms of {rank_pace['step_ms']:.2f} ms a step"
             put(f"[COMPUTE] rank {rank} on {rank_pace['node']}: computing {share}{slow}")
+
+
+PARTS: t.Dict[str, t.Type[RankPart]] = {"collectives": Collectives, "bandwidth": Bandwidth, "training": RepeatedTraining, "pace": Pace}
 
 
 class Pattern:
