@@ -144,10 +144,10 @@ def test_gloo_need_not_have_everything() -> None:
     rank = object.__new__(workload.Rank)
     rank.order = {"backend": "nccl", "lacks": ()}
     broken = RuntimeError("CUDA error: operation not supported")
-    assert not rank._lacks("all_reduce", "bfloat16", broken)
+    assert not rank.lacks("all_reduce", "bfloat16", broken)
     rank.order = {"backend": "gloo", "lacks": workload.GLOO_LACKS}
-    assert rank._lacks("reduce_scatter", "int32", RuntimeError("ProcessGroupGloo does not support reduce_scatter"))
-    assert not rank._lacks("all_reduce", "int32", broken)
+    assert rank.lacks("reduce_scatter", "int32", RuntimeError("ProcessGroupGloo does not support reduce_scatter"))
+    assert not rank.lacks("all_reduce", "int32", broken)
 
 
 def test_the_files_of_other_tools_say_the_same() -> None:
