@@ -1,7 +1,8 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The management controller of a machine (BMC), read by IPMI: power supplies, fans, temperatures, and its log of events.
+"""The management controller of a machine (BMC), read by IPMI: power supplies, fans, temperatures, and its log of events. `ipmitool` reads
+it where it is installed, else the kernel's device is asked directly.
 
 This module util is PRIVATE to the collection.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import ipmi_device
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.look import Look
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import Tree
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
@@ -24,17 +26,17 @@ TIMEOUT_S = 90.0
 def look(tree: Tree, look: Look) -> None:
     """Look at sensors and events."""
     node = tree.node
-    if not any(os.path.exists(node.path(device)) for device in DEVICES):
+    path = next((path for path in map(node.path, DEVICES) if os.path.exists(path)), None)
+    if path is None:
         why = ["/dev/ipmi0 is missing (no controller, or ipmi_devintf is not loaded)"]
-    elif not node.which("ipmitool"):
-        why = ["ipmitool is not installed"]
     else:
         why = []
-        sensors, events = (_ask(node, record_kind, why) for record_kind in ("sdr", "sel"))
+        has_tool = node.which("ipmitool")
+        sensors, events = (_ask(node, kind, why) if has_tool else _read(path, kind, why) for kind in ("sdr", "sel"))
         if sensors is not None:
             problems, count = ipmi.sensors(sensors)
             look.saw(f"{count} sensors of the management controller")
-            why += [] if count else ["ipmitool sdr elist listed no sensor"]
+            why += [] if count else ["it lists no sensor"]
             for code, words in problems:
                 look.found(code, f"management controller: {words}")
         if events is not None:
@@ -51,6 +53,19 @@ def _ask(node: Node, record_kind: str, why: list[str]) -> str | None:
         return result.out
     error_text = f"no answer in {result.ended_after(TIMEOUT_S)}" if result.timed_out else " ".join((result.err or result.out).split())[:150]
     why.append(f"ipmitool {record_kind} elist: {error_text or f'status {result.rc}'}")
+    return None
+
+
+def _read(path: str, record_kind: str, why: list[str]) -> str | None:
+    """Return the same by the kernel's device."""
+    try:
+        device = ipmi_device.Device(path, time.monotonic() + TIMEOUT_S)
+        try:
+            return (ipmi_device.sensors if record_kind == "sdr" else ipmi_device.events)(device)
+        finally:
+            device.close()
+    except (OSError, ValueError, ipmi_device.IpmiError) as error:
+        why.append(f"{path}, {record_kind} (ipmitool is not installed): {getattr(error, 'strerror', None) or error}")
     return None
 
 

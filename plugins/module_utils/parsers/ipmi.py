@@ -30,6 +30,55 @@ _WORTH_A_LOOK = re.compile(
 )
 
 
+# Words for the states of sensors without thresholds, {type of sensor: {state: words}} (IPMI 2.0, table 42-3), those that tell of a fault or
+# of a part that is there.
+DISCRETE_WORDS: dict[int, dict[int, str]] = {
+    0x07: {
+        0: "IERR", 1: "Thermal Trip", 2: "FRB1/BIST failure", 3: "FRB2/Hang in POST failure", 4: "FRB3/Processor startup failure",
+        5: "Configuration Error", 7: "Presence detected", 8: "Disabled", 10: "Throttled", 11: "Uncorrectable machine check exception",
+        12: "Correctable machine check error",
+    },
+    0x08: {
+        0: "Presence detected", 1: "Failure detected", 2: "Predictive failure", 3: "Power Supply AC lost", 4: "AC lost or out-of-range",
+        5: "AC out-of-range, but present", 6: "Config Error", 7: "Power Supply Inactive",
+    },
+    0x09: {0: "Power off/down", 4: "AC lost", 5: "Soft-power control failure", 6: "Failure detected", 7: "Predictive failure"},
+    0x0C: {
+        0: "Correctable ECC", 1: "Uncorrectable ECC", 2: "Parity", 3: "Memory Scrub Failed", 4: "Memory Device Disabled",
+        5: "Correctable memory error logging limit reached", 6: "Presence Detected", 7: "Configuration Error", 8: "Spare", 9: "Throttled",
+        10: "Critical Overtemperature",
+    },
+    0x0D: {
+        0: "Drive Present", 1: "Drive Fault", 2: "Predictive Failure", 3: "Hot Spare", 4: "Parity Check In Progress",
+        5: "In Critical Array", 6: "In Failed Array", 7: "Rebuild In Progress", 8: "Rebuild Aborted",
+    },
+    0x13: {
+        0: "NMI/Diag Interrupt", 1: "Bus Timeout", 2: "I/O Channel check NMI", 3: "Software NMI", 4: "PCI PERR", 5: "PCI SERR",
+        6: "EISA failsafe timeout", 7: "Bus Correctable error", 8: "Bus Uncorrectable error", 9: "Fatal NMI", 10: "Bus Fatal Error",
+        11: "Bus Degraded",
+    },
+}  # fmt: skip
+# The same for the general kinds of events, {kind: {state: words}} (table 42-2).
+GENERIC_WORDS: dict[int, dict[int, str]] = {
+    0x03: {0: "State Deasserted", 1: "State Asserted"},
+    0x04: {0: "No failure predicted", 1: "Predictive Failure Asserted"},
+    0x05: {0: "Limit Not Exceeded", 1: "Limit Exceeded"},
+    0x06: {0: "Performance Met", 1: "Performance Lags"},
+    0x07: {
+        0: "Transition to OK", 1: "Transition to Non-critical from OK", 2: "Transition to Critical from less severe",
+        3: "Transition to Non-recoverable from less severe", 4: "Transition to Non-critical from more severe",
+        5: "Transition to Critical from Non-recoverable", 6: "Transition to Non-recoverable", 7: "Monitor", 8: "Informational",
+    },
+    0x08: {0: "Device Absent", 1: "Device Present"},
+    0x09: {0: "Device Disabled", 1: "Device Enabled"},
+    0x0B: {
+        0: "Fully Redundant", 1: "Redundancy Lost", 2: "Redundancy Degraded", 3: "Non-Redundant: Sufficient from Redundant",
+        4: "Non-Redundant: Sufficient from Insufficient", 5: "Non-Redundant: Insufficient Resources",
+        6: "Redundancy Degraded from Fully Redundant", 7: "Redundancy Degraded from Non-Redundant",
+    },
+}  # fmt: skip
+
+
 class SelEvent(t.NamedTuple):
     """An event of the log that reports a fault: its time in seconds since 1970 (None if the controller did not know it), reason code and
     words."""
