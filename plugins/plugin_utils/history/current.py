@@ -8,6 +8,9 @@ others stay as the last complete run left them. Runs over other targets do not a
 targets: a simulated node never replaces a real one. A run of another inventory updates the targets that both have and removes no others. A
 run that was planned after today has a wrong clock and is left out, because it would stay the latest until that day.
 
+Whoever knows which nodes exist, as a console does, asks for the last verdict of each node and stage instead: there a run is often of a few
+nodes and one stage, and says nothing of others.
+
 This plugin util is PRIVATE to the collection.
 """
 
@@ -118,7 +121,8 @@ def version(store: Store) -> tuple[int, int]:
     return int(row[0]), int(row[1] or 0)
 
 
-def fleet(store: Store, now: datetime.datetime | None = None) -> Fleet:
+def fleet(store: Store, now: datetime.datetime | None = None, exists: t.Callable[[str], bool] | None = None) -> Fleet:
+    """Return the fleet of today. Each stage of a node that `exists` says is there is as the last complete run with both left it."""
     today = now or datetime.datetime.now(datetime.UTC)
     since, until = (today + datetime.timedelta(days=days) for days in (-DAYS, AHEAD_DAYS))
     result, described = Fleet(), DescribedFleet()
@@ -126,6 +130,8 @@ def fleet(store: Store, now: datetime.datetime | None = None) -> Fleet:
         checks = {row.id: Check(row.stage, row.check, row.variant) for row in connection.execute(sa.select(schema.check))}
         # {target: inventories of the complete runs with it}. Older runs do not count for these targets.
         closed: dict[Target, set[str]] = {}
+        # {node that exists: stages of the complete runs with it}
+        closed_stages: dict[Target, set[str]] = {}
         for row in _judged(connection, f"{since:%Y-%m-%dT%H:%M:%SZ}"):
             if row.planned_at > f"{until:%Y-%m-%dT%H:%M:%SZ}":
                 result.ahead += 1
@@ -142,10 +148,17 @@ def fleet(store: Store, now: datetime.datetime | None = None) -> Fleet:
             followed = any(_same(row.inventory, inventory) for target in closed_targets for inventory in closed[target])
             for target in () if row.partial else targets:
                 closed.setdefault(target, set()).add(row.inventory)
-            if followed or (closed_targets and closed_targets == targets):
+            is_past = followed or bool(closed_targets and closed_targets == targets)
+            stages = set(json.loads(row.scope)["stages"])
+            nodes = {node for node in map(placed.node, placed.nodes) if exists and exists(node[0])}
+            behind = {node: frozenset(closed_stages.get(node, ())) for node in nodes}
+            for node in () if row.partial else nodes:
+                closed_stages.setdefault(node, set()).update(stages)
+            if is_past and all(stages <= closed_of_node for closed_of_node in behind.values()):
                 continue
             result.runs.append(run)
-            _add(described, run, placed, _verdicts(connection, row.judgement_id), checks, closed_targets)
+            of_today = _OfToday(placed, frozenset(targets if is_past else closed_targets), behind)
+            _add(described, run, placed, _verdicts(connection, row.judgement_id), checks, of_today)
     # Sort real nodes after simulated ones, so that they replace those of the same name.
     result.nodes = {name: node for (name, _simulated), node in sorted(described.nodes.items(), key=lambda entry: -entry[0][1])}
     result.pairs = {ends: of for (ends, _simulated), of in sorted(described.pairs.items(), key=lambda entry: -entry[0][1])}
@@ -185,11 +198,24 @@ class _Placed(t.NamedTuple):
     def nodes(self) -> list[int]:
         return [number for number, kind in self.kinds.items() if kind == "node"]
 
-    def is_of(self, nodes: t.Iterable[int], targets: t.Container[Target]) -> bool:
-        return any(self.target(node) in targets for node in nodes if node in self.names)
+    def node(self, node: int) -> Target:
+        return self.names[node], self.simulated[node]
 
     def target(self, node: int) -> Target:
         return keys.target_of(self.names[node]), self.simulated[node]
+
+
+class _OfToday(t.NamedTuple):
+    """Tells which results of a run hold today. `stages` has the nodes that are there, each with the stages that newer complete runs had;
+    other nodes hold unless their target is `closed`."""
+
+    placed: _Placed
+    closed: frozenset[Target]
+    stages: t.Mapping[Target, frozenset[str]]
+
+    def has(self, node: int, check: Check) -> bool:
+        stages = self.stages.get(self.placed.node(node))
+        return self.placed.target(node) not in self.closed if stages is None else check.stage not in stages
 
 
 def _placed(connection: sqlalchemy.Connection, run_id: int) -> _Placed:
@@ -218,9 +244,9 @@ def _add(
     placed: _Placed,
     verdicts: t.Iterable[t.Any],
     checks: t.Mapping[int, Check],
-    without: t.Container[Target],
+    today: _OfToday,
 ) -> None:
-    """Add the results of a run for nodes, pairs and checks that no newer run has, without those of some targets."""
+    """Add the results of a run that hold today, for nodes, pairs and checks that no newer run has."""
     nodes: dict[tuple[str, bool], dict[Check, CurrentResult]] = {}
     pairs: dict[tuple[tuple[str, str], bool], dict[Check, CurrentResult]] = {}
     kinds: dict[tuple[str, bool], str] = {}
@@ -229,12 +255,12 @@ def _add(
         check, number = checks[row[1]], row[0]
         at, kind, simulated = placed.at.get(number, []), placed.kinds.get(number), placed.simulated.get(number, False)
         if kind == "pair":
-            if placed.is_of(at, without):
+            if not all(today.has(node, check) for node in at if node in placed.names):
                 continue
             _worse(pairs.setdefault((keys.ends_of(placed.names[number]), simulated), {}), check, result)
             continue
         for node in at:
-            if node not in placed.names or placed.is_of([node], without):
+            if node not in placed.names or not today.has(node, check):
                 continue
             whom = placed.names[node], simulated
             kinds[whom] = placed.kinds[node]

@@ -71,7 +71,8 @@ def create_app(
     hub = Hub(actions, settings.limits)
     console = Console(
         actions, past, settings, auth, sessions, audit or Audit(), metrics, hub, limits, Storage(settings.results_dir, past),
-        FleetReader(past), RunProgress(pathlib.Path(settings.results_dir), pathlib.Path(settings.logs) if settings.logs else None),
+        FleetReader(past, actions.nodes),
+        RunProgress(pathlib.Path(settings.results_dir), pathlib.Path(settings.logs) if settings.logs else None),
         SavedForms(pathlib.Path(settings.results_dir)),
     )  # fmt: skip
     metrics.streams.set_function(lambda: hub.open)

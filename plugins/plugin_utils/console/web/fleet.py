@@ -17,7 +17,7 @@ import threading
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import NodeInfo
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import ActionError, NodeInfo
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current, worsening
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store
@@ -112,8 +112,8 @@ class FleetState:
 class FleetReader:
     """Reads the fleet of a history again whenever there is a new judgement."""
 
-    def __init__(self, past: Past) -> None:
-        self._past = past
+    def __init__(self, past: Past, infos: t.Callable[[], t.Iterable[NodeInfo]]) -> None:
+        self._past, self._infos = past, infos
         self._lock = threading.Lock()
         self._looked_at = float("-inf")
         self._version: tuple[int, int] | None = None
@@ -148,22 +148,30 @@ class FleetReader:
             self._lock.release()
 
     def _state_of(self, store: Store) -> FleetState:
-        fleet = current.fleet(store)
+        known = self._known()
+        fleet = current.fleet(store, exists=lambda name: name in known or requested(name) in known)
         nodes = {name: _node_state(name, node) for name, node in fleet.nodes.items() if node.kind == "node"}
         bad_pairs = sum(any(result.verdict in ("FAIL", "UNKNOWN") for result in results.values()) for results in fleet.pairs.values())
         not_accepted = [run.name for run in fleet.runs if not run.accepted]
         devices: dict[str, frozenset[str]] = {}
         for run in reversed(fleet.runs[:RUNS_WITH_DEVICES]):
             devices.update((requested(name), names) for name, names in self._past.seen(run.name).devices.items())
-        return FleetState(nodes, tuple(self._causes(not_accepted)), tuple(_worse(store, fleet, not_accepted)), bad_pairs, devices)
+        return FleetState(nodes, tuple(self._causes(fleet, not_accepted)), tuple(_worse(store, fleet, not_accepted)), bad_pairs, devices)
 
-    def _causes(self, runs: t.Sequence[str]) -> t.Iterator[CauseLine]:
+    def _known(self) -> set[str]:
+        try:
+            return {info.name for info in self._infos()}
+        except ActionError:
+            return set()  # the page says so by itself
+
+    def _causes(self, fleet: current.Fleet, runs: t.Sequence[str]) -> t.Iterator[CauseLine]:
         """Yield the causes of the newest runs that were not accepted, of each node and verdict only the newest. A run whose report cannot
         be read is a line that says so."""
         named: set[tuple[str, str]] = set()
         for run in runs[:RUNS_WITH_CAUSES]:
             try:
-                lines = [_cause_line(run, cause) for cause in self._past.causes(run)[:CAUSES_OF_RUN]]
+                causes = [cause for cause in self._past.causes(run) if _is_open(fleet, cause)]
+                lines = [_cause_line(run, cause) for cause in causes[:CAUSES_OF_RUN]]
             except RunError as error:
                 lines = [("", CauseLine(run, "", "UNKNOWN", str(error), False))]
             except Exception as error:  # a report of another form
@@ -173,6 +181,13 @@ class FleetReader:
                 if not name or (name, line.verdict) not in named:
                     named.add((name, line.verdict))
                     yield line
+
+
+def _is_open(fleet: current.Fleet, cause: CauseRow) -> bool:
+    """Return False if newer runs have made all stages good in which a node was bad."""
+    node = fleet.nodes.get(keys.node_of(cause["subject"]))
+    stages = {check["stage"] for check in (*cause["findings"], *cause["explains"])}
+    return node is None or any(result.verdict not in GOOD for check, result in node.checks.items() if check.stage in stages)
 
 
 def _cause_line(run: str, cause: CauseRow) -> tuple[str, CauseLine]:

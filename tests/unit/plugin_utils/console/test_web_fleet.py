@@ -72,7 +72,7 @@ def test_a_report_that_cannot_be_read_is_shown_and_takes_nothing_else_away(
 
 
 def test_an_error_that_nobody_foresaw_is_shown_on_the_page(console: memory.Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_store: t.Any) -> t.Any:
+    def broken(_store: t.Any, **_options: t.Any) -> t.Any:
         raise ZeroDivisionError("of <nobody>")
 
     monkeypatch.setattr(current, "fleet", broken)
@@ -299,3 +299,23 @@ def test_a_device_that_a_node_did_not_have_is_refused_and_an_unknown_one_has_a_h
     shown = client.get("/start", params={**asked, "device": "mlx5_1"}).text
     assert "After a change of hardware" not in shown and "not seen yet: 1, such as b" in shown
     assert "not seen yet" not in client.get("/start", params=asked).text
+
+
+def test_a_run_of_one_stage_leaves_the_other_stages_of_its_nodes_and_all_other_nodes(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(current, "DAYS", 36500)
+
+    def home_after(day: int, stages: t.Sequence[str], **tflops: float) -> str:
+        """The home page after a run of these stages."""
+        runs.judge(runs.measured(tmp_path, day, runs.fleet(**tflops), stages), acceptance_history=True)
+        return str(memory.opened(tmp_path, memory=memory.Memory([actions.NodeInfo(name, 8) for name in "abc"])).signed_in().get("/").text)
+
+    home_after(1, ["stack", "gemm"], a=672.0, b=672.0)
+    home_after(2, ["stack", "gemm"], a=672.0, b=400.0)
+    text = home_after(3, ["stack"], b=672.0, c=672.0)
+    assert rows(text) == [("a", ["PASS", "PASS"]), ("b", ["PASS", "FAIL"]), ("c", ["PASS", "none"])]
+    assert re.search(rf'href="/results/{runs.run_id(2)}">b[^<]*gemm bf16', text) and "Worse since" in text
+    text = home_after(4, ["gemm"], b=672.0)
+    assert rows(text) == [("a", ["PASS", "PASS"]), ("b", ["PASS", "PASS"]), ("c", ["PASS", "none"])]
+    assert "gemm bf16" not in text and "Worse since" not in text
