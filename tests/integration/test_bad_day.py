@@ -102,7 +102,7 @@ def verdicts(place: pathlib.Path) -> dict[tuple[str, str], list[tuple[str, str]]
 
 
 def test_each_bad_cluster_costs_its_own_nodes_only(tmp_path: pathlib.Path, api: str, closed_port: int) -> None:
-    demo = yaml.safe_load((ROOT / "inventories/demo/hosts.yml").read_text())["all"]["vars"]
+    demo = yaml.safe_load((ROOT / "inventories/demo/group_vars/all.yml").read_text())
     demo.pop("acceptance_stages")
     good = {**demo, "demo_node": str(ROOT / "tests/rigs/simulated/demo/nodes/{{ inventory_hostname }}"), "nccl_fabric_group": ""}
     cluster = {"acceptance_plane": "kubernetes", "acceptance_kube_image": "lab/tester:1", "acceptance_kube_env": {"HTTPS_PROXY": SECRET}}

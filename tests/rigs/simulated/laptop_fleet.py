@@ -24,6 +24,7 @@ from rigs.simulated import nodes, pairs
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
+VARIABLES = ROOT / "inventories/demo/group_vars/all.yml"
 DEMO = HERE / "demo"
 RAILS = 8
 SLOW_NODE, SLOW_DEVICE, SLOW_FACTOR = "h200-07", 2, 0.5
@@ -74,7 +75,7 @@ def build(folder: pathlib.Path) -> pathlib.Path:
     slow = f"slow {_address(SLOW_DEVICE, names.index(SLOW_NODE) + 1)} {SLOW_FACTOR}"
     for number, name in enumerate(names, 1):
         _node(folder, name, number, slow)
-    demo = yaml.safe_load((ROOT / "inventories/demo/hosts.yml").read_text(encoding="utf-8"))["all"]["vars"]
+    demo = yaml.safe_load(VARIABLES.read_text(encoding="utf-8"))
     at = f"{folder}/{{{{ inventory_hostname }}}}"
     variables: dict[str, t.Any] = {
         **demo,
@@ -100,7 +101,7 @@ def _digest() -> str:
     digest = hashlib.sha256(f"{ROOT} {sys.executable}".encode())
     folders = (DEMO, HERE / "laptop")
     files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
-    for path in (*files, pathlib.Path(__file__), pathlib.Path(pairs.__file__), pairs.SOURCE, ROOT / "inventories/demo/hosts.yml"):
+    for path in (*files, pathlib.Path(__file__), pathlib.Path(pairs.__file__), pairs.SOURCE, VARIABLES):
         digest.update(f"{path} ".encode() + path.read_bytes())
     return digest.hexdigest()
 
