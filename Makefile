@@ -11,7 +11,7 @@ export PYTHONPATH := $(CURDIR)/.collections
 unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo console test unit packages integration integration-all lint sanity drill drill-governor drill-resume drill-rdma drill-console drill-sharing drill-sharing-resume fuzz bench schemas rig-fleet rig-rdma rig-kubernetes clean clean-caches
+.PHONY: help setup demo console test unit packages integration integration-all lint sanity drill drill-governor drill-resume drill-rdma drill-console drill-sharing drill-sharing-resume fuzz bench schemas release rig-fleet rig-rdma rig-kubernetes clean clean-caches
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z0-9_-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,15 @@ bench: setup ## Figures measured side by side: make bench FIGURE=name
 schemas: setup ## Write the JSON schemas of records from plugins/plugin_utils/records/model.py
 	@$(PYTHON) tests/tools/schemas.py
 
+RELEASE := .cache/release
+$(RELEASE)/.stamp: requirements-release.txt
+	@tests/tools/venv.sh $(RELEASE) requirements-release.txt && touch $@
+
+GPG_KEY ?=
+SSH_KEY ?=
+release: $(RELEASE)/.stamp ## Build, check and sign the last commit as a release: make release GPG_KEY=FINGERPRINT (docs/release.md)
+	@$(RELEASE)/bin/python tests/tools/release.py --gpg-key "$(GPG_KEY)" --ssh-key "$(SSH_KEY)"
+
 rig-fleet: setup ## Sixteen sshd hosts in network namespaces
 	@tests/rigs/fleet/fleet up 16
 
@@ -102,7 +111,7 @@ rig-kubernetes: setup ## Kubernetes: two nodes that run containers, fifty that e
 	@tests/rigs/kubernetes/kubernetes up --nodes 2 --kwok 50
 
 clean: ## Remove the virtual environment and caches
-	@rm -rf $(VENV) .collections .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(RELEASE) .cache/release-controller .collections .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 RIG_CACHE = $(or $(GPUFLEET_RIG_CACHE),$(HOME)/.cache/gpufleet-acceptance/rigs)
 clean-caches: ## Remove the programs and images that rigs have built for all checkouts (tests/README.md)

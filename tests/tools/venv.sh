@@ -1,7 +1,8 @@
 #!/bin/bash
-# venv.sh DIR: a virtual environment with the pinned packages, from Python 3.11 to 3.13 of this machine.
+# venv.sh DIR [FILE]: a virtual environment with the packages pinned in FILE (requirements-dev.txt), from Python 3.11 to 3.13 of this machine.
 set -euo pipefail
 dir=$1
+requirements=${2:-requirements-dev.txt}
 need() { # PACKAGE...: install what is missing, and say so
     local missing=()
     for package in "$@"; do dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package"); done
@@ -26,12 +27,12 @@ if [ -z "$python" ]; then
     python=$(find_python)
     [ -n "$python" ] || { echo "python3 of this system is $(python3 --version); expected 3.11 to 3.13; set PYTHON" >&2; exit 1; }
 fi
-echo "setting up $dir with $("$python" --version) and the packages of requirements-dev.txt: one to three minutes"
+echo "setting up $dir with $("$python" --version) and the packages of $requirements: one to three minutes"
 if ! { [ -x "$dir/bin/python" ] && usable "$dir/bin/python"; }; then "$python" -m venv --clear "$dir"; fi
 # Unpacking them takes pip a minute in which it prints nothing.
 . "$(dirname "$0")/beat.sh"
 # Of what pip prints, a line for each package that it fetches, and its last words where it fails.
-"$dir/bin/python" -m pip install --disable-pip-version-check --progress-bar off -r requirements-dev.txt 2>&1 |
+"$dir/bin/python" -m pip install --disable-pip-version-check --progress-bar off -r "$requirements" 2>&1 |
     awk '/^Collecting/ { print "  fetching " $2; next } /^Installing collected/ { print "  installing them"; next } /^(ERROR|error|WARNING)/ { print }
         { fflush() }'
 echo "$dir is ready"
