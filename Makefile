@@ -11,7 +11,7 @@ export PYTHONPATH := $(CURDIR)/.collections
 unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo console test unit packages integration integration-all lint sanity drill drill-governor drill-resume drill-rdma drill-console drill-sharing drill-sharing-resume fuzz bench schemas release rig-fleet rig-rdma rig-kubernetes clean clean-caches
+.PHONY: help setup demo docs console test unit packages integration integration-all lint sanity drill drill-governor drill-resume drill-rdma drill-console drill-sharing drill-sharing-resume fuzz bench schemas release rig-fleet rig-rdma rig-kubernetes clean clean-caches
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z0-9_-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,15 @@ drill-sharing: setup ## A GPU-sharing system with planted defects: the cases tha
 	@$(PYTHON) tests/drills/sharing.py --defects $(DEFECTS)
 
 INPUTS ?= 50000
+# The virtual environment of the documentation's builder, the pages and the site.
+SITE := .cache/docs
+$(SITE)/venv/.stamp: requirements-docs.txt
+	@$(PYTHON) -m venv --clear $(@D) && $(@D)/bin/python -m pip install -q --disable-pip-version-check -r requirements-docs.txt && touch $@
+
+PICTURES ?= yes
+docs: setup $(SITE)/venv/.stamp ## The documentation as a site, with pictures of the simulated fleet; broken links fail. PICTURES=no needs no browser
+	@$(PYTHON) tests/tools/docs.py --tools $(SITE)/venv/bin $(SITE) $(if $(filter no,$(PICTURES)),--no-pictures)
+
 fuzz: setup ## Broken input and lies for every reader of tools: make fuzz INPUTS=1000000
 	@$(PYTHON) tests/fuzz/run.py --inputs $(INPUTS)
 

@@ -3,9 +3,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pictures of the console's ten main pages, light, dark and as on a phone, for a person to look at.
+"""Pictures of the console's ten main pages and of a report, light, dark and as on a phone, for a person to look at.
 
-    python tests/tools/screenshots.py FOLDER [--results-dir RESULTS]
+    python tests/tools/screenshots.py FOLDER [--results-dir RESULTS] [--looks light,phone]
 
 The console is that of `make console`. If nothing was measured in RESULTS yet, the run of the demo is waited for first.
 """
@@ -17,6 +17,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -44,6 +45,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path, help="of the pictures; made if it does not exist")
     parser.add_argument("--results-dir", default=str(ROOT / "results"))
+    parser.add_argument("--looks", type=lambda text: text.split(","), default=list(LOOKS), help=f"of {','.join(LOOKS)}; all by default")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, str(ROOT / "tests/tools/console.py"), "--port", "0", "--results-dir", arguments.results_dir]
@@ -57,15 +59,19 @@ def main() -> int:
             with Browser() as browser:
                 browser.open(link, "location.pathname === '/'")
                 begun = "fetch('/api/v1/runs').then((r) => r.json()).then((r) => r.runs.length)"
-                browser.wait(begun, 600)
+                while not browser.value(begun):  # a promise, which `wait` would take for true
+                    time.sleep(1)
                 origin = browser.value("location.origin")
-                for name, address in pages(browser).items():
-                    for look, (width, scheme) in LOOKS.items():
+                shown = {name: f"{origin}{address}" for name, address in pages(browser).items()}
+                run = shown["result"].rpartition("/")[2]
+                shown["report"] = (pathlib.Path(arguments.results_dir) / run / "report.html").absolute().as_uri()
+                for name, address in shown.items():
+                    for look, (width, scheme) in ((look, LOOKS[look]) for look in arguments.looks):
                         browser.size(width, 900, phone=look == "phone")
                         browser.media(scheme)
                         # A report or curves draw themselves in a frame, of which the page knows nothing.
-                        browser.open(f"{origin}{address}", "!document.querySelector('iframe') || performance.now() > 3000")
-                        browser.picture(arguments.folder / f"{name}-{look}.png", full=True)
+                        browser.open(address, "!document.querySelector('iframe') || performance.now() > 3000")
+                        browser.picture(arguments.folder / f"{name}-{look}.png", full=name != "report")
         finally:
             console.terminate()
     print(f"{len(list(arguments.folder.glob('*.png')))} pictures in {arguments.folder}")
