@@ -27,7 +27,11 @@ NOT_RUN = {
     r"curl .*": "needs a console that runs; test_console_local.py asks it with a token",
     r"cp -r inventories/cluster \S+": "leaves a folder in the checkout",
     r"ansible-galaxy .*|pip install .*|ansible-sign .*|gpg .*|ssh-keygen .*|ansible-playbook gpufleet\.acceptance\..*":
-        "needs the built collection; the tests of the release install and run it",
+        "needs the built collection; test_installed.py and test_release.py do that",
+    r"(ansible-builder|ansible-navigator) .*|cp \S*(execution-environment\.yml|\.tar\.gz) \S+":
+        "needs an image; test_execution_environment.py builds one and runs it",
+    r"ansible-rulebook .*": "lasts until Ctrl-C; test_eda.py runs the same rulebook",
+    r"ansible-playbook docs/examples/awx/.*": "needs AWX; test_awx_examples.py holds its files against the modules of awx.awx",
     r"kubectl .*": "needs a cluster; test_console_install.py and the tests of Kubernetes apply the same manifests",
     r"podman build .*": "needs images from a registry; test_kube_image.py builds the image from Debian's packages",
     r"ansible-playbook playbooks/(console|gpu_sharing|logs|observability_preflight)\.yml .*": "needs a cluster; test_kube_*.py run it",

@@ -32,11 +32,11 @@ from rigs import browser, common  # noqa: E402
 # The pages of docs/ in the order of the menu. Those that are not here come last.
 CHAPTERS: dict[str, tuple[str, ...]] = {
     "Use": ("docs/using", "docs/hardware", "docs/verdicts", "docs/rules", "docs/history", "docs/console", "docs/observability",
-            "docs/kubernetes", "docs/launchers", "docs/sinks", "docs/xids"),
+            "docs/kubernetes", "docs/launchers", "docs/awx", "docs/eda", "docs/execution_environment", "docs/sinks", "docs/xids"),
     "Stages": ("docs/host_health", "docs/gpu_memory", "docs/nic_loopback", "docs/soak", "docs/dcgm", "docs/rdma", "docs/fabric", "docs/ddp",
                "docs/hccl", "docs/gpu_sharing"),
     "Extend": ("docs/stages", "docs/architecture", "docs/glossary", "CONTRIBUTING", "tests/README"),
-    "Release": ("docs/versions", "CHANGELOG", "SECURITY", "CODE_OF_CONDUCT"),
+    "Release": ("docs/versions", "docs/release", "CHANGELOG", "SECURITY", "CODE_OF_CONDUCT"),
 }  # fmt: skip
 REFERENCE = "Reference"
 # The pictures of the page docs/pictures: what they show.
