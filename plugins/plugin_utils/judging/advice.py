@@ -74,7 +74,7 @@ ADVICE: t.Mapping[str, str] = {
     "rank_hung": "Look at the node and GPU that is named: its driver's log, its links, and whether its process still runs.",
     "rank_died": "Look at the end of the tool's output and in the kernel log of the named node for why the process died.",
     # Settings and versions.
-    "drift": "Bring the software of the node to the golden versions, or change stack_golden if the new ones are meant.",
+    "drift": "Install the version, set the setting or look for the part that the other nodes have; if it is meant so, change stack_golden.",
     "driver_too_old": "Install a driver that is new enough for the tool, or a tool that was built for this driver.",
     "firmware": "Bring the firmware of the node to the version that the others have.",
     "versions_differ": "Install the same version on all nodes of the group.",

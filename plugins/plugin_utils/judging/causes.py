@@ -62,6 +62,11 @@ class _Search:
         # Nodes of which a stage knows nothing: what it could not measure of their pairs and groups is theirs.
         unknown = [key for key, v in bad.items() if v.verdict == "UNKNOWN" and subjects.bearer(v.subject.kind, v.subject.id)[0] == "node"]
         self.silent = {(key.stage, key.subject) for key in unknown}
+        # A node's number is often that of its worst part: {what _number returns: the parts that it is the number of}.
+        self.parts_by_number: dict[tuple[str | float | None, ...], list[str]] = collections.defaultdict(list)
+        for key, v in bad.items():
+            if v.value is not None and key.subject != node_of(key.subject):
+                self.parts_by_number[self._number(key, v)].append(key.subject)
         for key, v in bad.items():
             if key not in self.behind:
                 self._place(key, v)
@@ -102,18 +107,24 @@ class _Search:
                 return
         culprits = {key.subject: str(verdict.subject.kind)}
         if kind == "node":
-            part = self._part_said(bearer, verdict)
+            part = self._part_said(bearer, key, verdict)
             culprits = self._counters(key, bearer) if self._counted(key) else {}
             culprits = culprits or {part: kind_of(part)}
         for culprit, kind in culprits.items():
             self.kinds.setdefault(culprit, kind)
             self.own[culprit].append(key)
 
-    @staticmethod
-    def _part_said(node: str, verdict: Verdict) -> str:
-        """The part that a node's reason is about, or the subject itself."""
+    def _part_said(self, node: str, key: Key, verdict: Verdict) -> str:
+        """Return the part that a node's reason or number is about, or the subject itself."""
         whom = verdict.reason.split(": ", 1)[0]
-        return whom if whom.startswith(f"{node}/") and node_of(whom) == node else verdict.subject.id
+        if whom.startswith(f"{node}/") and node_of(whom) == node:
+            return whom
+        parts = self.parts_by_number.get(self._number(key, verdict), ()) if verdict.value is not None else ()
+        return parts[0] if len(parts) == 1 else verdict.subject.id
+
+    @staticmethod
+    def _number(key: Key, verdict: Verdict) -> tuple[str | float | None, ...]:
+        return key.stage, key.check, key.variant, node_of(key.subject), verdict.metric, verdict.value, verdict.verdict
 
     def _counters(self, key: Key, node: str) -> dict[str, str]:
         """The parts of a node whose counters rose in a test, with their kinds."""

@@ -101,6 +101,19 @@ def test_a_gpu_stands_for_its_node_and_its_worst_is_said_first() -> None:
     assert len(cause["own"]) == 3 and not cause["whole"]
 
 
+def test_a_node_whose_number_is_that_of_one_gpu_is_no_second_cause() -> None:
+    number = {"metric": "bandwidth", "value": 25.6, "unit": "GB/s", "reason_code": "below_floor"}
+    node_low = samples.verdict("a", "gpu_memory", "h2d", "FAIL", reason="a: bandwidth 25.6 GB/s is low", **number)
+    first, second = (
+        samples.verdict("a", "gpu_memory", "h2d", "FAIL", part=part, reason=f"a/gpu/{part}: bandwidth 25.6 GB/s is low", **number)
+        for part in ("G1", "G2")
+    )
+    assert [cause["subject"] for cause in found([node_low, first])] == ["a/gpu/G1"]
+    # Of two with the same number, and of another number, nobody knows.
+    assert [cause["subject"] for cause in found([node_low, first, second])] == ["a", "a/gpu/G1", "a/gpu/G2"]
+    assert [cause["subject"] for cause in found([node_low, {**first, "value": 25.7}])] == ["a", "a/gpu/G1"]
+
+
 def test_pairs_and_groups_of_a_node_that_was_lost_are_its() -> None:
     group = {"kind": "group", "id": "rdma/all", "members": ["a", "b", "c"]}
     verdicts = [
