@@ -129,6 +129,7 @@ ADVICE: t.Mapping[str, str] = {
     # What was not measured.
     "acl_failed": "Look at the versions of driver and runtime on the node, and whether the user may open the devices.",
     "cuda_failed": "Look at the versions of driver and runtime on the node, and whether the user may open the devices.",
+    "bmc_unreadable": "Look at the address, the user's rights and the certificate of the management controller, and run again.",
     "torch_missing": "Install PyTorch for this node, or name the Python that has it in the variables of the stage.",
     "tool_missing": _INSTALL,
     "tool_not_executable": "Make the program executable, or name another one in the variables of the stage.",
