@@ -20,6 +20,12 @@ from harness import console_memory as memory
 from harness import history_runs as runs
 
 
+@pytest.fixture(autouse=True)
+def read_before_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first page waits until the fleet is read, however busy the machine is."""
+    monkeypatch.setattr(fleet, "FIRST_S", 600.0)
+
+
 @pytest.fixture(scope="module")
 def console(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[memory.Opened]:
     """Three runs of the nodes a and b, of which b fails in the last one; c was never measured."""
