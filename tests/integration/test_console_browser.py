@@ -385,7 +385,8 @@ def test_pages_are_printed_whole_in_black_on_white(console: Console, browser: Br
     runs = browser.value("fetch('/api/v1/runs').then((r) => r.json()).then((r) => r.runs.map((x) => x.run))")
     browser.media("dark", "print")
     browser.size(700, 1000)  # A4 between its margins
-    for name, way in {"fleet": "/", "result": f"/results/{runs[0]}", "node": f"/node?name={NODES[0]}", "runs": "/runs"}.items():
+    ways = {"fleet": "/", "node": f"/node?name={NODES[0]}", "runs": "/runs", **{"result": f"/results/{run}" for run in runs[:1]}}
+    for name, way in ways.items():
         browser.open(f"{console.url}{way}")
         assert browser.value("document.documentElement.scrollWidth") <= 700, name
         assert browser.value("getComputedStyle(document.body).backgroundColor") in ("rgb(255, 255, 255)", "rgba(0, 0, 0, 0)"), name

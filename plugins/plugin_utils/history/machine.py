@@ -8,13 +8,17 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import collections
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing, schema
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, chunks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Facts
+
+if t.TYPE_CHECKING:
+    import sqlalchemy
 
 
 class FactsSince(t.NamedTuple):
@@ -63,28 +67,32 @@ class RunOfNode(t.NamedTuple):
 
 def timeline(store: Store, node: str, limit: int = 40) -> list[RunOfNode]:
     """Return the last runs with a node, the newest first, by the judgement that holds."""
-    run, judgement, placed, word, verdict = schema.run, schema.judgement, schema.placement, schema.word, schema.verdict
-    machine = placed.alias("machine")
-    runs = (
-        sa.select(run.c.id, run.c.name, run.c.planned_at, run.c.simulated, machine.c.subject_id)
-        .join(machine, sa.and_(machine.c.run_id == run.c.id, machine.c.subject_id == machine.c.node_id))
-        .join(word, word.c.id == machine.c.name_id)
-        .where(word.c.text == node)
-        .order_by(run.c.name.desc())
-        .limit(limit)
-    )
+    run, placed, word = schema.run, schema.placement, schema.word
+    found = []
     with store.reading() as connection:
-        found = []
-        for row in connection.execute(runs).all():
-            last = sa.select(judgement.c.id).where(judgement.c.run_id == row.id).order_by(judgement.c.folder.desc()).limit(1)
-            counted = (
-                sa.select(verdict.c.verdict, sa.func.count())
-                .join(placed, placed.c.subject_id == verdict.c.subject_id)
-                .where(verdict.c.judgement_id == last.scalar_subquery())
-                .where(placed.c.run_id == row.id, placed.c.node_id == row.subject_id)
-                .group_by(verdict.c.verdict)
-            )
-            counts = {name: int(count) for name, count in connection.execute(counted)}
+        # Asked one after the other: in one query a database may go through all nodes, or all verdicts, of each run.
+        name = connection.execute(sa.select(word.c.id).where(word.c.text == node)).scalar()
+        machines = sa.select(placed.c.run_id, placed.c.subject_id).where(placed.c.name_id == name, placed.c.subject_id == placed.c.node_id)
+        of_runs = {row.run_id: row.subject_id for row in connection.execute(machines)}
+        columns = sa.select(run.c.id, run.c.name, run.c.planned_at, run.c.simulated)
+        rows: list[t.Any] = []
+        for run_ids in chunks(sorted(of_runs), importing.MANY):
+            rows += connection.execute(columns.where(run.c.id.in_(run_ids)))
+        for row in sorted(rows, key=lambda row: str(row.name), reverse=True)[:limit]:
+            counts = _counts(connection, row.id, of_runs[row.id])
             if counts:
                 found.append(RunOfNode(row.name, row.planned_at, bool(row.simulated), counts))
     return found
+
+
+def _counts(connection: sqlalchemy.Connection, run: int, node: int) -> dict[str, int]:
+    """Return {verdict: how many the node, its parts and its pairs have in a run}, by the judgement that holds."""
+    judgement, placed, verdict = schema.judgement, schema.placement, schema.verdict
+    last = sa.select(judgement.c.id).where(judgement.c.run_id == run).order_by(judgement.c.folder.desc()).limit(1)
+    judged = connection.execute(last).scalar()
+    subjects = connection.execute(sa.select(placed.c.subject_id).where(placed.c.run_id == run, placed.c.node_id == node)).scalars().all()
+    counts: collections.Counter[str] = collections.Counter()
+    for many in chunks(sorted(subjects), importing.MANY):
+        counted = sa.select(verdict.c.verdict, sa.func.count()).where(verdict.c.judgement_id == judged, verdict.c.subject_id.in_(many))
+        counts.update({name: int(count) for name, count in connection.execute(counted.group_by(verdict.c.verdict))})
+    return dict(counts)

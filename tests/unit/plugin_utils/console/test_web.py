@@ -447,3 +447,9 @@ def test_a_template_that_cannot_be_written_is_named(tmp_path: pathlib.Path) -> N
     client = memory.opened(tmp_path).signed_in()
     answer = client.post("/templates", data={"kind": "rdma", "name": "weekly", "csrf": csrf(client.get("/start").text)})
     assert answer.status_code == 503 and "the template cannot be saved" in answer.text
+
+
+def test_who_is_signed_in_may_ask_for_another_link(console: memory.Opened) -> None:
+    client = console.signed_in()
+    token = csrf(client.get("/enter").text)
+    assert "A new link is in the terminal" in client.post("/enter", data={"csrf": token}).text
