@@ -23,6 +23,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Cause, Measurement, Verdict
 
 GOOD = ("PASS", "SKIPPED")
+# Checks that a cause names beside the one whose reason it gives.
+ALSO = 4
 # What a number that is too low, or a link that broke under the test, says; another finding of the same check is one of its own.
 LOW = frozenset({*reasons.LOW, "below_warn", "bad_rail", "localised"})
 
@@ -154,12 +156,14 @@ class _Search:
             sentences[f"error counters rose{count}: {'; '.join(texts[:4])}{unsaid}"] = list(tests)
         covered = {key for keys in sentences.values() for key in keys}
         parts = [(max(map(self._severity, keys or own_keys)), text) for text, keys in sentences.items()]
-        reasons_left = dict.fromkeys(self._reason(key, culprit) for key in own_keys if key not in covered)
+        # {reason: the first check that says it}
+        reasons_left: dict[str, Key] = {}
+        for key in own_keys:
+            if key not in covered:
+                reasons_left.setdefault(self._reason(key, culprit), key)
         if reasons_left:
-            first = next(key for key in own_keys if key not in covered)
-            hidden = len(reasons_left) - 1
-            hidden_text = f"; {hidden} more finding{'s' if hidden > 1 else ''} of it" if hidden else ""
-            parts.append((self._severity(first), f"{next(iter(reasons_left))}{hidden_text}"))
+            (first, key), *others = reasons_left.items()
+            parts.append((self._severity(key), f"{first}{self._also(key, others)}"))
         parts.sort(key=lambda part: -part[0])
         reason = "; ".join(text for _severity, text in parts) or "not measured"
         return Cause(
@@ -167,6 +171,19 @@ class _Search:
             verdict=max((self.bad[key].verdict for key in (*own_keys, *explained)), key=SEVERITY.__getitem__),
             said=f"{subjects.spoken(culprit)}: {reason}{self._because(explained)}", own=own_keys, explains=sorted(explained),
         )  # fmt: skip
+
+    def _also(self, first: Key, others: t.Sequence[tuple[str, Key]]) -> str:
+        """Return the reasons beside the first one, each of which may have another cause: a single one of another check in full, else what
+        differs of a variant of the same check, and the names of other checks."""
+        if not others:
+            return ""
+        if len(others) == 1 and others[0][1][:2] != first[:2]:
+            return f"; also {others[0][0]}"
+        names = dict.fromkeys(
+            f"{key.stage} {key.check}" if key[:2] != first[:2] else _differing(key.variant, first.variant) for _reason, key in others
+        )
+        unsaid = f" and {len(names) - ALSO} more" if len(names) > ALSO else ""
+        return f"; also {', '.join(list(names)[:ALSO])}{unsaid}"
 
     def _severity(self, key: Key) -> int:
         return SEVERITY[self.bad[key].verdict]
@@ -188,3 +205,9 @@ class _Search:
         if len(whom) == 1:
             how = how.replace("are", "is").replace("were", "was")
         return f"; {subjects.counted(whom.values())} {how} because of it"
+
+
+def _differing(variant: str, first: str) -> str:
+    """Return the words of a variant that another one of the same check does not have: `mode=together`."""
+    known = set(first.split())
+    return " ".join(word for word in variant.split() if word not in known) or "another finding of this check"

@@ -97,7 +97,7 @@ def test_a_gpu_stands_for_its_node_and_its_worst_is_said_first() -> None:
         samples.verdict("a", "stack", "gpu_health", "WARN", reason="a/gpu/G1: hot", part="G1"),
     ]
     (cause,) = found(verdicts)
-    assert cause["said"] == "a G1: gemm bf16: tflops 600 is 0.84 of the median; 1 more finding of it"
+    assert cause["said"] == "a G1: gemm bf16: tflops 600 is 0.84 of the median; also stack gpu_health: hot"
     assert len(cause["own"]) == 3 and not cause["whole"]
 
 
@@ -112,6 +112,21 @@ def test_a_node_whose_number_is_that_of_one_gpu_is_no_second_cause() -> None:
     # Of two with the same number, and of another number, nobody knows.
     assert [cause["subject"] for cause in found([node_low, first, second])] == ["a", "a/gpu/G1", "a/gpu/G2"]
     assert [cause["subject"] for cause in found([node_low, {**first, "value": 25.7}])] == ["a", "a/gpu/G1"]
+
+
+def test_no_finding_hides_behind_another_one() -> None:
+    def slow(stage: str, check: str, variant: str = "") -> Record:
+        return samples.verdict("a", stage, check, "FAIL", part="G1", variant=variant, reason=f"a/gpu/G1: {stage} {check} {variant} slow")
+
+    alone, together = (slow("gemm", "bf16", f"mode={mode} shape=8x8x8") for mode in ("alone", "together"))
+    (cause,) = found([alone, together])
+    assert cause["said"].endswith("slow; also mode=together")
+    (cause,) = found([alone, together, slow("nccl_node", "all_reduce"), slow("stack", "ecc")])
+    assert cause["said"].endswith("slow; also mode=together, nccl_node all_reduce, stack ecc")
+    (cause,) = found([alone, together, *(slow("z", f"c{number}") for number in range(6))])
+    assert cause["said"].endswith("slow; also mode=together, z c0, z c1, z c2 and 3 more")
+    (cause,) = found([alone, {**alone, "variant": "shape=8x8x8", "reason": "a/gpu/G1: other"}])
+    assert cause["said"].endswith("slow; also another finding of this check")
 
 
 def test_pairs_and_groups_of_a_node_that_was_lost_are_its() -> None:
