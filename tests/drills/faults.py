@@ -11,7 +11,9 @@ Proves that no planted fault is accepted and no healthy node is rejected. The la
 
 from __future__ import annotations
 
+import argparse
 import datetime
+import itertools
 import json
 import os
 import pathlib
@@ -139,6 +141,11 @@ FAULTS: list[tuple[str, str]] = [
     ("package warn", "a package of another version"),
 ]
 
+# Faults of a test are seen by its stage alone: one of each test share a node, and each must be seen by its own stage.
+STAGE_OF = {"nccl": "nccl_node", "gemm": "gemm", "mem": "gpu_memory", "train": "train"}
+# All later stages see it as well.
+LASTING = ("mem_ecc",)
+
 # The same of nodes with NPUs, which the stage stack alone measures here.
 NPU_FAULTS: list[tuple[str, str]] = [
     ("smi_mismatch", "the driver is not loaded"),
@@ -183,6 +190,29 @@ NPUS = [
 ]  # fmt: skip
 
 
+class Planted(t.NamedTuple):
+    """A fault of a node: what the mistake would be called, whether a WARN is enough, and the stage that must see it, empty for any."""
+
+    node: str
+    what: str
+    warn: bool
+    stage: str = ""
+
+
+def shared(faults: list[tuple[str, str]]) -> list[list[tuple[str, str]]]:
+    """Return the faults of each node: one of each test, or one that more stages than one may see."""
+    alone: list[list[tuple[str, str]]] = []
+    of_test: dict[str, list[tuple[str, str]]] = {test: [] for test in STAGE_OF}
+    for fault in faults:
+        name = fault[0].partition("=")[0].partition(" ")[0]
+        if name in LASTING or name.partition("_")[0] not in STAGE_OF:
+            alone.append([fault])
+        else:
+            of_test[name.partition("_")[0]].append(fault)
+    together = itertools.zip_longest(*of_test.values())
+    return [*alone, *([fault for fault in faults_of_node if fault] for faults_of_node in together)]
+
+
 def own_stage(folder: pathlib.Path) -> None:
     """The role disk in `folder`."""
     for part, content in ROLE.items():
@@ -190,16 +220,16 @@ def own_stage(folder: pathlib.Path) -> None:
         (folder / "disk" / part / "main.yml").write_text(yaml.safe_dump(content))
 
 
-def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, bool]]]:
-    """The inventory, and what is planted: {node: (what, whether a WARN is enough)}."""
+def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], list[Planted]]:
+    """The inventory, and what is planted."""
     folder.mkdir(exist_ok=True)
     hosts: dict[str, t.Any] = {}
-    planted: dict[str, tuple[str, bool]] = {}
+    planted: list[Planted] = []
 
     def node(name: str, what: str = "", warn: bool = False, **settings: t.Any) -> dict[str, t.Any]:
         hosts[name] = nodes.local(folder / name, len(hosts) + 1, **settings)
         if what:
-            planted[name] = (what, warn)
+            planted.append(Planted(name, what, warn))
         return t.cast("dict[str, t.Any]", hosts[name])
 
     def npu(name: str, what: str = "", **settings: t.Any) -> None:
@@ -207,10 +237,14 @@ def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, 
 
     for number in range(HEALTHY):
         node(f"healthy-{number + 1:02d}")
-    for words, what in FAULTS:
-        fault, _blank, grade = words.partition(" ")
-        made = node(f"bad-{fault.split('=')[0].replace('_', '-')}-{len(hosts):02d}", what, grade == "warn", faults=fault)
-        if fault == "smi_hang":  # it is waited for once; the other stages would wait as long
+    for faults_of_node in shared(FAULTS):
+        words = [words.partition(" ")[0] for words, _what in faults_of_node]
+        name = f"bad-{words[0].split('=')[0].replace('_', '-')}-{len(hosts):02d}"
+        made = node(name, faults=" ".join(words))
+        for word, (graded, what) in zip(words, faults_of_node, strict=True):
+            stage = "" if word in LASTING else STAGE_OF.get(word.partition("_")[0], "")
+            planted.append(Planted(name, what, graded.endswith(" warn"), stage))
+        if words == ["smi_hang"]:  # it is waited for once; the other stages would wait as long
             made.update(nccl_node_timeout=15, gemm_timeout=15, train_timeout=16, gpu_memory_timeout=16)
     for number in range(3):
         npu(f"healthy-npu-{number + 1:02d}")
@@ -300,50 +334,62 @@ def run(folder: pathlib.Path, inventory: dict[str, t.Any], expected: bool) -> pa
     return reports[0].parent
 
 
+# The parts of the drill without a run over nodes: (number of faults, those that were accepted, what healthy was refused) of each.
+Part = t.Callable[[pathlib.Path], tuple[int, list[str], list[str]]]
+PARTS: dict[str, Part] = {
+    "groups": groups.accepted,
+    "health": health.accepted,
+    "hosts": host.accepted,
+    "ports": loopback.accepted,
+    "soak": soak.accepted,
+    "fleets": lambda _folder: fleets.wrong(),
+    "past": lambda _folder: past.wrong(),
+}
+
+
+def begin(part: str) -> None:
+    print(f"drill: {part}", file=sys.stderr, flush=True)
+
+
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     with tempfile.TemporaryDirectory(prefix="gpufleet-drill-") as name:
         folder = pathlib.Path(name)
         inventory, planted = fleet(folder / "nodes")
+        bad = {fault.node for fault in planted}
+        begin(f"{len(planted)} faults on {len(bad)} nodes, {len(inventory['all']['hosts']) - len(bad)} healthy nodes")
         found = [json.loads(line) for line in (run(folder / "all", inventory, False) / "verdicts.jsonl").read_text().splitlines()]
-        healthy = {name: host for name, host in inventory["all"]["hosts"].items() if name not in planted}
+        healthy = {name: host for name, host in inventory["all"]["hosts"].items() if name not in bad}
+        begin("the healthy nodes alone, and what is made of their run by hand")
         whole = run(folder / "healthy", {"all": {"hosts": healthy, "vars": inventory["all"]["vars"]}}, True)
         made_of_it, made_accepts = made.accepted(whole, folder / "made")
-        of_groups, group_accepts, group_rejects = groups.accepted(folder / "groups")
-        of_health, health_accepts, health_rejects = health.accepted(folder / "health")
-        of_hosts, host_accepts, host_rejects = host.accepted(folder / "host")
-        of_ports, port_accepts, port_rejects = loopback.accepted(folder / "loopback")
-        of_soak, soak_accepts, soak_rejects = soak.accepted(folder / "soak")
-    of_fleets, fleet_accepts, fleet_rejects = fleets.wrong()
-    of_past, past_accepts, past_rejects = past.wrong()
-    by_node: dict[str, set[str]] = {}
-    for verdict in found:
-        by_node.setdefault(verdict["subject"]["id"].split("/")[0], set()).add(verdict["verdict"])
-    accepts = [
-        f"{node}: {what}: {', '.join(sorted(by_node.get(node, set())))}"
-        for node, (what, warn) in planted.items()
-        if not by_node.get(node, set()) & ({"FAIL", "UNKNOWN", "WARN"} if warn else {"FAIL", "UNKNOWN"})
-    ]
-    rejects = [
-        f"{v['subject']['id']}: {v['stage']} {v['check']}: {v['verdict']}: {v['reason']}"
-        for v in found
-        if v["subject"]["id"].split("/")[0] not in planted and v["verdict"] not in ("PASS", "SKIPPED")
-    ]
-    accepts += [f"a hand-made run: {what}" for what in made_accepts]
-    accepts += [*group_accepts, *health_accepts, *host_accepts, *port_accepts, *fleet_accepts, *past_accepts, *soak_accepts]
-    rejects += group_rejects + health_rejects + host_rejects + port_rejects + fleet_rejects + past_rejects + soak_rejects
+        seen: dict[tuple[str, str], set[str]] = {}
+        for verdict in found:
+            for stage in (verdict["stage"], ""):
+                seen.setdefault((verdict["subject"]["id"].split("/")[0], stage), set()).add(verdict["verdict"])
+        accepts = [
+            f"{fault.node}: {fault.what}: {', '.join(sorted(seen.get((fault.node, fault.stage), set())))}"
+            for fault in planted
+            if not seen.get((fault.node, fault.stage), set()) & ({"FAIL", "UNKNOWN", "WARN"} if fault.warn else {"FAIL", "UNKNOWN"})
+        ]
+        accepts += [f"a hand-made run: {what}" for what in made_accepts]
+        rejects = [
+            f"{v['subject']['id']}: {v['stage']} {v['check']}: {v['verdict']}: {v['reason']}"
+            for v in found
+            if v["subject"]["id"].split("/")[0] not in bad and v["verdict"] not in ("PASS", "SKIPPED")
+        ]
+        counted: dict[str, int] = {}
+        for part, accepted in PARTS.items():
+            begin(part)
+            counted[f"of_{part}"], part_accepts, part_rejects = accepted(folder / part)
+            accepts += part_accepts
+            rejects += part_rejects
     for title, lines in (("FALSE ACCEPT", accepts), ("FALSE REJECT", rejects)):
         for line in lines:
             print(f"{title}  {line}")
-    print(
-        json.dumps(
-            {
-                "planted": len(planted) + made_of_it + of_groups + of_health + of_hosts + of_ports + of_fleets + of_past + of_soak,
-                "false_accepts": len(accepts), "false_rejects": len(rejects), "nodes": len(by_node), "hand_made_runs": made_of_it,
-                "of_groups": of_groups, "of_fleets": of_fleets, "of_health": of_health, "of_hosts": of_hosts, "of_past": of_past,
-                "of_ports": of_ports, "of_soak": of_soak,
-            }
-        )
-    )  # fmt: skip
+    every = len(planted) + made_of_it + sum(counted.values())
+    totals = {"planted": every, "false_accepts": len(accepts), "false_rejects": len(rejects), "nodes": len({node for node, _stage in seen})}
+    print(json.dumps({**totals, "hand_made_runs": made_of_it, **counted}))
     return 1 if accepts or rejects else 0
 
 
