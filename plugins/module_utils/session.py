@@ -269,6 +269,7 @@ class Session:
     def _begin(self, header: dict[str, t.Any] | None) -> None:
         """Begin a new file for the result, with what is finished in the present one. A second kill loses nothing."""
         self.keeps = header is not None
+        self.continues = bool(header and header.get("continues"))
         begun = False
         while not begun:  # its last user may remove the folder between our two calls
             os.makedirs(os.path.dirname(self.result_path), mode=0o700, exist_ok=True)
@@ -286,6 +287,8 @@ class Session:
                 pass
             for record in [header, *self.finished] if header else []:
                 append(new, record)
+            if self.continues:
+                _sync(new)
             os.replace(new, self.result_path)
         except OSError:
             with contextlib.suppress(OSError):
@@ -636,6 +639,8 @@ class _Probe:
             self.session.ledger.record("session", mark=mark)
             for record in probe():
                 append(self.session.result_path, record)
+                if self.session.continues and not checkpoints.is_result(record):
+                    _sync(self.session.result_path)
             code = 0
         except OSError as error:
             code = 3 if error.errno in (errno.ENOSPC, errno.EDQUOT) else 1
@@ -655,6 +660,15 @@ def append(path: str, record: dict[str, t.Any]) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         _write_all(handle, (json.dumps(record, allow_nan=False, default=str) + "\n").encode())
+    finally:
+        os.close(handle)
+
+
+def _sync(path: str) -> None:
+    """Bring a file to its disk: the machine may lose its power at any moment, and the kernel keeps data for half a minute."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
     finally:
         os.close(handle)
 

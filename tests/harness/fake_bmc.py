@@ -30,13 +30,16 @@ EVENTS = [
 BROKEN_AT = 1795503248
 
 
-def records() -> list[bytes]:
-    """Return the sensor records of the machine."""
-    found = []
+def records(first: int = 0) -> list[bytes]:
+    """Return the sensor records of the machine. Sensors have the numbers of the recordings, or those from `first` on: emulators know small
+    ones only."""
+    found: list[bytes] = []
     for instance, (number, name, kind, entity, unit, factor, _value, _limits) in enumerate(ANALOG, 1):
+        number = first + len(found) if first else number
         body = [0x20, 0, number, entity, instance, 0x7F, 0x68, kind, 1, *[0] * 6, 0, unit, 0, 0, factor, *[0] * 17, 1, 1, 0, 0, 0]
         found.append(_record(1, bytes(body), name, len(found) + 1))
     for instance, (number, name, kind, entity) in enumerate(DISCRETE, 1):
+        number = first + len(found) if first else number
         body = [0x20, 0, number, entity, instance, 0x67, 0x40, kind, 0x6F, 15, 0, 15, 0, 15, 0, 0xC0, *[0] * 10]
         found.append(_record(2, bytes(body), name, len(found) + 1))
     return found

@@ -20,7 +20,7 @@ depmod -b kernel "$release"
 mkdir -p initrd/{bin,mnt,proc,sys,dev} "initrd/lib/modules/$release"
 for module in virtio_pci virtio_net virtio_blk virtio_rng 9p 9pnet_virtio overlay ext4 crc32c_generic crc32_generic \
     rdma_rxe ib_uverbs ib_umad rdma_ucm acpi-cpufreq cpufreq_powersave cpufreq_ondemand sch_tbf sch_netem \
-    nvme ie31200_edac; do
+    nvme ie31200_edac ipmi_si ipmi_devintf; do
     modprobe -d kernel -S "$release" --show-depends "$module" | awk '$1 == "insmod" {print $2}'
 done | sort -u | while read -r file; do
     install -D -m 644 "$file" "initrd/lib/modules/${file##*/lib/modules/}"
