@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible.utils.display import Display
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, leases
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, leases, marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import kube_action
 
@@ -27,8 +27,10 @@ class ActionModule(kube_action.KubeAction):
             remaining = cleanup.remove(client, cleanup.of_run(args["run_id"]))
             removed = [f"{client.name}: removed {count} objects of run {args['run_id']}"] if count else []
             removed += leases.give_back(client, leases.cordoned(client, args["run_id"]))
+            removed += leases.give_back_systems(client, leases.systems(client, args["run_id"]))
         else:
             removed = cleanup.janitor(client)
+            removed += leases.give_back_systems(client, filter(marks.abandoned, leases.systems(client)))
         for line in removed or [f"{client.name}: nothing to remove"]:
             Display().display(line)
         return {"changed": bool(removed), "removed": removed, "left": remaining}

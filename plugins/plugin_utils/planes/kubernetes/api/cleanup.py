@@ -125,7 +125,7 @@ HELD = {
 
 
 def report(client: Client) -> t.Iterator[str]:
-    """Yield one line for each run that has objects or cordons on the cluster."""
+    """Yield one line for each run that has objects on the cluster, and for each cordon and each Lease on a system under test."""
     for run, items in sorted(left_over(client).items()):
         kinds: dict[str, int] = {}
         for item in items:
@@ -138,3 +138,7 @@ def report(client: Client) -> t.Iterator[str]:
     for node in leases.cordoned(client):
         holder = "abandoned" if marks.abandoned(node) else "held by its controller"
         yield f"{client.name}: run {node['metadata']['labels'][leases.CORDONED]}: cordon of node {node['metadata']['name']}; {holder}"
+    for lease in leases.systems(client):
+        metadata = lease["metadata"]
+        holder = "abandoned" if marks.abandoned(lease) else "held by its controller"
+        yield f"{client.name}: run {metadata['labels'][marks.RUN]}: Lease on the system in namespace {metadata['namespace']}; {holder}"

@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 CORDONED = f"{marks.DOMAIN}/cordoned-by"
 # The name of the Lease of a system under test.
 SYSTEM_LEASE = "gpufleet-acceptance"
+API = "/apis/coordination.k8s.io/v1"
 NOT_FOUND, CONFLICT = 404, 409
 
 
@@ -126,12 +127,34 @@ def release(client: Client, namespace: str, launch: str) -> None:
         client.delete(f"{_leases(namespace)}/{SYSTEM_LEASE}")
 
 
+def systems(client: Client, run_id: str = "") -> list[Object]:
+    """Return the Leases of systems under test, in all namespaces, that a run, or any run, holds; empty if we may not list Leases."""
+    selector = f"{marks.OURS},{marks.RUN}={run_id}" if run_id else f"{marks.OURS},{marks.RUN}"
+    try:
+        pages = client.pages(f"{API}/leases", labelSelector=selector)
+        return [lease for page in pages for lease in page["items"] if lease["metadata"]["name"] == SYSTEM_LEASE]
+    except KubeError as error:
+        if error.status in (403, NOT_FOUND):
+            return []
+        raise
+
+
+def give_back_systems(client: Client, held: t.Iterable[Object]) -> list[str]:
+    """Give back Leases of systems under test, each unless another launch has taken it since. Return a sentence for each."""
+    sentences = []
+    for lease in held:
+        namespace, run = lease["metadata"]["namespace"], lease["metadata"]["labels"][marks.RUN]
+        release(client, namespace, _holder(lease))
+        sentences.append(f"{client.name}: removed the Lease of run {run} on the system in namespace {namespace}")
+    return sentences
+
+
 def _holder(lease: Object) -> str:
     return str((lease.get("spec") or {}).get("holderIdentity"))
 
 
 def _leases(namespace: str) -> str:
-    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    return f"{API}/namespaces/{namespace}/leases"
 
 
 def _path(node: str) -> str:

@@ -326,6 +326,40 @@ def test_a_system_is_tested_by_one_run_at_a_time() -> None:
     assert late.lease["spec"]["holderIdentity"] == "launch-2"
 
 
+class Listed(Leased):
+    """A system's namespace in which a run holds the Lease, and a namespace with one that is not on a system; `status` refuses the list."""
+
+    def __init__(self, status: int = 0) -> None:
+        super().__init__("launch-1", 1.0)
+        self.status = status
+        labels = {"app.kubernetes.io/managed-by": marks.MANAGER, marks.RUN: "run-a"}
+        assert self.lease
+        self.lease["metadata"].update(name=leases.SYSTEM_LEASE, namespace="nvshare-system", labels=labels)
+
+    def pages(self, path: str, labelSelector: str) -> t.Iterator[dict[str, t.Any]]:
+        assert path == "/apis/coordination.k8s.io/v1/leases" and marks.OURS in labelSelector
+        if self.status:
+            raise KubeError("cluster_unreachable", "no", self.status)
+        of_run = [self.lease] if self.lease and labelSelector.rpartition("=")[2] in ("run-a", marks.RUN) else []
+        yield {"items": [*of_run, {"metadata": {"name": "console", "namespace": "x", "labels": {marks.RUN: "run-a"}}}]}
+
+
+def test_the_lease_of_a_system_is_found_and_given_back_by_its_run() -> None:
+    api: t.Any = Listed()
+    assert leases.systems(api, "run-b") == []
+    (held,) = leases.systems(api, "run-a")
+    assert marks.abandoned(held) and "launch-1" in str(held)
+    api.lease = {**held, "spec": {"holderIdentity": "launch-2"}}
+    leases.give_back_systems(api, [held])
+    assert api.lease["spec"]["holderIdentity"] == "launch-2"  # another run has taken it since
+    api.lease = held
+    said = leases.give_back_systems(api, leases.systems(api, "run-a"))
+    assert said == [f"{api.name}: removed the Lease of run run-a on the system in namespace nvshare-system"] and api.lease is None
+    assert leases.systems(t.cast("t.Any", Listed(403))) == []
+    with pytest.raises(KubeError):
+        leases.systems(t.cast("t.Any", Listed(500)))
+
+
 def test_rights_in_the_systems_namespace_are_known_before_anything_is_made() -> None:
     api: t.Any = Reviews()
     installed.require_rights(api, system.load("nvshare"), True)
