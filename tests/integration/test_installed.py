@@ -24,6 +24,8 @@ sys.path.insert(0, str(ROOT / "tests/tools"))
 
 import demo  # noqa: E402
 
+pytestmark = pytest.mark.long
+
 SITE = {
     "galaxy.yml": "namespace: site\nname: own\nversion: 1.0.0\nreadme: README.md\nauthors: [site]\nlicense: [MIT]\n",
     "README.md": "# Stages of a site\n",
@@ -73,7 +75,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     folder.mkdir()
     home.mkdir()
     left = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "PYTHON", "VIRTUAL_ENV"))}
-    made = Installed(folder, base / "venv/bin", {**left, "HOME": str(home), "PATH": f"{base}/venv/bin:/usr/local/bin:/usr/bin:/bin"})
+    own = {"HOME": str(home), "PATH": f"{base}/venv/bin:/usr/local/bin:/usr/bin:/bin", "PIP_CACHE_DIR": os.path.expanduser("~/.cache/pip")}
+    made = Installed(folder, base / "venv/bin", {**left, **own})
     assert releases.run(sys.executable, "-m", "venv", base / "venv").returncode == 0
     packages = releases.run("tar", "-xzOf", tarball, "requirements.txt").stdout
     (folder / "requirements.txt").write_text(packages)
