@@ -127,3 +127,9 @@ def test_a_run_with_a_stage_of_a_newer_version_names_both_versions(results: path
     done = ask(results, "judge", "-e", f"run_id={UNCHAINED}")
     assert done.status and "of stage 'levitation' cannot be loaded" in flat(done), done.output[-3000:]
     assert f"gpufleet.acceptance 1.9.0 made the run, this is {OURS}" in flat(done)
+
+
+def test_a_resume_that_leaves_out_hosts_of_its_run_says_so(results: pathlib.Path) -> None:
+    done = ask(results, "resume", "-e", f"run_id={JUDGED}", "--limit", "h100-02")
+    assert done.status, done.output[-3000:]
+    assert f"--limit: it leaves out h100-03 of run {JUDGED}; resume a run with all its hosts" in flat(done), done.output[-3000:]

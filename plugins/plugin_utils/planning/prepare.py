@@ -116,6 +116,9 @@ def _reopened(args: Arguments, planner: Planner, controller: int, check: bool) -
     """Open a run again to resume it. Its settings are those of its plan, not of today's inventory."""
     run = Run.open(str(args["results_dir"]), str(args["run_id"]))
     written = run.plan()
+    left_out = [host for host in planner.left_out() if host in written.targets]
+    if left_out:
+        raise PlanError(f"--limit: it leaves out {', '.join(left_out[:5])} of run {run.id}; resume a run with all its hosts")
     if not check:
         run.claim(controller, bool(boolean(args.get("take_over") or False)))
     notes = [] if check else run.journal.repair()
