@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Machines with a broken part beside their GPUs: measured by the probe of `host_health` over trees of files and recorded output of
-tools, and judged as in a run, three machines at a time of which one has the fault."""
+"""Machines with a broken part beside their GPUs: measured by the probe of `host_health` over trees of files, recorded output of tools and
+resources of Redfish, and judged as in a run, three machines at a time of which one has the fault."""
 
 from __future__ import annotations
 
@@ -18,17 +18,23 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils import observa
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import settings
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import host_health
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Completer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.redfish import reading
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.redfish.client import Resource, Service
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from harness import machine_tree as of_machine
+from harness import redfish_service
 from harness import report_samples as samples
 from harness.machine_tree import GPU, NIC, SLOTS, MachineTree
+from harness.redfish_service import CHASSIS, ENTRIES, SYSTEM
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[1] / "fixtures" / "host-health"
 NAMES = ("gpu-01", "gpu-02", "gpu-03")
 CHECKS = ("memory", "pcie", "storage", "bmc", "kernel")
+Tree = t.Dict[str, Resource]
 FINE, WARN, FAIL, UNKNOWN = "PASS", "WARN", "FAIL", "UNKNOWN"
 
 
@@ -38,13 +44,36 @@ def recorded(name: str) -> str:
 
 class Plant(t.NamedTuple):
     """A fault that `write` plants on the second machine; the worst verdict that it must have, the GB/s of its NUMA nodes,
-    and codes of what was counted while they were measured."""
+    codes of what was counted while they were measured, and a change of what its management controller says by Redfish."""
 
     what: str
     worst: str
     write: t.Callable[[MachineTree], t.Any] = lambda _machine: None
     rates: tuple[float, float] = (200.0, 203.0)
     changes: t.Sequence[str] = ()
+    redfish: t.Callable[[Tree], t.Any] = lambda _tree: None
+
+
+class Controller(Service):
+    """A management controller with these resources."""
+
+    def __init__(self, tree: Tree) -> None:
+        super().__init__("https://bmc", "reader", "x", float("inf"))
+        self.tree = tree
+
+    def get(self, path: str) -> Resource:
+        if path.rstrip("/") not in self.tree:
+            raise ReasonedError("bmc_unreadable", f"{path}: the service answers with status 500")
+        return self.tree[path.rstrip("/")]
+
+
+def _supply(**status: t.Any) -> t.Callable[[Tree], t.Any]:
+    return lambda tree: tree[f"{CHASSIS}/Power"]["PowerSupplies"][1].update(status)
+
+
+def _logged(severity: str) -> t.Callable[[Tree], t.Any]:
+    entry = {"Severity": severity, "Message": "PSU2 input lost", "Created": "2026-11-24T06:54:01Z"}
+    return lambda tree: tree[ENTRIES]["Members"].append(entry)
 
 
 def _log(line: str) -> t.Callable[[MachineTree], t.Any]:
@@ -104,6 +133,16 @@ PLANTS = [
     Plant("an NVMe disk that did not answer", FAIL, _log("nvme nvme0: controller is down; will reset: CSTS=0xffffffff")),
     Plant("a NIC whose firmware does not answer", FAIL, _log("mlx5_core 0000:31:00.0: poll_health:840: device's health compromised")),
     Plant("a NUMA node at half of its bandwidth", FAIL, rates=(200.0, 100.0)),
+    Plant("an empty slot by Redfish", FINE, redfish=lambda tree: tree[f"{SYSTEM}/Memory/DIMM6"].update(Status={"State": "Absent"})),
+    Plant("a note in the log by Redfish", FINE, redfish=_logged("OK")),
+    Plant("a fault in the log by Redfish", WARN, redfish=_logged("Critical")),
+    Plant("a power supply in state Warning", WARN, redfish=_supply(Status={"State": "Enabled", "Health": "Warning"})),
+    Plant("a power supply in state Critical", FAIL, redfish=_supply(Status={"State": "Enabled", "Health": "Critical"})),
+    Plant("a fan that stands, by Redfish", FAIL, redfish=lambda tree: tree[f"{CHASSIS}/Thermal"]["Fans"][0].update(Reading=0)),
+    Plant("a state of all parts that none explains", FAIL, redfish=lambda tree: tree[SYSTEM]["Status"].update(HealthRollup="Critical")),
+    Plant("power supplies that cannot be read", UNKNOWN, redfish=lambda tree: tree.pop(f"{CHASSIS}/Power")),
+    Plant("a log that cannot be read, by Redfish", UNKNOWN, redfish=lambda tree: tree.pop(ENTRIES)),
+    Plant("a management controller that does not answer", UNKNOWN, redfish=lambda tree: tree.clear()),
     Plant("a table of memory modules that root may not read", UNKNOWN, lambda m: m.path("sys/firmware/dmi/tables/DMI").unlink()),
     Plant("a log that root may not read", UNKNOWN, lambda m: m.path("dev/kmsg").unlink()),
 ]  # fmt: skip
@@ -118,6 +157,9 @@ def _observed(machine: MachineTree, plant: Plant) -> t.Iterator[tuple[str, dict[
     params = {"checks": [{"check": check, "variant": ""} for check in CHECKS], "pcie_corrected": 100.0, "ras_days": 30.0}
     for seen in host_health.probe(params, node):
         yield "host_health", seen
+    tree = redfish_service.machine()
+    plant.redfish(tree)
+    yield "host_health", reading.observe(Controller(tree))
     series = [{"node": number, "cores": 8, "bandwidth": rate, "one_core": 12.0} for number, rate in enumerate(plant.rates)]
     metrics = {"bandwidth": {"value": min(plant.rates), "unit": "GB/s"}}
     about = {"place": "physical machine", "comparable": True}
