@@ -9,6 +9,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import collections
+import difflib
 import fnmatch
 import json
 import typing as t
@@ -160,6 +161,16 @@ def named(fact: str, rules: FactRules) -> bool:
     """Return True if a node's rules name the fact itself as one that may differ; a pattern such as `gpu*` says nothing about it."""
     listed = (rules.get("golden") or {}, rules.get("ignore") or ())
     return any(fact in names for names in listed) or (rules.get("drift") or {}).get(fact) == "ignore"
+
+
+def misspelt(fact: str) -> str:
+    """Return the fact that a name of the rules probably means, empty if it is known, a pattern, or near to nothing."""
+    known = (*OWN, *LIMITS, *GRAVE, *MILD, *OF_PRODUCT)
+    if _matches_any(fact, known) or any(character in fact for character in "*?["):
+        return ""
+    names = [name.strip("*_") for name in known if len(name.strip("*_")) > 3]
+    near = difflib.get_close_matches(fact, names, 1, 0.8)
+    return near[0] if near and near[0] != fact else ""
 
 
 def lasting(fact: str) -> bool:

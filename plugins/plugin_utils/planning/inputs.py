@@ -8,14 +8,18 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
+import difflib
+import fnmatch
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, references, waivers
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import drift, expectations, references, waivers
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
     FactRules,
     JudgingInputs,
@@ -110,7 +114,47 @@ def without_effect(written: Plan, settings: dict[str, Variables]) -> list[str]:
     stages = {*registry.shipped(), *(stage["name"] for stage in written.stages)}
     for host, values in sorted(settings.items()):
         notes += planes.of(values, host).notes(host, values, stages)
-    return notes
+    return [*notes, *_misspelt_waivers(written, stages, set(settings)), *_misspelt_facts(written)]
+
+
+def _misspelt_waivers(written: Plan, stages: t.Collection[str], hosts: t.Collection[str]) -> t.Iterator[str]:
+    """Yield a note for each waiver whose subject, stage or check is probably misspelt. A run of a part of the fleet has not all subjects. A
+    stage may judge subjects and checks that are not planned, so that these must be near to one that is."""
+    nodes = {keys.node_of(item.subject.id) for item in written.items} | set(hosts)
+    subjects = {item.subject.id for item in written.items} | nodes
+    checks = {item.check for item in written.items}
+    for raw in written.judging.waivers:
+        where = f"acceptance_waivers ({raw.get('ticket')})"
+        subject, stage, check = (str(raw.get(name) or "*") for name in ("subject", "stage", "check"))
+        node = keys.node_of(subject)
+        if not (written.partial or _is_any(subject, subjects) or _is_any(node, nodes)) and _near(node, nodes):
+            yield f"{where}: subject: {node} is not in this run{_near(node, nodes)}"
+        if not _is_any(stage, stages):
+            yield f"{where}: stage: there is no stage {stage}{_near(stage, stages)}"
+        elif not _is_any(check, checks) and _near(check, checks):
+            yield f"{where}: check: this run plans no check {check}{_near(check, checks)}"
+
+
+def _misspelt_facts(written: Plan) -> t.Iterator[str]:
+    """Yield a note for each fact of `stack_golden`, `stack_ignore` or `stack_drift` that is nearly called like one that nodes have."""
+    hosts_by_name: dict[str, list[str]] = collections.defaultdict(list)
+    for host, rules in sorted(written.judging.stack.items()):
+        for variable in ("golden", "ignore", "drift"):
+            names: t.Iterable[t.Any] = t.cast("t.Any", rules.get(variable)) or ()
+            for name in names:
+                if near := drift.misspelt(str(name)):
+                    hosts_by_name[f"{drift.RULES}_{variable}: found {name!r}, which may be misspelt; did you mean {near}?"].append(host)
+    for text, hosts in hosts_by_name.items():
+        yield f"{text} ({hosts[0]}{f' and {len(hosts) - 1} more' if len(hosts) > 1 else ''})"
+
+
+def _is_any(pattern: str, names: t.Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for name in names)
+
+
+def _near(name: str, names: t.Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(names), 1, 0.75)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _resolve(

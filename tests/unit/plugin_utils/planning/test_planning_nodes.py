@@ -88,6 +88,28 @@ def test_nodes_and_stages_that_the_run_does_not_have_are_a_note() -> None:
     ]
 
 
+def test_waivers_and_facts_that_are_misspelt_are_notes_before_anything_is_measured() -> None:
+    def notes(waiver: dict[str, t.Any], partial: bool = False, **stack: t.Any) -> list[str]:
+        judging = inputs([], acceptance_waivers=[{"subject": "gpu-01", "ticket": "T-1", "expires": day(9), **waiver}])
+        judging.stack = {"lab": stack, "lab-2": stack} if stack else {}
+        item = {"stage": "gemm", "check": "bf16", "subject": {"id": "gpu-01"}}
+        written = make_plan({"items": [item], "stages": [{"name": "gemm"}], "judging": judging, "partial": partial})
+        return planning.without_effect(written, {"gpu-01": {"acceptance_plane": "ssh"}, "lab": {"acceptance_plane": "ssh"}})
+
+    where = "acceptance_waivers (T-1)"
+    assert notes({"subject": "gpu-0l"}) == [f"{where}: subject: gpu-0l is not in this run; did you mean gpu-01?"]
+    assert notes({"subject": "gpu-0l"}, partial=True) == [] == notes({"subject": "switch/leaf7"})
+    assert notes({"stage": "gem"}) == [f"{where}: stage: there is no stage gem; did you mean gemm?"]
+    assert notes({"stage": "train"}) == []  # of another run
+    assert notes({"check": "bf61"}) == [f"{where}: check: this run plans no check bf61; did you mean bf16?"]
+    for known in ({"check": "bf*"}, {"check": "timetable"}, {"subject": "gpu-01/gpu/*"}, {"stage": "*"}):
+        assert notes(known) == []
+    assert notes({}, golden={"drivr": "580.*", "driver": "580.*", "package_torch": "2.9"}, ignore=["kernl", "nic_*"]) == [
+        "stack_golden: found 'drivr', which may be misspelt; did you mean driver? (lab and 1 more)",
+        "stack_ignore: found 'kernl', which may be misspelt; did you mean kernel? (lab and 1 more)",
+    ]
+
+
 def test_an_entry_that_speaks_of_no_node_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inventory
 
