@@ -17,10 +17,24 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data imp
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import host_health as probe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, SeriesRow, Variables, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    Measurement,
+    PlainData,
+    PlanItem,
+    SeriesRow,
+    Variables,
+    is_number,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.redfish import address
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, Stage, stands_for_nodes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import (
+    Expected,
+    Nodes,
+    Settings,
+    Stage,
+    stands_for_nodes,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
 # Shares of the median of the other NUMA nodes of a machine, which have the same memory modules. One of four channels less leaves 0.75,
@@ -52,6 +66,19 @@ class HostHealth(Stage):
             return f"host_health_tests: found {unknown[0]!r}, expected {', '.join(probe.CHECKS)}"
         url = str(settings.get("host_health_redfish_url") or "")
         return _redfish_problem(url, settings) if url else None
+
+    def items(self, nodes: Nodes, settings: Settings) -> tuple[t.Sequence[PlanItem | PlainData], list[str]]:
+        """Return the items of the plan. Raise RunError if two machines have the same management controller: one would be judged by the
+        parts of the other."""
+        by_address: dict[str, str] = {}
+        for host in dict.fromkeys(nodes.values()):
+            url = str(settings[host].get("host_health_redfish_url") or "").rstrip("/").lower()
+            if url and by_address.setdefault(url, host) != host:
+                raise RunError(
+                    f"host_health_redfish_url: found {url} for {by_address[url]} and for {host}, expected an address of its own for each "
+                    "machine, such as https://{{ inventory_hostname }}-bmc"
+                )
+        return super().items(nodes, settings)
 
     def observe(self, check: str, variant: str, settings: Variables) -> Observation:
         # A run that asks no management controller does not load what asks one.

@@ -9,6 +9,7 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.host_health import STAGE
 from harness import records
@@ -64,3 +65,13 @@ def test_variables_of_redfish(changed: dict[str, t.Any], words: str | None) -> N
     login = {"host_health_redfish_url": "https://bmc", "host_health_redfish_user": "u", "host_health_redfish_password": "s3cret"}
     problem = STAGE.problem({"host_health_tests": ["memory"], **login, **changed})
     assert problem is None if words is None else problem and problem.startswith(words) and "s3cret" not in problem
+
+
+def test_two_machines_have_no_management_controller_in_common() -> None:
+    def items(*urls: str) -> int:
+        settings = {f"h{n}": {"host_health_redfish_url": url, "host_health_checks": [("redfish", "")]} for n, url in enumerate(urls)}
+        return len(STAGE.items({host: host for host in settings}, settings)[0])
+
+    assert items("https://a", "https://b") == 2 and items("", "") == 2
+    with pytest.raises(RunError, match="found https://a for h0 and for h1, expected an address of its own for each machine"):
+        items("https://a/", "https://A")
