@@ -52,6 +52,8 @@ PICTURES = {
 }
 # References of antsibull-docs to pages of Ansible's own documentation.
 ELSEWHERE = re.compile(r":ref:`([^<`]+) <(?:common_return_values|action_plugins)>`")
+# The theme shows the contents of each page beside it.
+CONTENTS = re.compile(r"^\.\. contents::.*\n(?:[ ]+:.*\n)*", re.M)
 # A variable of a role, and where a page of a role has one.
 OPTION = re.compile(r":ansopt:`gpufleet\.acceptance\.([\w\\]+)#role:main:([^`=]+)`")
 PLACE = re.compile(r"_ansible_collections\.gpufleet\.acceptance\.(\w+)_role__parameter-main__([\w/]+):")
@@ -96,7 +98,7 @@ def menu(known: t.Collection[pathlib.Path], pictures: bool) -> str:
     named = {entry for entries in chapters.values() for entry in entries} | {"README"}
     chapters["Use"] += sorted(name for path in known if (name := path.with_suffix("").as_posix()) not in named and path.parts[0] == "docs")
     if pictures:
-        chapters["Use"].insert(0, "docs/pictures")
+        chapters["Use"].insert(1, "docs/pictures")
     chapters["Use"] += sorted(path.with_suffix("").as_posix() for path in known if path.parts[0] == "files")
     chapters[REFERENCE] = ["reference/index"]
     return "".join(
@@ -118,7 +120,7 @@ def write_source(source: pathlib.Path, pictures: bool) -> None:
                 (source / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(ROOT / file, source / file)
         else:
-            shutil.copyfile(ROOT / page, target)
+            target.write_text(CONTENTS.sub("", (ROOT / page).read_text(encoding="utf-8")), encoding="utf-8")
     shutil.copyfile(SITE / "conf.py", source / "conf.py")
     (source / "_static").mkdir(exist_ok=True)
     shutil.copyfile(SITE / "site.css", source / "_static/site.css")
@@ -132,7 +134,7 @@ def write_reference(source: pathlib.Path, tools: pathlib.Path) -> None:
     environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".collections")}
     subprocess.run([*map(str, command), "gpufleet.acceptance"], check=True, env=environment)
     (folder / "environment_variables.rst").unlink()  # of plugins' own settings, of which there are none
-    texts = {page: ELSEWHERE.sub(r"\1", page.read_text(encoding="utf-8")) for page in folder.glob("*.rst")}
+    texts = {page: CONTENTS.sub("", ELSEWHERE.sub(r"\1", page.read_text(encoding="utf-8"))) for page in folder.glob("*.rst")}
     places: dict[str, list[str]] = {}
     for text in texts.values():
         for role, name in PLACE.findall(text):
