@@ -82,10 +82,10 @@ drill-sharing: setup ## A GPU-sharing system with planted defects: the cases tha
 	@$(PYTHON) tests/drills/sharing.py --defects $(DEFECTS)
 
 INPUTS ?= 50000
-# The virtual environment of the documentation's builder, the pages and the site.
+# The tools of the documentation, its pages and the site.
 SITE := .cache/docs
 $(SITE)/venv/.stamp: requirements-docs.txt
-	@$(PYTHON) -m venv --clear $(@D) && $(@D)/bin/python -m pip install -q --disable-pip-version-check -r requirements-docs.txt && touch $@
+	@tests/tools/shared_venv.sh $(@D) $<
 
 PICTURES ?= yes
 docs: setup $(SITE)/venv/.stamp ## The documentation as a site, with pictures of the simulated fleet; broken links fail. PICTURES=no needs no browser
@@ -103,7 +103,7 @@ schemas: setup ## Write the JSON schemas of records from plugins/plugin_utils/re
 
 RELEASE := .cache/release
 $(RELEASE)/.stamp: requirements-release.txt
-	@tests/tools/venv.sh $(RELEASE) requirements-release.txt && touch $@
+	@tests/tools/shared_venv.sh $(@D) $<
 
 GPG_KEY ?=
 SSH_KEY ?=
@@ -124,4 +124,4 @@ clean: ## Remove the virtual environment and caches
 
 RIG_CACHE = $(or $(GPUFLEET_RIG_CACHE),$(HOME)/.cache/gpufleet-acceptance/rigs)
 clean-caches: ## Remove the programs and images that rigs have built for all checkouts (tests/README.md)
-	@cd "$(RIG_CACHE)" 2>/dev/null || exit 0; rm -rf ansible-core==* axe debian13 kubernetes mpich* otel perftest rdma schemathesis-*
+	@cd "$(RIG_CACHE)" 2>/dev/null || exit 0; rm -rf ansible-core==* axe debian13 kubernetes mpich* otel perftest rdma schemathesis-* venvs
