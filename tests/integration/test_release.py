@@ -16,8 +16,6 @@ import pytest
 from harness import releases
 from harness.releases import run
 
-GALAXY = (releases.TOOLS / "ansible-galaxy", "collection")
-
 
 @dataclasses.dataclass
 class Released:
@@ -99,20 +97,26 @@ def test_the_importer_finds_nothing_with_all_its_linters(released: Released, tmp
     assert done.returncode == 0 and "ansible-lint run complete" in done.stdout, done.stdout[-2000:] + done.stderr
 
 
+def galaxy(folder: pathlib.Path, *argv: t.Any) -> tuple[int, str]:
+    """Run ansible-galaxy where no checkout of the collection can be found. Return the exit status and all output."""
+    left = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "PYTHONPATH"))}
+    done = run(releases.tools() / "ansible-galaxy", "collection", *argv, cwd=folder, env={**left, "HOME": str(folder)})
+    return done.returncode, done.stdout + done.stderr
+
+
 def verify(released: Released, folder: pathlib.Path, signature: pathlib.Path) -> tuple[int, str]:
     """Verify what is installed in `folder` as docs/release.md says. Return the exit status and all output."""
     keyring = folder / "gpufleet.kbx"
     released.gpg("--no-default-keyring", "--keyring", keyring, "--import", released.dist / "signing-key.asc")
     signed = ("--signature", f"file://{signature}", "--keyring", keyring, "--required-valid-signature-count", "+1")
-    done = run(*GALAXY, "verify", "gpufleet.acceptance", "--offline", *signed, "-p", folder, cwd=folder)
-    return done.returncode, done.stdout + done.stderr
+    return galaxy(folder, "verify", "gpufleet.acceptance", "--offline", *signed, "-p", folder)
 
 
 @pytest.fixture
 def collections(released: Released, tmp_path: pathlib.Path) -> pathlib.Path:
     """A folder into which the tarball is installed."""
-    done = run(*GALAXY, "install", released.tarball, "--offline", "-p", tmp_path, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    status, output = galaxy(tmp_path, "install", released.tarball, "--offline", "-p", tmp_path)
+    assert status == 0, output
     return tmp_path
 
 
