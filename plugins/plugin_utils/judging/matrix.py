@@ -32,7 +32,7 @@ k of its n tests were bad, the mildest of them at a share t of its floor; C is h
 test of a healthy subject comes out at t or below: at least NOISE, or as often as those first tests of others that nobody else is to
 blame for, with two standard errors: (b + 2 sqrt(b)) / m for b of m. So one diagnosis convicts an innocent by the scatter of its tests
 with a chance of at most ALPHA (1 + ln n) for each kind of subject, whatever their distribution. A port's tests count without those of
-its two worst partners (of one, where it has fewer than six).
+its two worst partners (of three, where it has eight or more; one partner always counts).
 
 What comes and goes elsewhere must not be taken for a fault of its own. A path must besides differ from the other tests of both of its
 ends, a block from those of both leaves with third ones (Fisher's exact test over the tests that were asked for, as whatever is suspected
