@@ -442,7 +442,7 @@ def _rows(
             places = sa.select(placed.c.subject_id, word.c.text).join(word, word.c.id == placed.c.name_id)
             # All rows at once: a row at a time costs more than the database.
             places = places.where(placed.c.run_id == run["id"], placed.c.subject_id.in_(ids_chunk))
-            names.update({subject_id: name for subject_id, name in connection.execute(places).all()})
+            names.update((subject_id, name) for subject_id, name in connection.execute(places).all())
             metric = schema.metric
             values = sa.select(metric.c.subject_id, metric.c.quantity_id, metric.c.value)
             values = values.where(metric.c.run_id == run["id"], metric.c.subject_id.in_(ids_chunk))

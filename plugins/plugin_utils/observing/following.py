@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import typing as t
 
-import msgspec
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.observing import events
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.observing.position import Position
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
@@ -18,6 +17,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import judged_runs
+
+try:
+    import msgspec
+except ImportError:  # measurement.require() says what is missing
+    msgspec = None  # type: ignore[assignment]
 
 # Runs whose findings are known, and not new, when a source begins without a position.
 KNOWN_RUNS = 50
