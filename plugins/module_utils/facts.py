@@ -20,6 +20,8 @@ import pwd
 import re
 import resource
 import shlex
+import shutil
+import tempfile
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, hypervisor, installed
@@ -182,7 +184,21 @@ def _software(node: Node) -> Facts:
     for kind in registry.KINDS.values():
         facts.update(kind.software(node))
         programs.update(kind.programs)
-    return {**facts, **{fact: installed.version(installed.output(node, program, "--version")) for fact, program in programs.items()}}
+    return {**facts, **_versions(node, programs)}
+
+
+def _versions(node: Node, programs: dict[str, str]) -> Facts:
+    """Return what programs say of their versions, {fact: version}."""
+    env, folder = {}, None
+    if os.geteuid() != 0 and node.which("podman"):
+        # Without root podman makes folders for its work in /tmp even to print its version, and leaves them there.
+        folder = tempfile.mkdtemp(prefix="gpufleet-")
+        env = {"XDG_RUNTIME_DIR": folder}
+    try:
+        return {fact: installed.version(installed.output(node, program, "--version", env=env)) for fact, program in programs.items()}
+    finally:
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _python(node: Node, params: dict[str, t.Any]) -> Facts:

@@ -27,11 +27,11 @@ def read(node: Node, path: str) -> str:
     return text or ""
 
 
-def output(node: Node, *argv: str) -> str | None:
+def output(node: Node, *argv: str, env: dict[str, str] | None = None) -> str | None:
     """Return the output of a tool of the host; None if there is no such tool."""
     if not node.which(argv[0]):
         return None
-    result = node.run(list(argv), timeout=15)
+    result = node.run(list(argv), timeout=15, env=env)
     if result.ok:
         return result.out.strip()
     why = f"no answer in {result.ended_after(15)}" if result.timed_out else " ".join((result.err or result.out).split())[:100]

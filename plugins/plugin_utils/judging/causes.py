@@ -148,6 +148,8 @@ class _Search:
     def _cause(self, culprit: str) -> Cause:
         own_keys, explained = self.own.get(culprit, []), self.explains.get(culprit, [])
         own_keys = sorted(own_keys, key=lambda key: (-self._severity(key), key))
+        # What the culprit's own checks say, a check of its node with the same number need not say again.
+        of_itself = {key[:3] for key in own_keys if key.subject == culprit}
         sentences = dict(self.said.get(culprit, {}))
         if culprit in self.rose:
             texts, tests = list(self.rose[culprit]), {key for keys in self.rose[culprit].values() for key in keys}
@@ -159,7 +161,7 @@ class _Search:
         # {reason: the first check that says it}
         reasons_left: dict[str, Key] = {}
         for key in own_keys:
-            if key not in covered:
+            if key not in covered and (key.subject == culprit or key[:3] not in of_itself):
                 reasons_left.setdefault(self._reason(key, culprit), key)
         if reasons_left:
             (first, key), *others = reasons_left.items()
