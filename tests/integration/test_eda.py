@@ -103,17 +103,17 @@ def test_findings_become_tickets_notices_and_proposals(tmp_path: pathlib.Path, r
         wait(lambda: (tmp_path / "position.json").exists() and post(hook, {}) == 400, process)
         assert post(f"http://127.0.0.1:{port}/other", {}) == 404
         runs.judged(results, 2, runs.fleet(a=670, b=500))
-        wait(lambda: len(sent) >= 3, process)
-        assert [content["node"] for content in of("/quarantine")] == ["b"]  # both findings are about one node
+        wait(lambda: len(sent) >= 2, process)
+        assert [content["node"] for content in of("/quarantine")] == ["b"]
         assert {content["run"] for content in of("/ticket")} == {runs.run_id(2)}
-        assert {content["subject"] for content in of("/ticket")} == {"b", f"b/gpu/{runs.uuid(ord('b'))}"}
+        assert {content["subject"] for content in of("/ticket")} == {f"b/gpu/{runs.uuid(ord('b'))}"}
         assert all("tflops 500 TFLOPS is only 0.746" in content["title"] for content in of("/ticket"))
     tickets = of("/ticket")
 
     # It was killed before anybody said that its events were worked on: they come again, with the same ids.
     sent.clear()
     with running(tmp_path, {**variables, "confirm_after": 1}) as process:
-        wait(lambda: len(sent) >= 3, process)
+        wait(lambda: len(sent) >= 2, process)
         assert of("/ticket") == tickets
         wait(lambda: json.loads((tmp_path / "position.json").read_text())["pending"] == [], process)
 
@@ -121,8 +121,8 @@ def test_findings_become_tickets_notices_and_proposals(tmp_path: pathlib.Path, r
         sent.clear()
         wait(lambda: post(hook, {}) == 400, process)
         runs.judged(tmp_path / "elsewhere", 3, runs.fleet(c=500), acceptance_webhook=hook)
-        wait(lambda: len(sent) >= 3, process)
-        assert [content["node"] for content in of("/quarantine")] == ["c"] and len(of("/ticket")) == 2
+        wait(lambda: len(sent) >= 2, process)
+        assert [content["node"] for content in of("/quarantine")] == ["c"] and len(of("/ticket")) == 1
 
         # A regression, in words of a node that are a template.
         sent.clear()
