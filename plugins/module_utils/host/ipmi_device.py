@@ -135,7 +135,7 @@ class Device:
 
 
 class Asked(t.Protocol):
-    """What sensors() and events() need of a Device."""
+    """The methods of a Device that sensors() and events() use."""
 
     def ask(self, command: tuple[int, int], data: bytes = b"", lun: int = 0) -> bytes: ...
 

@@ -19,7 +19,7 @@ SHOWN = 80
 
 
 class Neighbour(t.NamedTuple):
-    """What an interface is connected to; a name that is not told is empty."""
+    """The switch and the port that an interface is connected to; a name that the switch does not send is empty."""
 
     switch: str
     port: str

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What to do about a verdict that is no PASS, by its reason code.
+"""The next step of a technician for each reason code of a verdict that is no PASS.
 
 The reason of a verdict says what was found; the advice is the next step of whoever is to repair it.
 

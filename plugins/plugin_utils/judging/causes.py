@@ -64,10 +64,12 @@ class _Search:
         # Nodes of which a stage knows nothing: what it could not measure of their pairs and groups is theirs.
         unknown = [key for key, v in bad.items() if v.verdict == "UNKNOWN" and subjects.bearer(v.subject.kind, v.subject.id)[0] == "node"]
         self.silent = {(key.stage, key.subject) for key in unknown}
-        # A node's number is often that of its worst part: {what _number returns: the parts that it is the number of}.
+        # Checks of nodes that have the number and the verdict of one part, which says it.
+        self.repeated: set[Key] = set()
+        # {what _number returns: the parts whose own check says it}
         self.parts_by_number: dict[tuple[str | float | None, ...], list[str]] = collections.defaultdict(list)
         for key, v in bad.items():
-            if v.value is not None and key.subject != node_of(key.subject):
+            if v.value is not None and key.subject != node_of(key.subject) and key not in self.behind:
                 self.parts_by_number[self._number(key, v)].append(key.subject)
         for key, v in bad.items():
             if key not in self.behind:
@@ -122,7 +124,10 @@ class _Search:
         if whom.startswith(f"{node}/") and node_of(whom) == node:
             return whom
         parts = self.parts_by_number.get(self._number(key, verdict), ()) if verdict.value is not None else ()
-        return parts[0] if len(parts) == 1 else verdict.subject.id
+        if len(parts) != 1:
+            return verdict.subject.id
+        self.repeated.add(key)
+        return parts[0]
 
     @staticmethod
     def _number(key: Key, verdict: Verdict) -> tuple[str | float | None, ...]:
@@ -148,8 +153,6 @@ class _Search:
     def _cause(self, culprit: str) -> Cause:
         own_keys, explained = self.own.get(culprit, []), self.explains.get(culprit, [])
         own_keys = sorted(own_keys, key=lambda key: (-self._severity(key), key))
-        # What the culprit's own checks say, a check of its node with the same number need not say again.
-        of_itself = {key[:3] for key in own_keys if key.subject == culprit}
         sentences = dict(self.said.get(culprit, {}))
         if culprit in self.rose:
             texts, tests = list(self.rose[culprit]), {key for keys in self.rose[culprit].values() for key in keys}
@@ -161,7 +164,7 @@ class _Search:
         # {reason: the first check that says it}
         reasons_left: dict[str, Key] = {}
         for key in own_keys:
-            if key not in covered and (key.subject == culprit or key[:3] not in of_itself):
+            if key not in covered and key not in self.repeated:
                 reasons_left.setdefault(self._reason(key, culprit), key)
         if reasons_left:
             (first, key), *others = reasons_left.items()

@@ -34,6 +34,8 @@ UNSURE_FINDINGS = ("not_repeatable",)
 MEANINGS: dict[str, t.Callable[[str], str]] = {"remap": lambda _words: "ecc", "xid": xids.code_in}
 # What stays a FAIL where it came up while a test ran: a later test, which begins with it, cannot show that it is gone.
 BROKEN = frozenset({*reasons.FATAL, *reasons.DEFECTS})
+# The number that is shown of a condition with several; the first that a measurement has. None of them is compared.
+SHOWN = ("jitter", "highest", "power")
 # How its reason ends.
 DURING = " (seen while the test ran)"
 
@@ -71,7 +73,7 @@ class SingleChecks:
             without = opinion.reason_code == "no_expectation" and self._of_stage(record)
             if without and not expected.choose(record.stage, record.check, record.context, self.same_work):
                 # Its numbers are shown, and laid beside those of siblings and neighbours.
-                opinion = opinion._replace(verdict="PASS", reason_code=None, reason=no_fault(record.check))
+                opinion = opinion._replace(verdict="PASS", reason_code=None, reason=no_fault(record.check), **_shown(record, opinion))
             return opinion, compared
         if outcome == "not_applicable" and code in reasons.SKIP_RULES:
             return Opinion("SKIPPED", f"rule {code}: {reason}", code), []
@@ -230,6 +232,14 @@ def measured(key: Key, record: Measurement, expected: Expectations, same_work: S
 def no_fault(check: str) -> str:
     """Return the reason for a PASS of a check that has no number to hold against a floor."""
     return f"{check} was checked, and no fault was found"
+
+
+def _shown(record: Measurement, opinion: Opinion) -> PlainData:
+    """Return the number that the report shows of a condition with several, none of which is compared with anything: metric, value, unit."""
+    name = next((name for name in SHOWN if name in record.metrics and is_number(record.metrics[name].value)), None)
+    if opinion.metric is not None or name is None:
+        return {}
+    return {"metric": name, "value": record.metrics[name].value, "unit": record.metrics[name].unit}
 
 
 def set_aside(record: Measurement) -> str:

@@ -40,7 +40,7 @@ class Noticed(t.TypedDict):
 
 
 class Remembered(t.TypedDict):
-    """What is known of one check of a subject since it was last good: the words that were yielded, and the inventory of the run."""
+    """The state of one check of a subject since it was last good: the verdicts that were yielded, and the inventory of the run."""
 
     words: list[str]
     inventory: str

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where events come from: the judged runs of a results folder, and the messages of `acceptance_webhook`. Both bring a position up to date.
+"""The two sources of events: judged runs of a results folder, and messages of `acceptance_webhook`. Both bring a position up to date.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -87,7 +87,7 @@ def _of_report(report: PlainData, known: events.Open) -> list[PlainData]:
 
 
 class Message(t.TypedDict):
-    """What a message of `acceptance_webhook` must have."""
+    """The fields that a message of `acceptance_webhook` must have."""
 
     run: str
     inventory: str

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a source of events has yielded, in a file: so a restart yields every event at least once, and seldom twice.
+"""A file with the events that a source has yielded, so that a restart yields every event at least once, and seldom twice.
 
 Events of a run are in the file before the first of them is handed over, and leave it when the receiver has had time to work on them.
 

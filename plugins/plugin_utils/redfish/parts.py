@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a Redfish service says of one part of a machine, as problems in the words of a technician.
+"""Reads the resource of one part of a machine from a Redfish service, and returns its problems in the words of a technician.
 
 This plugin util is PRIVATE to the collection.
 """

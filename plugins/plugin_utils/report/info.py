@@ -30,7 +30,7 @@ LINES_TOGETHER = 5000
 
 @dataclasses.dataclass(frozen=True)
 class Filter:
-    """What is asked for. An empty field asks for everything; `node` and `check` may be patterns, `limit` 0 means all runs."""
+    """The filters of a query. An empty field asks for everything; `node` and `check` may be patterns, `limit` 0 means all runs."""
 
     run_id: str = ""
     since: str = ""

@@ -85,7 +85,7 @@ class WorseLine(t.NamedTuple):
 
 
 class WorseSince(t.NamedTuple):
-    """What is worse in a run than in the last accepted run of its nodes."""
+    """The checks that are worse in a run than in the last accepted run of its nodes."""
 
     run: str
     accepted: str

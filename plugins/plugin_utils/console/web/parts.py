@@ -47,7 +47,7 @@ Parts = t.Mapping[str, t.Mapping[str, Part]]
 
 
 class Seen(t.NamedTuple):
-    """What a run has seen of its nodes. `devices` has the names of all RDMA devices of each node of which they are known."""
+    """The hardware that a run has seen on its nodes. `devices` has the names of all RDMA devices of each node of which they are known."""
 
     parts: Parts
     devices: t.Mapping[str, frozenset[str]]

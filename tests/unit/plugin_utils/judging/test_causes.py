@@ -129,6 +129,13 @@ def test_no_finding_hides_behind_another_one() -> None:
     assert cause["said"].endswith("slow; also another finding of this check")
 
 
+def test_what_a_node_says_of_its_gpu_is_not_hidden_by_a_milder_check_of_the_gpu() -> None:
+    broken = samples.verdict("a", "gemm", "bf16", "FAIL", reason="a/gpu/G1: it was lost", reason_code="gpu_lost")
+    mild = samples.verdict("a", "gemm", "bf16", "WARN", part="G1", reason="a/gpu/G1: a little slow", reason_code="below_warn")
+    (cause,) = found([broken, mild])
+    assert cause["verdict"] == "FAIL" and cause["said"].startswith("a G1: gemm bf16: it was lost")
+
+
 def test_pairs_and_groups_of_a_node_that_was_lost_are_its() -> None:
     group = {"kind": "group", "id": "rdma/all", "members": ["a", "b", "c"]}
     verdicts = [
