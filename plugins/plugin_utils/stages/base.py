@@ -153,8 +153,6 @@ class Stage:
     # Checks that a quick test passes by their being right, if nobody expects a number of this hardware. The report then names their speed
     # as not proven. In a whole run they need an expectation like any other.
     quick_conditions: frozenset[str] = frozenset()
-    # The metrics that may stand for a check where no expectation names one; the first that it has.
-    primary: tuple[str, ...] = ("busbw", "tflops", "bandwidth", "latency")
     # Its checks prove something together, which proof() says.
     gated: bool = False
     # Its probe gets the GPUs of a node, if it runs in an isolated environment.

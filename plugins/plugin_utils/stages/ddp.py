@@ -33,7 +33,6 @@ class Ddp(grouping.Grouped):
     saves_checkpoints = True
     # Whether values are right, whether the group learns, and who holds it back: no numbers are expected of these.
     conditions = grouping.Grouped.conditions | set(ddp.PARTS) | {nccl_fabric.LOCALISE}
-    primary = ("busbw",)
     sees: t.Mapping[str, tuple[str, ...]] = {"compute": ("train", "pace"), "fabric": ()}
     floor = ("busbw", "GB/s")
     requestable = ("gpus", "collectives", "types", "ops", "type", "sizes", "iterations", "warmup", "steps", "seed", "width", "batch")

@@ -23,7 +23,6 @@ class Gemm(Stage):
     role = "gpufleet.acceptance.gemm"
     place = 30
     level = "standard"
-    primary = ("tflops",)
     devices = True
     sees_all_gpus = True
     sees: t.Mapping[str, tuple[str, ...]] = {"compute": ()}

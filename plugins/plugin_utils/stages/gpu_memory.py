@@ -25,7 +25,6 @@ class GpuMemory(Stage):
     role = "gpufleet.acceptance.gpu_memory"
     place = 15
     level = "standard"
-    primary = ("bandwidth", "latency")
     # What GPUs share on the way to the host, and which memory is far, differs between machines: these checks are held to the other GPUs of
     # the node and to identical machines, and to an expectation where the inventory has one.
     conditions = frozenset({*probe.TOGETHER, *probe.PEERS, "numa", "latency", "pattern"})

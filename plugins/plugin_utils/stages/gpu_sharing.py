@@ -37,7 +37,6 @@ class GpuSharing(base.Stage):
         "deadline": TIMEOUT,
     }
     unproven = "gates of GPU sharing:"
-    primary = ("runtime", "latency", "ratio")
 
     def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[PlanItem], list[str]]:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import settled

@@ -21,7 +21,6 @@ class HcclLocal(Stage):
     role = "gpufleet.acceptance.hccl_local"
     place = 90
     level = ""
-    primary = ("busbw",)
     devices = True
     sees_all_gpus = True
     sees: t.Mapping[str, tuple[str, ...]] = {"nvlink": ()}

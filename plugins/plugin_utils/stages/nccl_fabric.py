@@ -54,7 +54,6 @@ class NcclFabric(grouping.Grouped):
     saves_checkpoints = True
     # A finding of its search is one too.
     conditions = grouping.Grouped.conditions | {LOCALISE}
-    primary = ("busbw",)
     floor = ("busbw", "GB/s")
     sees_all_gpus = True
     sees: t.Mapping[str, tuple[str, ...]] = {"nic": (), "fabric": ()}

@@ -20,7 +20,6 @@ class NcclNode(Stage):
     role = "gpufleet.acceptance.nccl_node"
     place = 20
     level = "quick"
-    primary = ("busbw",)
     devices = True
     sees_all_gpus = True
     sees: t.Mapping[str, tuple[str, ...]] = {"nvlink": ()}

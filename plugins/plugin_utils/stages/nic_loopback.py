@@ -54,7 +54,6 @@ class NicLoopback(base.Stage):
     role = "gpufleet.acceptance.nic_loopback"
     place = 18
     level = "standard"
-    primary = ("bandwidth", "latency")
     # What ports share, and how many bridges are before them, differs between machines: those are held to the other ports of the node and to
     # identical machines.
     conditions = frozenset({probe.PORTS, *probe.LATENCY, *probe.TOGETHER, *probe.OF_GPU})

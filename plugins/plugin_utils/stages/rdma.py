@@ -587,7 +587,6 @@ class Rdma(base.Stage):
     saves_checkpoints = queries_checkpoints = True
     conditions = frozenset({TIMETABLE})
     sees: t.Mapping[str, tuple[str, ...]] = {"nic": (), "fabric": ()}
-    primary = ("bandwidth", "latency")
     leaf_rank = 3
     ranges: t.Mapping[str, Range] = {
         "partners": COUNT,

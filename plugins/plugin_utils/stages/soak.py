@@ -62,7 +62,6 @@ class Soak(Stage):
     name = "soak"
     role = "gpufleet.acceptance.soak"
     place = 90
-    primary = ("tflops",)
     # No table has rates of mixed loads: they are held to those of the GPUs of the node and of identical machines, the rest to criteria.
     conditions = frozenset(probe.CHECKS)
     devices = True

@@ -30,7 +30,6 @@ class Train(Stage):
     role = "gpufleet.acceptance.train"
     place = 40
     level = "quick"
-    primary = ("tflops",)
     quick_conditions = frozenset({"compute", "train"})
     devices = True
     sees_all_gpus = True
