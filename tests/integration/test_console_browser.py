@@ -223,6 +223,17 @@ def test_keys_lead_to_pages_and_to_the_jump_box(console: Console, browser: Brows
     browser.wait("location.pathname === '/node' && document.querySelector('.timeline')")
 
 
+def test_what_passed_of_a_node_is_folded_until_it_is_asked_for(console: Console, browser: Browser) -> None:
+    page = f"{console.url}/node?name={NODES[0]}"
+    fold = "document.querySelector('#passed-nccl_node').closest('details')"
+    browser.open(page)
+    assert browser.value(f"{fold}.open") is False and browser.value(f"{fold}.clientHeight") < 60
+    browser.value(f"{fold}.querySelector('summary').focus()")
+    browser.press("Enter")
+    assert browser.value(f"{fold}.open") is True
+    browser.open(f"{page}&sort=value#passed-nccl_node", f"{fold}.open")
+
+
 def test_a_form_is_saved_as_a_template_and_removed(console: Console, browser: Browser) -> None:
     browser.open(f"{console.url}/start")
     fill(browser, kind="stages", nodes=NODES[1], name="weekly-quick")

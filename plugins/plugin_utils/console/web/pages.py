@@ -36,6 +36,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.search
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.advice import ADVICE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import GOOD
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow
@@ -463,11 +464,13 @@ def _node(ask: RequestContext) -> Response:
         raise RequestRefused(404, "error_no_node")
     rows = answer.rows if answer else []
     latest = rows[0]["run"] if rows else ""
-    broken = [row for row in rows if row["run"] == latest and row["verdict"] not in ("PASS", "SKIPPED")]
+    shown = _sorted(rows, ask.one("sort"), ROWS_BY)
+    findings = [row for row in shown if row["verdict"] not in GOOD]
     return draw(
         ask, "node", advice=ADVICE, name=name, info=info, facts=facts, changes=_changes(facts), sort=ask.one("sort"), timeline=timeline,
         hardware=_hardware(past, name, [run.run for run in timeline], rows),
-        rows=_sorted(rows, ask.one("sort"), ROWS_BY), cut=bool(answer and answer.cut), broken=broken, latest=latest,
+        rows=rows, findings=findings, passed=[row for row in shown if row["verdict"] in GOOD], cut=bool(answer and answer.cut),
+        broken=[row for row in findings if row["run"] == latest], latest=latest,
         curves=url("/history/curves", {"node": _literally(name)}) if rows else "",
         start=url("/start", {"nodes": fleet.requested(name)}), history=url("/history", {"node": _literally(name)}),
     )  # fmt: skip

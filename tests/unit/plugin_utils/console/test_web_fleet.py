@@ -171,6 +171,19 @@ def test_a_node_has_a_timeline_of_its_runs_with_the_worst_verdict_of_each(consol
     ]  # fmt: skip
 
 
+def test_a_node_shows_its_findings_and_folds_what_passed_by_stage(console: memory.Opened) -> None:
+    client = console.signed_in()
+    verdicts = client.get("/node?name=b").text.partition('id="verdicts"')[2]
+    findings, _details, passed = verdicts.partition("<details")
+    assert findings.count('class="b FAIL"') == 2 and 'class="b PASS"' not in findings
+    folds = re.findall(r"<summary>(\w+) <span class=\"b PASS\">✓ PASS</span> (\d+) </summary><div id=\"([\w-]+)\">", passed)
+    assert folds == [("gemm", "4", "passed-gemm"), ("stack", "3", "passed-stack")] and " open" not in passed
+    # The order of the rows of a stage is chosen there, and leads back to it.
+    assert "/node?name=b&amp;sort=value#passed-gemm" in passed and "#" not in re.findall(r'href="(/node[^"]+sort=value[^"]*)"', findings)[0]
+    verdicts = client.get("/node?name=a").text.partition('id="verdicts"')[2]
+    assert verdicts.partition("<details")[0].count("<table>") == 0
+
+
 def plan_of(results: pathlib.Path, run: str, journal: str) -> None:
     """A run of two nodes and their pair, with this journal."""
     folder = results / run

@@ -45,6 +45,15 @@
     return () => { clearTimeout(timer); timer = setTimeout(begin, pause); };
   };
 
+  // An address with `#` unfolds what it names; not every browser does that by itself.
+  const unfold = () => {
+    const part = document.querySelector(":target");
+    const folded = part && part.closest("details:not([open])");
+    if (folded) { folded.open = true; part.scrollIntoView(); }
+  };
+  addEventListener("load", unfold);
+  addEventListener("hashchange", unfold);
+
   // Kept in this browser only: whose end is told of.
   const stored = (name) => { try { return JSON.parse(localStorage.getItem(name)) || {}; } catch { return {}; } };
   const store = (name, value) => { try { localStorage.setItem(name, JSON.stringify(value)); } catch { /* a private window */ } };
