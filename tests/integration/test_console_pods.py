@@ -73,7 +73,9 @@ def test_both_pods_are_ready_and_one_of_them_works(lab: ConsoleLab) -> None:
     assert until(lab.leader) in names
     for pod in lab.pods():
         url = f"http://{pod['status']['podIP']}:8470"
-        assert answer(f"{url}/readyz") == (200, "ok\n") and answer(f"{url}/healthz")[0] == 200
+        # The pages may have looked for the results folder before the controller made it, and look again after a few seconds.
+        until(lambda url=url: answer(f"{url}/readyz") == (200, "ok\n"), 60, lab.said)  # type: ignore[misc]
+        assert answer(f"{url}/healthz")[0] == 200
         assert answer(f"{url}/api/v1/actions")[0] == 401
 
 

@@ -51,6 +51,8 @@ def lead(
     """The controller of a cluster, one of several: works while it holds the lease. `folder` and `results` are shared by all of them,
     `told` are variables for every run. Until SIGTERM or SIGINT; what it has begun ends with it, and another one goes on with that."""
     stopped = _signalled()
+    # On a new volume; its pages take a folder that is missing for one that was lost.
+    pathlib.Path(results).mkdir(exist_ok=True)
     store = ClusterActions(connection, namespaces, images, selector)
     runner = Runner(pathlib.Path(folder) / ACTIONS, inventory, pathlib.Path(results), told)
     controller = Controller(store, runner, most)
