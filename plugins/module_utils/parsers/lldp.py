@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 import typing as t
 
-# lldp.INTERFACE.chassis.name=VALUE, or the same of the port; an interface may have dots in its name (lldpctl(8)).
-_LINE = re.compile(r"lldp\.(\S+?)\.(chassis\.name|chassis\.mac|port\.ifname|port\.local|port\.descr|port\.mac)=(.*)")
+# lldp.INTERFACE.chassis.name=VALUE, or the same of the port; an interface may have dots in its name (lldpctl(8)). Each neighbour has a
+# `rid`; of two neighbours it may be the only name that both have.
+_LINE = re.compile(r"lldp\.(\S+?)\.(rid|chassis\.name|chassis\.mac|port\.ifname|port\.local|port\.descr|port\.mac)=(.*)")
 # Which of the values names the switch and the port, the best first.
 _SWITCH, _PORT = ("chassis.name", "chassis.mac"), ("port.ifname", "port.local", "port.descr", "port.mac")
 SHOWN = 80

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import pathlib
+
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import lldp
 from hypothesis import given
 from hypothesis import strategies as st
 
+RECORDED = pathlib.Path(__file__).resolve().parents[3] / "fixtures/lldpd/neighbours.txt"
 HEARD = """lldp.ens1np0.via=LLDP
 lldp.ens1np0.rid=1
 lldp.ens1np0.age=17 days, 09:36:51
@@ -30,6 +33,16 @@ lldp.bond0.port.ifname=swp1
 
 def test_each_interface_has_the_switch_and_port_that_it_hears() -> None:
     assert lldp.neighbours(HEARD) == {"ens1np0": ("leaf-03", "Ethernet1/7"), "ens2np0.100": ("bb:bb:bb:bb:bb:bb", "swp9")}
+
+
+def test_neighbours_that_a_real_lldpd_heard() -> None:
+    expected = {"ens1np0": ("leaf-03", "Ethernet1/7"), "ens2np0.100": ("leaf-03", "Ethernet8"), "ens3np0": ("leaf-04", "swp9")}
+    assert lldp.neighbours(RECORDED.read_text()) == expected
+
+
+def test_two_neighbours_that_send_different_kinds_of_names_are_not_mixed() -> None:
+    first = "lldp.eth0.rid=1\nlldp.eth0.chassis.name=leaf-03\n"
+    assert lldp.neighbours(f"{first}lldp.eth0.rid=2\nlldp.eth0.port.ifname=swp1\n") == {}
 
 
 def test_what_a_switch_says_of_itself_is_short_and_on_one_line() -> None:
