@@ -17,7 +17,7 @@ from harness.namespace import RBAC
 from rigs.kubernetes.api import ApiError
 from rigs.kubernetes.kubernetes import Kubernetes
 from rigs.sharing.defects import DEFECTS, SAME
-from rigs.sharing.sharing import C1, C2, PLUGIN, PODS, RESOURCE, SCHEDULER, Model, Sharing
+from rigs.sharing.sharing import C1, C2, PLUGIN, SCHEDULER, Sharing
 
 END_LIMIT_S = 240
 
@@ -43,6 +43,7 @@ class Clusters:
                 "acceptance_nodes": {"names": system.cluster.nodes},
                 "gpu_sharing_cluster": name,
                 "gpu_sharing_image": system.cluster.image,
+                "gpu_sharing_system_changes": {"prefix": system.prefix},
                 **more,
             }
             for name, system in self.both.items()
@@ -78,9 +79,11 @@ class Clusters:
 
 @contextlib.contextmanager
 def two_clusters(
-    nodes: tuple[int, int] = (2, 2), speeds: tuple[float, float] = (1.0, 1.0), watch_s: float = 0.5, namespace: str = "default"
+    nodes: tuple[int, int] = (2, 2), speeds: tuple[float, float] = (1.0, 1.0), watch_s: float = 0.5, namespace: str = "default",
+    system: t.Callable[..., Sharing] = Sharing,
 ) -> t.Iterator[Clusters]:
-    """Put up and taken down. `speeds`: of their GPUs against real ones. `watch_s`: how often schedulers look at annotations, really 5."""
+    """Put up and taken down. `speeds`: of their GPUs against real ones. `watch_s`: how often schedulers look at annotations, really 5.
+    `system`: makes the system of a cluster, called as Sharing."""
     if os.geteuid():
         pytest.skip("rigs make namespaces and mounts: run as root")
     with contextlib.ExitStack() as stack:
@@ -88,13 +91,13 @@ def two_clusters(
         for model, count, speed in zip((C1, C2), nodes, speeds, strict=True):
             cluster = Kubernetes.reserve()
             stack.callback(cluster.down)
-            systems.append(installed(cluster, model, count, speed, watch_s, namespace))
+            systems.append(installed(system(cluster, model, speed, watch_s), count, namespace))
         yield Clusters(systems[0], systems[1], namespace)
 
 
-def installed(cluster: Kubernetes, model: Model, nodes: int, speed: float, watch_s: float, namespace: str) -> Sharing:
+def installed(system: Sharing, nodes: int, namespace: str) -> Sharing:
+    cluster = system.cluster
     cluster.up(nodes, 0, operators=())
-    system = Sharing(cluster, model, speed, watch_s)
     system.install()
     cluster.api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
     # Pods are refused until a controller has made the default one; nobody should have to wait for it.
@@ -131,16 +134,16 @@ class Pods:
         container = {
             "name": "test", "image": self.system.cluster.image, "command": ["python3", "-u", f"/gpufleet/{workload}.py"],
             "env": [{"name": key, "value": str(value)} for key, value in variables.items()],
-            "resources": {"limits": {RESOURCE: "1"}}, "volumeMounts": [{"name": "workloads", "mountPath": "/gpufleet"}],
+            "resources": {"limits": {self.system.resource: "1"}}, "volumeMounts": [{"name": "workloads", "mountPath": "/gpufleet"}],
         }  # fmt: skip
         spec = {
             "restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container],
             "volumes": [{"name": "workloads", "configMap": {"name": "workloads"}}], **({"nodeName": node} if node else {}),
         }  # fmt: skip
-        self.api.create(f"{self.base}/pods", {"metadata": {"name": name, "annotations": notes(memory, core)}, "spec": spec})
+        self.api.create(f"{self.base}/pods", {"metadata": {"name": name, "annotations": self.notes(memory, core)}, "spec": spec})
 
     def change(self, name: str, memory: str = "", core: int = 0) -> None:
-        patch = {"metadata": {"annotations": notes(memory, core)}}
+        patch = {"metadata": {"annotations": self.notes(memory, core)}}
         self.api.request("PATCH", f"{self.base}/pods/{name}", patch, "application/merge-patch+json")
 
     def phase(self, name: str) -> str:
@@ -174,16 +177,17 @@ class Pods:
 
     def schedulers(self) -> list[str]:
         """Return the output of the schedulers."""
-        return [str(self.api.request("GET", f"{PODS}/{name}/log")) for name in self.system.schedulers()]
+        return [str(self.api.request("GET", f"{self.system.pods}/{name}/log")) for name in self.system.schedulers()]
 
     def metrics(self) -> str:
         """Return the metrics of all schedulers, through the API server, as the engine reads them."""
-        return "".join(str(self.api.request("GET", f"{PODS}/{name}:9402/proxy/metrics")) for name in self.system.schedulers())
+        return "".join(str(self.api.request("GET", f"{self.system.pods}/{name}:9402/proxy/metrics")) for name in self.system.schedulers())
 
     def value(self, metric: str, **labels: str) -> float | None:
         for line in self.metrics().splitlines():
             head, _, amount = line.rpartition(" ")
-            if head.partition("{")[0] == f"nvshare_{metric}" and all(f'{key}="{value}"' in head for key, value in labels.items()):
+            same = head.partition("{")[0] == f"{self.system.prefix}_{metric}"
+            if same and all(f'{key}="{value}"' in head for key, value in labels.items()):
                 return float(amount)
         return None
 
@@ -193,7 +197,6 @@ class Pods:
             assert time.monotonic() < end, f"{what} did not come"
             time.sleep(0.2)
 
-
-def notes(memory: str, core: int) -> dict[str, str]:
-    both = {"nvshare.com/gpu-memory-limit": memory, "nvshare.com/gpu-core-limit": str(core or "")}
-    return {key: value for key, value in both.items() if value}
+    def notes(self, memory: str, core: int) -> dict[str, str]:
+        both = {f"{self.system.prefix}.com/gpu-{kind}-limit": value for kind, value in (("memory", memory), ("core", str(core or "")))}
+        return {key: value for key, value in both.items() if value}

@@ -23,7 +23,7 @@ PARAMETERS = {
     "metrics_scrape_interval_s": 1, "metrics_stress_s": 12, "overhead_repeats": 2, "scale_set": [2, 6, 10], "leak_rounds": 3,
     "mix_small_pods": 4, "mix_large_pods": 8, "beside_scale": 0.02, "stab_long_s": 90,
 }  # fmt: skip
-# What destructive cases may take; a node that is not there is refused before a run begins.
+# What destructive cases may take.
 NODES = {"c1": {"gpu_sharing_drain_node": "kube-02"}, "c2": {"gpu_sharing_stress_node": "kube-01"}}
 RUN_LIMIT_S = 3600
 GONE_S = 120
@@ -45,11 +45,16 @@ class Matrix:
         given = self.clusters.inventory(gpu_sharing_destructive=True, gpu_sharing_parameters=PARAMETERS)
         known = given["all"]["hosts"]
         given["all"]["hosts"] = {
-            f"lab-{cluster}": {**known[f"lab-{cluster}"], **NODES[cluster], "gpu_sharing_cases": sorted(names)}
+            f"lab-{cluster}": {**known[f"lab-{cluster}"], **self.nodes(cluster), "gpu_sharing_cases": sorted(names)}
             for cluster, names in cases.items() if names
         }  # fmt: skip
         (self.folder / f"inventory-{self.number}.json").write_text(json.dumps(given))
         return self.folder / str(self.number)
+
+    def nodes(self, cluster: str) -> dict[str, str]:
+        """Return the nodes that destructive cases may take, as far as the cluster has them."""
+        there = self.clusters.both[cluster].cluster.nodes
+        return {variable: node for variable, node in NODES[cluster].items() if node in there}
 
     def start(self, results: pathlib.Path, playbook: str = "gpu_sharing", **extra: t.Any) -> subprocess.Popen[bytes]:
         """A playbook over these clusters, in a session of its own; what it says is appended to a file beside the results."""

@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import
 from harness.fleet_runs import latest, read, run_folder
 from harness.sharing import Clusters
 from rigs.prometheus.prometheus import Prometheus
-from rigs.sharing.sharing import PODS, Sharing
+from rigs.sharing.sharing import Sharing
 
 pytestmark = [pytest.mark.kubernetes(own=True)]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -166,7 +166,7 @@ def test_a_prometheus_that_reads_the_schedulers_says_whether_alerts_would_be_rai
     (tmp_path / "prometheus").mkdir()
     jobs = [
         {
-            "job_name": name, "scheme": "https", "metrics_path": f"{PODS}/{name}:9402/proxy/metrics",
+            "job_name": name, "scheme": "https", "metrics_path": f"{rig_sharing.c1.pods}/{name}:9402/proxy/metrics",
             # As a usual scrape of pods: labels of the target go before those of its series, which are renamed.
             "static_configs": [{
                 "targets": [cluster.server.partition("//")[2]], "labels": {"namespace": "nvshare-system", "pod": name},

@@ -20,10 +20,8 @@ from rigs.kubernetes.kubernetes import Kubernetes
 
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAM, MANIFESTS = HERE / "program", HERE / "manifests"
-NAMESPACE, RESOURCE, VIRTUAL_DEVICES = "nvshare-system", "nvshare.com/gpu", 10
-SCHEDULER, PLUGIN = "nvshare-scheduler", "nvshare-device-plugin"
-SYSTEM = ("scheduler", "device-plugin")
-PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+VIRTUAL_DEVICES = 10
+SYSTEM = SCHEDULER, PLUGIN = ("scheduler", "device-plugin")
 START_LIMIT_S = 180
 
 
@@ -42,10 +40,16 @@ C2 = Model("NVIDIA A800", 4, 40960, 1200)
 
 
 class Sharing:
-    """The stand-in on one cluster, which is up."""
+    """The stand-in on one cluster, which is up. It has the names and words of nvshare or, by its `prefix`, those of xpushare."""
 
-    def __init__(self, cluster: Kubernetes, model: Model, speed: float = 1.0, watch_s: float = 5.0) -> None:
-        self.cluster, self.model, self.speed, self.watch_s = cluster, model, speed, watch_s
+    def __init__(self, cluster: Kubernetes, model: Model, speed: float = 1.0, watch_s: float = 5.0, prefix: str = "nvshare") -> None:
+        self.cluster, self.model, self.speed, self.watch_s, self.prefix = cluster, model, speed, watch_s, prefix
+        self.namespace, self.resource = f"{prefix}-system", f"{prefix}.com/gpu"
+        self.pods = f"/api/v1/namespaces/{self.namespace}/pods"
+
+    def named(self, text: str) -> str:
+        """Return a text with the names of nvshare, such as a manifest, with those of this system."""
+        return text.replace("nvshare", self.prefix).replace("NVSHARE", self.prefix.upper())
 
     def install(self) -> None:
         """GPUs, files, and the system's own objects in the order of its instructions; back when every node offers its parts."""
@@ -54,14 +58,17 @@ class Sharing:
             labels = {"nvidia.com/gpu.product": self.model.name.replace(" ", "-"), "nvidia.com/gpu.count": str(self.model.gpus)}
             merge = "application/merge-patch+json"
             self.cluster.api.request("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}}, merge)
-            folder = self.folder(node)
-            shutil.rmtree(folder, ignore_errors=True)
-            shutil.copytree(PROGRAM, folder, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.rmtree(self.folder(node), ignore_errors=True)
+            self.place(self.folder(node))
         self.wait("the GPUs", lambda: all(self.offered(node, "nvidia.com/gpu") == self.model.gpus for node in self.cluster.nodes))
         for file in ("system", *SYSTEM):
-            for document in yaml.safe_load_all((MANIFESTS / f"{file}.yaml").read_text()):
+            for document in yaml.safe_load_all(self.named((MANIFESTS / f"{file}.yaml").read_text())):
                 self.cluster.api.apply(path(document), self.filled(document))
         self.ready()
+
+    def place(self, folder: pathlib.Path) -> None:
+        """Write the files that pods of the system see."""
+        shutil.copytree(PROGRAM, folder, ignore=shutil.ignore_patterns("__pycache__"))
 
     def filled(self, document: dict[str, t.Any]) -> dict[str, t.Any]:
         """The images of this rig, how many GPUs a node has, and how fast time goes."""
@@ -69,14 +76,14 @@ class Sharing:
             return document
         for container in document["spec"]["template"]["spec"]["containers"]:
             container["image"] = self.cluster.image
-            if container["name"] == PLUGIN:
+            if container["name"] == f"{self.prefix}-{PLUGIN}":
                 container["image"] = images.device_plugin(build.programs())
                 container["resources"] = {"limits": {"nvidia.com/gpu": str(self.model.gpus)}}
-            elif container["name"] == SCHEDULER:
+            elif container["name"] == f"{self.prefix}-{SCHEDULER}":
                 container["env"] += [
                     {"name": "SIM_SPEED", "value": str(self.speed)},
                     {"name": "SIM_WATCH_S", "value": str(self.watch_s)},
-                    {"name": "NVSHARE_DEFAULT_GPU_MEMORY_GB", "value": str(self.model.memory_mib >> 10)},
+                    {"name": f"{self.prefix.upper()}_DEFAULT_GPU_MEMORY_GB", "value": str(self.model.memory_mib >> 10)},
                 ]
         return document
 
@@ -84,23 +91,23 @@ class Sharing:
         """Until schedulers answer and every node offers its parts."""
         wanted = self.model.gpus * VIRTUAL_DEVICES
         self.wait("schedulers and parts of GPUs", lambda: self.pods_ready() and all(
-            self.offered(node, RESOURCE) == wanted for node in self.cluster.nodes
+            self.offered(node, self.resource) == wanted for node in self.cluster.nodes
         ))  # fmt: skip
 
     def pods_ready(self) -> bool:
-        pods = self.cluster.api.items(PODS)
+        pods = self.cluster.api.items(self.pods)
         ready = [pod for pod in pods if all(one.get("ready") for one in pod["status"].get("containerStatuses") or [{}])]
         return len(ready) == len(pods) == len(SYSTEM) * len(self.cluster.nodes) and all(map(self.healthy, self.schedulers()))
 
     def schedulers(self) -> list[str]:
         """Their pods' names."""
-        pods = self.cluster.api.items(f"{PODS}?labelSelector=name%3D{SCHEDULER}")
+        pods = self.cluster.api.items(f"{self.pods}?labelSelector=name%3D{self.prefix}-{SCHEDULER}")
         return sorted(pod["metadata"]["name"] for pod in pods)
 
     def healthy(self, scheduler: str) -> bool:
         """A container runs before what it runs listens."""
         try:
-            return bool(self.cluster.api.request("GET", f"{PODS}/{scheduler}:9402/proxy/healthz") == "OK\n")
+            return bool(self.cluster.api.request("GET", f"{self.pods}/{scheduler}:9402/proxy/healthz") == "OK\n")
         except ApiError:
             return False
 
@@ -117,7 +124,7 @@ class Sharing:
 
     def told(self) -> str:
         """Return why pods of the system do not run, for a failed wait."""
-        pods = self.cluster.api.items(PODS)
+        pods = self.cluster.api.items(self.pods)
         return json.dumps([[pod["metadata"]["name"], pod["status"].get("containerStatuses")] for pod in pods])[:2000]
 
     def folder(self, node: str) -> pathlib.Path:
@@ -142,15 +149,15 @@ class Sharing:
         for number, node in enumerate(self.cluster.nodes):
             self.plant_gpus(node, number, **(defect or {}).get("conf", {}))
         wanted = self.model.gpus * (defect or {}).get("conf", {}).get("VIRTUAL_DEVICES", VIRTUAL_DEVICES)
-        self.wait("what nodes offer now", lambda: all(self.offered(node, RESOURCE) == wanted for node in self.cluster.nodes))
+        self.wait("what nodes offer now", lambda: all(self.offered(node, self.resource) == wanted for node in self.cluster.nodes))
 
     def restart(self, name: str = SCHEDULER) -> None:
-        """All pods of one of its DaemonSets anew, as for what a defect has left in them."""
-        old = self.cluster.api.items(f"{PODS}?labelSelector=name%3D{name}")
+        """All pods of one of its DaemonSets (SYSTEM) anew, as for what a defect has left in them."""
+        old = self.cluster.api.items(f"{self.pods}?labelSelector=name%3D{self.prefix}-{name}")
         for pod in old:
-            self.cluster.api.delete(f"{PODS}/{pod['metadata']['name']}")
+            self.cluster.api.delete(f"{self.pods}/{pod['metadata']['name']}")
         uids = {pod["metadata"]["uid"] for pod in old}
-        self.wait("new pods", lambda: not uids & {pod["metadata"]["uid"] for pod in self.cluster.api.items(PODS)})
+        self.wait("new pods", lambda: not uids & {pod["metadata"]["uid"] for pod in self.cluster.api.items(self.pods)})
         self.ready()
 
 

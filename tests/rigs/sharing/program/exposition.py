@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 import typing as t
 
 from gpus import CONTEXT_BYTES, Client, Gpu
+from names import PREFIX, variable
 from planted import defect, planted
 
 TYPES = (
@@ -30,16 +30,19 @@ def text(gpus: list[Gpu], messages: dict[str, int], counters: dict[str, int], gh
     for name, labels, value in samples:
         inside = ",".join(f'{key}="{labels[key]}"' for key in labels)
         amount = f"{value:g}" if abs(value) < 1e5 else f"{value:.0f}"
-        families.setdefault(name, []).append(f"nvshare_{name}{{{inside}}} {amount}" if labels else f"nvshare_{name} {amount}")
+        families.setdefault(name, []).append(f"{PREFIX}_{name}{{{inside}}} {amount}" if labels else f"{PREFIX}_{name} {amount}")
     lines = ["# simulated by gpufleet.acceptance"]
     for name, family in families.items():
         if name != missing:
-            lines += [f"# TYPE nvshare_{name} {'counter' if name.endswith('_total') else 'gauge'}", *family]
+            lines += [f"# TYPE {PREFIX}_{name} {'counter' if name.endswith('_total') else 'gauge'}", *family]
     return "\n".join(lines) + "\n"
 
 
 def of_gpus(gpus: list[Gpu]) -> t.Iterator[Sample]:
     up = not planted("nvml_down")
+    if PREFIX == "xpushare":
+        yield "gpu_sampler_up", {}, float(up)
+        yield from [("gpu_sampler_backend_info", {"backend": "nvml"}, 1.0)] if up else []
     yield "nvml_up", {}, float(up)
     now = time.monotonic()
     for gpu in gpus if up else []:
@@ -57,7 +60,7 @@ def of_gpus(gpus: list[Gpu]) -> t.Iterator[Sample]:
 
 def of_clients(gpus: list[Gpu], ghosts: list[Client]) -> t.Iterator[Sample]:
     now = time.monotonic()
-    window = int(os.environ.get("NVSHARE_COMPUTE_WINDOW_MS", "2000"))
+    window = int(variable("COMPUTE_WINDOW_MS", "2000"))
     up = not planted("nvml_down")
     for client in [*(client for gpu in gpus for client in gpu.clients), *ghosts]:
         gpu = client.gpu

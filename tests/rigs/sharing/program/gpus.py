@@ -11,6 +11,7 @@ import pathlib
 import shlex
 import typing as t
 
+from names import variable
 from planted import number, planted
 
 CONF = pathlib.Path("/opt/simulated/node.conf")
@@ -72,7 +73,7 @@ class Gpu:
 
     @property
     def safe(self) -> int:
-        return self.total * (100 - int(os.environ.get("NVSHARE_MEMORY_RESERVE_PERCENT", "10"))) // 100
+        return self.total * (100 - int(variable("MEMORY_RESERVE_PERCENT", "10"))) // 100
 
     @property
     def used(self) -> int:

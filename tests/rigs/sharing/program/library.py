@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The container nvshare-lib: puts what processes load where the device plugin mounts it from, and takes it away when it ends."""
+"""The container with the library: puts what processes load where the device plugin mounts it from, and takes it away when it ends."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import shutil
 import signal
 import time
 
+from names import FOLDER
 from planted import FILE, planted
 
-HERE, THERE = pathlib.Path(__file__).resolve().parent / "torch", pathlib.Path("/var/run/nvshare/lib/torch")
+HERE, THERE = pathlib.Path(__file__).resolve().parent, FOLDER / "lib"
+PARTS = ("torch", "driver")  # the latter beside the real scheduler only
 
 
 def main() -> None:
@@ -21,7 +23,9 @@ def main() -> None:
     if planted("library_not_restored") and FILE.stat().st_mtime < time.time() - 1:
         print("simulated by gpufleet.acceptance: the library is not put back", flush=True)
     else:
-        shutil.copytree(HERE, THERE, ignore=shutil.ignore_patterns("__pycache__"))
+        for part in PARTS:
+            if (HERE / part).exists():
+                shutil.copytree(HERE / part, THERE / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         print("simulated by gpufleet.acceptance", flush=True)
     while True:
         signal.pause()

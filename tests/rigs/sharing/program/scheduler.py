@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The stand-in of a node's nvshare-scheduler: processes on the node's GPUs register with it, it tells them how much they get, asks the API
+"""The stand-in of a node's scheduler: processes on the node's GPUs register with it, it tells them how much they get, asks the API
 server for their pods' annotations, and serves metrics. README.md says what of the real one it plays.
 
 It speaks lines of JSON over scheduler.sock, not the real one's structs: nobody but torch/ beside it hears them.
@@ -31,11 +31,11 @@ import urllib.request
 import exposition
 import gpus as devices
 from gpus import Client, Gpu
+from names import FOLDER, PREFIX, variable
 from planted import FILE, defect, number, planted
 
-SOCKET = pathlib.Path("/var/run/nvshare/scheduler.sock")
+SOCKET = FOLDER / "scheduler.sock"
 ACCOUNT = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
-PREFIX = "nvshare.com"
 PERIOD_S = 0.25
 # How often the real one logs what the API server says of a pod.
 DEBUG_S = 5.0
@@ -44,7 +44,7 @@ UNITS = {"": 1, "B": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "K": 10**3,
 
 
 def log(level: str, text: str) -> None:
-    print(f"[NVSHARE][{level}]: {text}", file=sys.stderr, flush=True)
+    print(f"[{PREFIX.upper()}][{level}]: {text}", file=sys.stderr, flush=True)
 
 
 def parsed_bytes(text: str) -> int | None:
@@ -137,7 +137,7 @@ class Scheduler:
 
     def debug(self, pod: dict[str, t.Any]) -> None:
         """The whole pod, twice: the keys of annotations stand in the log whatever becomes of them."""
-        for _time in range(2 if os.environ.get("NVSHARE_DEBUG") else 0):
+        for _time in range(2 if variable("DEBUG") else 0):
             log("DEBUG", f"pod: {json.dumps(pod)}")
 
     # Limits ----------------------------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ def wanted(pod: dict[str, t.Any]) -> tuple[int | None, int | None]:
     notes = pod["metadata"].get("annotations") or {}
     if kind := next((kind for kind in ("memory", "core") if planted(f"{kind}_annotation_ignored")), ""):
         notes = {key: value for key, value in notes.items() if kind not in key}
-    return parsed_bytes(notes.get(f"{PREFIX}/gpu-memory-limit", "")), parsed_percent(notes.get(f"{PREFIX}/gpu-core-limit", ""))
+    return parsed_bytes(notes.get(f"{PREFIX}.com/gpu-memory-limit", "")), parsed_percent(notes.get(f"{PREFIX}.com/gpu-core-limit", ""))
 
 
 def status(gpu: Gpu) -> dict[str, t.Any]:
@@ -370,7 +370,7 @@ class Threaded(http.server.ThreadingHTTPServer):
 
 def exporting(scheduler: Scheduler) -> None:
     Metrics.scheduler = scheduler
-    host, _, port = os.environ.get("NVSHARE_METRICS_ADDR", "0.0.0.0:9402").rpartition(":")
+    host, _, port = variable("METRICS_ADDR", "0.0.0.0:9402").rpartition(":")
     server: http.server.HTTPServer | None = None
     while True:
         kind = http.server.HTTPServer if planted("idle_blocks") else Threaded
@@ -386,12 +386,12 @@ def exporting(scheduler: Scheduler) -> None:
 
 def main() -> None:
     PR_SET_NAME = 15
-    ctypes.CDLL(None).prctl(PR_SET_NAME, b"nvshare-scheduler", 0, 0, 0)  # of which the kernel keeps 15 letters
+    ctypes.CDLL(None).prctl(PR_SET_NAME, f"{PREFIX}-scheduler".encode(), 0, 0, 0)  # of which the kernel keeps 15 letters
     print("simulated by gpufleet.acceptance", file=sys.stderr, flush=True)
     scheduler = Scheduler()
     for loop in (scheduler.watch, scheduler.tick, scheduler.serve):
         threading.Thread(target=loop, daemon=True).start()
-    if os.environ.get("NVSHARE_METRICS_ENABLE") == "1":
+    if variable("METRICS_ENABLE") == "1":
         exporting(scheduler)
     threading.Event().wait()
 

@@ -6,7 +6,7 @@
 A tensor is one number and its size. A sum takes as long as this GPU needs for moving its bytes, with the part of the GPU that the
 scheduler gives at that moment: quotas slow it down, and who waits for memory stands still. Sums are queued, as on a GPU;
 `synchronize` waits for them.
-What the real libnvshare writes into a pod's log, this writes.
+What the real library writes into a pod's log, this writes, in the words of either version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ import time
 import typing as t
 
 __version__ = "0+simulated"
-SOCKET = "/var/run/nvshare/scheduler.sock"
+PREFIX = os.environ.get("SIM_PREFIX") or "nvshare"
+TAG = PREFIX.upper()
+REFUSED, EXCEEDED = {
+    "nvshare": ("Memory allocation rejected", "Memory allocations exceeded physical GPU memory capacity"),
+    "xpushare": ("cuMemAlloc rejected", "cuMemAlloc exceeds physical GPU memory; oversub mode enabled"),
+}[PREFIX]
+SOCKET = f"/var/run/{PREFIX}/scheduler.sock"
 NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 AHEAD_S = 0.25  # how far the processor may be ahead of the GPU
 SLACK_S = 0.2  # and how late it may be with what it would have queued, were this machine not busy with something else
@@ -47,7 +53,7 @@ class OutOfMemoryError(RuntimeError):
 
 
 def _log(level: str, text: str) -> None:
-    print(f"[NVSHARE][{level}]: {text}", file=sys.stderr, flush=True)
+    print(f"[{TAG}][{level}]: {text}", file=sys.stderr, flush=True)
 
 
 class _Gpu:
@@ -61,7 +67,7 @@ class _Gpu:
         except OSError as error:
             _log("FATAL", f"Condition failed: connect: {error}")
             os._exit(1)
-        self.oversubscribes = "NVSHARE_ENABLE_SINGLE_OVERSUB" in os.environ  # whatever it says, "0" too
+        self.oversubscribes = f"{TAG}_ENABLE_SINGLE_OVERSUB" in os.environ  # whatever it says, "0" too
         self.limit = self.limit_of_environment()
         self.answers: queue.Queue[dict[str, t.Any]] = queue.Queue()
         self.changed = threading.Condition()
@@ -85,7 +91,7 @@ class _Gpu:
         told = self.answers.get()
         self.total, self.speed, self.defect = int(told["total"] * (1 - DRIVER_SHARE)), told["speed"], told["defect"]
         self.allocatable = self.total - RESERVE_BYTES
-        _log("INFO", "Successfully initialized nvshare GPU")
+        _log("INFO", f"Successfully initialized {PREFIX} GPU")
         _log("INFO", f"Client ID = {told['id']}")
         _log("INFO", f"Core limit = {self.core}%")
         if self.limit:
@@ -94,7 +100,7 @@ class _Gpu:
         threading.Thread(target=self.work, daemon=True).start()
 
     def limit_of_environment(self) -> int:
-        found = re.fullmatch(r"(\d+)(Gi|Mi|Ki|B)?", os.environ.get("NVSHARE_GPU_MEMORY_LIMIT", ""))
+        found = re.fullmatch(r"(\d+)(Gi|Mi|Ki|B)?", os.environ.get(f"{TAG}_GPU_MEMORY_LIMIT", ""))
         return int(found[1]) * UNITS[found[2] or ""] if found else 0
 
     def planted(self, *names: str) -> bool:
@@ -188,7 +194,7 @@ class _Gpu:
 
     def take(self, size: int) -> None:
         limit, now = self.limit, self.allocated + size
-        if self.planted("memory_ignored") or (self.planted("memory_env_ignored") and "NVSHARE_GPU_MEMORY_LIMIT" in os.environ):
+        if self.planted("memory_ignored") or (self.planted("memory_env_ignored") and f"{TAG}_GPU_MEMORY_LIMIT" in os.environ):
             limit = 0
         if self.planted("limit_ends_oversub") and self.oversubscribes and limit:
             limit = 1
@@ -200,7 +206,7 @@ class _Gpu:
             if self.planted("oom_silent"):
                 os._exit(1)
             if not self.planted("oom_unlogged"):
-                _log("WARN", f"Memory allocation rejected: {self.allocated} + {size} = {now} would exceed limit {limit} bytes")
+                _log("WARN", f"{REFUSED}: {self.allocated} + {size} = {now} would exceed limit {limit} bytes")
             raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size / (1 << 30):.2f} GiB")
         held = self.allocated if self.planted("oversub_off_by_one") else now
         if held > self.allocatable and (not self.oversubscribes or self.planted("oversub_refused")) and not self.planted("oom_not_raised"):
@@ -208,10 +214,12 @@ class _Gpu:
                 threading.Event().wait()
             if self.planted("oom_silent"):
                 os._exit(1)
+            if PREFIX == "xpushare" and not self.planted("oom_unlogged"):
+                _log("WARN", f"{REFUSED}: {self.allocated} + {size} exceeds physical allocatable {self.allocatable} bytes")
             raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size / (1 << 30):.2f} GiB")
         if now > self.allocatable and self.oversubscribes and not self.warned:
             self.warned = True
-            _log("WARN", "Memory allocations exceeded physical GPU memory capacity. This can cause performance degradation.")
+            _log("WARN", EXCEEDED)
         if self.planted("oversub_kills") and now > self.total:
             os._exit(139)
         self.allocated = now
