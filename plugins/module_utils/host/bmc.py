@@ -35,8 +35,10 @@ def look(tree: Tree, look: Look) -> None:
         sensors, events = (_ask(node, kind, why) if has_tool else _read(path, kind, why) for kind in ("sdr", "sel"))
         if sensors is not None:
             problems, count = ipmi.sensors(sensors)
-            look.saw(f"{count} sensors of the management controller")
-            why += [] if count else ["it lists no sensor"]
+            if count:
+                look.saw(f"{count} sensors of the management controller")
+            else:
+                why.append("it lists no sensor with a reading")
             for code, words in problems:
                 look.found(code, f"management controller: {words}")
         if events is not None:

@@ -36,6 +36,8 @@ FULL, COMPACT = 0x01, 0x02
 THRESHOLD, SENSOR_SPECIFIC = 0x01, 0x6F
 # The management controller's own address: sensors of other owners are behind it.
 OWN = 0x20
+# Bits of the log's state (table 31-2): events were dropped because it was full.
+OVERFLOW = 0x80
 # Times below are counted from the controller's start: it does not know the date.
 FIRST_DATE = 0x20000000
 ONE_ANSWER_S = 10.0
@@ -163,10 +165,16 @@ def sensors(device: Asked) -> str:
 
 def events(device: Asked) -> str:
     """Return the log of events in the form of `ipmitool sel elist`. Raise IpmiError if the list is not whole."""
-    if struct.unpack_from("<H", device.ask(GET_SEL_INFO), 1)[0] == 0:
+    state = device.ask(GET_SEL_INFO)
+    if len(state) < 3:
+        raise IpmiError("the state of the log is cut")
+    if struct.unpack_from("<H", state, 1)[0] == 0:
         return ""
     names = {sensor.number: sensor.name for sensor in sensor_records(device)}
     lines, record_id = [], FIRST
+    seen: set[int] = set()
+    if len(state) > 13 and state[13] & OVERFLOW:
+        lines.append(f"{0:4x} | Pre-Init | {TYPES[0x10]} | {DISCRETE_WORDS[0x10][4]} | Asserted")
     while record_id != LAST:
         try:
             answer = device.ask(GET_SEL, struct.pack("<HHBB", 0, record_id, 0, 0xFF))
@@ -174,7 +182,7 @@ def events(device: Asked) -> str:
             if refusal.code == NOT_PRESENT and record_id == FIRST:  # cleared in between
                 return ""
             raise
-        following = _following(answer, record_id)
+        following = _following(answer, record_id, seen)
         line = _event(answer[2:], names)
         lines += [line] if line else []
         record_id = following
@@ -184,38 +192,39 @@ def events(device: Asked) -> str:
 def sensor_records(device: Asked) -> list[SensorRecord]:
     """Return the management controller's own sensors."""
     found: list[SensorRecord] = []
+    seen: set[int] = set()
     record_id = FIRST
     reservation = device.ask(RESERVE_SDR)[:2]
     while record_id != LAST:
         try:
-            following, record = _sdr(device, reservation, record_id)
+            following, record = _sdr(device, reservation, record_id, seen)
         except Refused as refusal:
             if refusal.code != RESERVATION_LOST:
                 raise
             reservation = device.ask(RESERVE_SDR)[:2]  # another program has read meanwhile
-            following, record = _sdr(device, reservation, record_id)
-        sensor = _sensor(record)
-        found += [sensor] if sensor else []
+            following, record = _sdr(device, reservation, record_id, seen)
+        found += _sensors(record)
         record_id = following
     return found
 
 
-def _following(answer: bytes, record_id: int) -> int:
-    """Return the id of the next record. Raise IpmiError if a list would never end."""
+def _following(answer: bytes, record_id: int, seen: set[int]) -> int:
+    """Return the id of the next record, which is added to those `seen`. Raise IpmiError if a list would never end."""
     following: int = struct.unpack_from("<H", answer)[0] if len(answer) >= 2 else record_id
-    if following in (record_id, FIRST):
+    if following in (record_id, FIRST) or following in seen:
         raise IpmiError(f"the list of records does not go on behind record {record_id:#06x}")
+    seen.add(following)
     return following
 
 
-def _sdr(device: Asked, reservation: bytes, record_id: int) -> tuple[int, bytes]:
+def _sdr(device: Asked, reservation: bytes, record_id: int, seen: set[int]) -> tuple[int, bytes]:
     """Return the id of the next sensor record, and a record."""
 
     def part(at: int, count: int) -> bytes:
         return device.ask(GET_SDR, reservation + struct.pack("<HBB", record_id, at, count))
 
     answer = part(0, 5)
-    following, record = _following(answer, record_id), answer[2:]
+    record = answer[2:]
     if len(record) != 5:
         raise IpmiError(f"sensor record {record_id:#06x} is cut")
     size = 5 + record[4]
@@ -224,16 +233,23 @@ def _sdr(device: Asked, reservation: bytes, record_id: int) -> tuple[int, bytes]
         if not more:
             raise IpmiError(f"sensor record {record_id:#06x} is cut")
         record += more
-    return following, record
+    return _following(answer, record_id, seen), record
 
 
-def _sensor(record: bytes) -> SensorRecord | None:
-    """Return the sensor of a record, None for a record of something else."""
+def _sensors(record: bytes) -> list[SensorRecord]:
+    """Return the sensors of a record: several of a compact record that they share (43.2), none of a record of something else."""
     at = {FULL: 47, COMPACT: 31}.get(record[3])
     if at is None or len(record) <= at or record[5] != OWN:
-        return None
-    name = _text(record[at], record[at + 1 :]) or f"#{record[7]:#04x}"
-    return SensorRecord(record[7], name, f"{record[8]}.{record[9] & 0x7F}", record[12], record[13], record[6] & 3, record)
+        return []
+    entity, numbers = f"{record[8]}.{record[9] & 0x7F}", [record[7]]
+    if record[3] == COMPACT:
+        numbers = [(record[7] + place) & 0xFF for place in range(max(1, record[23] & 0x0F))]
+    sensors = []
+    for place, number in enumerate(numbers):
+        name = _text(record[at], record[at + 1 :])
+        name = f"{name} {place + 1}" if name and place else name or f"#{number:#04x}"
+        sensors.append(SensorRecord(number, name, entity, record[12], record[13], record[6] & 3, record))
+    return sensors
 
 
 def _text(kind: int, data: bytes) -> str:
@@ -251,9 +267,8 @@ def _reading(device: Asked, sensor: SensorRecord) -> tuple[str, str]:
     try:
         answer = device.ask(GET_READING, bytes([sensor.number]), sensor.lun)
     except Refused as refusal:
-        if refusal.code == NOT_PRESENT:
-            return "ns", "No Reading"
-        raise
+        # Controllers refuse to read some sensors, such as those of a part that is missing or off; the others count all the same.
+        return "ns", "No Reading" if refusal.code == NOT_PRESENT else f"refused with {refusal.code:#04x}"
     if len(answer) < 2 or answer[1] & 0x20 or not answer[1] & 0x40:
         return "ns", "No Reading" if len(answer) < 2 or answer[1] & 0x40 else "Disabled"
     states = int.from_bytes(answer[2:4], "little")

@@ -23,10 +23,13 @@ _GRAVE = re.compile(
     r"(?i)failure detected|ac lost|input lost|drive fault|in (?:critical|failed) array|redundancy lost|insufficient resources"
     r"|uncorrectable ecc|uncorrectable machine check|\bierr\b|thermal trip|\bfrb\d|bus fatal error|pci (?:serr|perr)|bus uncorrectable"
     r"|(?:upper|lower) (?:critical|non-recoverable) going|transition to (?:critical|non-recoverable)|memory scrub failed"
+    r"|critical overtemperature|\bparity$|memory device disabled|fatal nmi|fault status|soft-power control"
+    r"|controller (?:off-line|unavailable)"
 )
 _WORTH_A_LOOK = re.compile(
     r"(?i)\bcorrectable ecc|correctable machine check|bus correctable|redundancy degraded|predictive failure|going (?:high|low)"
     r"|transition to non-critical|correctable memory error logging limit|bus degraded|non-redundant|config(?:uration)? error|out-of-range"
+    r"|\blimit exceeded|\blog full|event logging disabled|sensor failure|fru failure|access degraded|rebuild aborted|bus timeout|^failed$"
 )
 
 
@@ -52,11 +55,21 @@ DISCRETE_WORDS: dict[int, dict[int, str]] = {
         0: "Drive Present", 1: "Drive Fault", 2: "Predictive Failure", 3: "Hot Spare", 4: "Parity Check In Progress",
         5: "In Critical Array", 6: "In Failed Array", 7: "Rebuild In Progress", 8: "Rebuild Aborted",
     },
+    0x10: {
+        0: "Correctable memory error logging disabled", 1: "Event logging disabled", 2: "Log area reset/cleared",
+        3: "All event logging disabled", 4: "Log full", 5: "Log almost full",
+    },
     0x13: {
         0: "NMI/Diag Interrupt", 1: "Bus Timeout", 2: "I/O Channel check NMI", 3: "Software NMI", 4: "PCI PERR", 5: "PCI SERR",
         6: "EISA failsafe timeout", 7: "Bus Correctable error", 8: "Bus Uncorrectable error", 9: "Fatal NMI", 10: "Bus Fatal Error",
         11: "Bus Degraded",
     },
+    0x21: {0: "Fault Status", 1: "Identify Status"},
+    0x28: {
+        0: "Sensor access degraded", 1: "Controller access degraded", 2: "Management controller off-line",
+        3: "Management controller unavailable", 4: "Sensor failure", 5: "FRU failure",
+    },
+    0x29: {0: "Low", 1: "Failed", 2: "Presence Detected"},
 }  # fmt: skip
 # The same for the general kinds of events, {kind: {state: words}} (table 42-2).
 GENERIC_WORDS: dict[int, dict[int, str]] = {
@@ -89,15 +102,15 @@ class SelEvent(t.NamedTuple):
 
 
 def sensors(text: str) -> tuple[list[Problem], int]:
-    """Return the problems of `ipmitool sdr elist` as (reason code, words), and how many sensors it lists."""
+    """Return the problems of `ipmitool sdr elist` as (reason code, words), and how many of the sensors that it lists have a reading."""
     problems: list[Problem] = []
     count = 0
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) != 5:
             continue
-        count += 1
         name, _number, state, _entity, reading = cells
+        count += state != "ns"
         faults = [word.strip() for word in reading.split(",") if _GRAVE.search(word)]
         if faults:
             problems.append(("bmc_fault", f"{name}: {', '.join(faults)}"))

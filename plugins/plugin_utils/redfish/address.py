@@ -22,3 +22,9 @@ def problem(url: str) -> str | None:
     if not is_address or parts.username or parts.password or parts.query or parts.path.strip("/") not in ("", "redfish/v1"):
         return "https://HOST or https://HOST:PORT, without a login"
     return None
+
+
+def service_of(url: str) -> tuple[str, int]:
+    """Return host and port of an address without a problem: the same for all ways to write the address of one service."""
+    parts = urllib.parse.urlsplit(url)
+    return str(parts.hostname).rstrip("."), parts.port or 443

@@ -10,6 +10,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import dataclasses
+import http.client
 import json
 import ssl
 import time
@@ -68,26 +69,35 @@ class Service:
                 self.refused = refusal if error.code == 401 else None
                 raise refusal from error
             raise ReasonedError("bmc_unreadable", f"{what}: the service answers with status {error.code}") from error
-        except (OSError, urllib.error.URLError) as error:
+        except (OSError, http.client.HTTPException) as error:
             raise ReasonedError("bmc_unreadable", f"{what} cannot be read: {_why(error)}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ReasonedError("bmc_unreadable", f"{what}: the answer is not JSON: {str(error)[:100]}") from error
         if not isinstance(found, dict):
             raise ReasonedError("bmc_unreadable", f"{what}: found a {type(found).__name__}, expected a resource")
+        if "error" in found:
+            raise ReasonedError("bmc_unreadable", f"{what}: the service answers with an error in place of the resource")
         return found
 
     def members(self, path: str) -> t.Iterator[Resource]:
         """Yield the members of a collection, those of its further pages too; each is a reference or the resource itself."""
+        count = 0
         for _page in range(MOST_PAGES):
+            where = f"https://{self.host}{path}"
             collection = self.get(path)
             found = collection.get("Members")
-            if not isinstance(found, list):
-                raise ReasonedError("bmc_unreadable", f"https://{self.host}{path}: found no list Members, expected a collection")
-            yield from (member for member in found if isinstance(member, dict))
+            if not isinstance(found, list) or not all(isinstance(member, dict) for member in found):
+                raise ReasonedError("bmc_unreadable", f"{where}: found no list Members, expected a collection of resources")
+            yield from found
+            count += len(found)
             following = collection.get("Members@odata.nextLink") or collection.get("@odata.nextLink")
-            if not isinstance(following, str):
+            following = following.get("@odata.id") if isinstance(following, dict) else following  # as in the first versions of Redfish
+            if not following:
+                total = collection.get("Members@odata.count")
+                if isinstance(total, int) and total > count:
+                    raise ReasonedError("bmc_unreadable", f"{where}: found {count} members, expected the {total} that it counts")
                 return
-            path = following
+            path = str(following)
         raise ReasonedError("bmc_unreadable", f"https://{self.host}{path}: more than {MOST_PAGES} pages of it were not read")
 
     def _text(self, what: str, timeout_s: float) -> bytes:

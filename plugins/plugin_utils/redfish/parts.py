@@ -8,6 +8,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import math
 import typing as t
 
 # A problem as (reason code, words).
@@ -15,6 +16,7 @@ Problem = t.Tuple[str, str]
 
 # Resource.Health of DMTF's schema: OK, Warning ("a condition requires attention"), Critical ("requires immediate attention").
 CODES = {"Critical": "bmc_fault", "Warning": "bmc_event"}
+_HEALTH = {word.lower(): word for word in ("OK", *CODES)}
 # {limit in Thermal and Power: (its name in a Sensor, sign of a reading beyond it, reason code)}, the gravest first.
 _LIMITS = {
     "UpperThresholdFatal": ("UpperFatal", 1, "bmc_fault"),
@@ -34,7 +36,9 @@ def text(value: t.Any) -> str:
 
 
 def number(value: t.Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    """Return a number of a resource, None if it is none: JSON of some services has NaN."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e15 and math.isfinite(value)
+    return float(value) if is_number else None
 
 
 def status(part: t.Mapping[str, t.Any]) -> t.Mapping[str, t.Any]:
@@ -44,14 +48,13 @@ def status(part: t.Mapping[str, t.Any]) -> t.Mapping[str, t.Any]:
 
 
 def is_absent(part: t.Mapping[str, t.Any]) -> bool:
-    """Return True for an empty slot."""
-    return status(part).get("State") == "Absent"
+    """Return True for an empty slot. A part that should be there and is not has a health."""
+    return status(part).get("State") == "Absent" and health(part) not in CODES
 
 
 def health(part: t.Mapping[str, t.Any], of: str = "Health") -> str:
     """Return OK, Warning or Critical; empty if the part does not say it. `of` is HealthRollup for the part with all that it consists of."""
-    found = status(part).get(of)
-    return found if found in ("OK", "Warning", "Critical") else ""
+    return _HEALTH.get(text(status(part).get(of)).lower(), "")
 
 
 def has_reading(part: t.Mapping[str, t.Any]) -> bool:
@@ -59,9 +62,9 @@ def has_reading(part: t.Mapping[str, t.Any]) -> bool:
 
 
 def listed(resource: t.Mapping[str, t.Any], key: str) -> list[t.Dict[str, t.Any]]:
-    """Return the objects of a list in a resource."""
+    """Return the objects of a list in a resource; an entry that is none is a part without a state."""
     found = resource.get(key)
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return [each if isinstance(each, dict) else {} for each in found] if isinstance(found, list) else []
 
 
 def name_of(kind: str, part: t.Mapping[str, t.Any]) -> str:
@@ -94,6 +97,11 @@ def problems(kind: str, part: t.Mapping[str, t.Any]) -> list[Problem]:
         # Not a fault: some services have 0 for a voltage that they do not measure, and say in Health what is wrong.
         found.append("bmc_event")
         conditions.append("its input has 0 V")
+    state_name = status(part).get("State")
+    if state_name == "UnavailableOffline" or (state_name == "Disabled" and (number(part.get("CapacityMiB")) or 0) > 0):
+        # There, and not usable; memory is switched off by the firmware if it failed its test. Other parts may be so by a setting.
+        found.append("bmc_event")
+        conditions.append(f"it is there and not used (state {state_name})")
     if not found:
         return []
     words = [f"health {state}"] if state in CODES else []
@@ -110,6 +118,8 @@ def _beyond(part: t.Mapping[str, t.Any]) -> tuple[str, tuple[str, str] | None]:
     reading, unit = float(part[key]), _READINGS[key] or text(part.get("ReadingUnits"))
     for limit, (of_sensor, sign, code) in _LIMITS.items():
         threshold = number(part.get(limit, _within(part, "Thresholds", of_sensor, "Reading")))
+        if threshold == 0 and sign > 0 and health(part) == "OK":
+            continue  # some services have 0 for an upper limit that is not set
         if threshold is not None and (reading - threshold) * sign > 0:
             return f"{reading:g} {unit}".strip(), (f"{limit} {threshold:g}", code)
     return f"{reading:g} {unit}".strip(), None
@@ -117,7 +127,7 @@ def _beyond(part: t.Mapping[str, t.Any]) -> tuple[str, tuple[str, str] | None]:
 
 def event(entry: t.Mapping[str, t.Any]) -> Problem | None:
     """Return what an entry of a log of events reports, None if it is no fault, or one that was resolved."""
-    severity = text(entry.get("Severity"))
+    severity = _HEALTH.get((text(entry.get("Severity")) or text(entry.get("MessageSeverity"))).lower(), "")
     if severity not in CODES or entry.get("Resolved") is True or "Deassert" in str(entry.get("EntryCode")):
         return None
     when = text(entry.get("EventTimestamp")) or text(entry.get("Created")) or "an unknown time"

@@ -34,6 +34,10 @@ KINDS = {
 # Logs of events of hardware, by the names that makers give them: SEL, iLO's IML, OpenBMC's EventLog. Other logs, such as those of logins
 # and settings, have warnings that say nothing of a part.
 _EVENT_LOG = re.compile(r"(?i)\b(sel|iml|event ?log|health event log|system event log|platform ?log)\b")
+# {what a system says of all parts of a kind: their name}
+_SUMMARIES = {"MemorySummary": "memory", "ProcessorSummary": "processors"}
+# A member of a collection that has none of these is a reference, whatever else it has.
+_STATES = {"Status", "Severity", "MessageSeverity", "EntryType", "Created"}
 # Findings of a log that a result has; the log itself has all.
 MOST_EVENTS = 20
 
@@ -90,14 +94,22 @@ class _Reading:
         managers = list(self._collection(root, "Managers"))
         for system in systems:
             self._whole("system", system)
+            if system.get("PowerState") == "Off":
+                # The node may have answered by SSH: then this is the management controller of another machine.
+                self.problems.append(("bmc_event", f"{parts.name_of('system', system)}: its power is off"))
             for module in self._collection(system, "Memory"):
                 self._part("redfish_memory", module)
             for processor in self._collection(system, "Processors"):
                 self._judge("processor", processor)
+            for summary, kind in _SUMMARIES.items():
+                if isinstance(system.get(summary), dict):
+                    self._whole(kind, {"Name": parts.text(system.get("Name")), **system[summary]})
         for box in chassis:
             self._whole("chassis", box)
             self._cooling(box)
             self._power(box)
+        for manager in managers:
+            self._judge("manager", manager)
         for owner in (*systems, *managers):
             self._logs(owner)
         self._unexplained()
@@ -112,28 +124,27 @@ class _Reading:
                 self.unseen[code] = f"{several}: {self._stateless[several]} have neither a state nor a reading"
 
     def _cooling(self, chassis: Resource) -> None:
-        thermal = self._linked(chassis, "Thermal")
-        for sensor in parts.listed(thermal, "Temperatures"):
-            self._part("redfish_temperatures", sensor)
-        for fan in parts.listed(thermal, "Fans"):
-            self._part("redfish_fans", fan)
-        if thermal:
-            return
-        for fan in self._collection(self._linked(chassis, "ThermalSubsystem"), "Fans"):
-            self._part("redfish_fans", fan)
-        for sensor in self._collection(chassis, "Sensors"):
-            if sensor.get("ReadingType") == "Temperature":
+        """Judge fans and temperatures: those of Thermal, or what newer services have in its place; some have both, and fill only one."""
+        thermal, subsystem = self._linked(chassis, "Thermal"), self._linked(chassis, "ThermalSubsystem")
+        temperatures, fans = parts.listed(thermal, "Temperatures"), parts.listed(thermal, "Fans")
+        for sensor in temperatures or self._collection(chassis, "Sensors"):
+            if temperatures or sensor.get("ReadingType") == "Temperature":
                 self._part("redfish_temperatures", sensor)
+        for fan in fans or self._collection(subsystem, "Fans"):
+            self._part("redfish_fans", fan)
+        for redundancy in (*parts.listed(thermal, "Redundancy"), *parts.listed(subsystem, "FanRedundancy")):
+            self._judge("redundancy of fans", redundancy)
+        for whole in (thermal, subsystem):
+            self._whole("cooling", whole)
 
     def _power(self, chassis: Resource) -> None:
-        power = self._linked(chassis, "Power")
-        for supply in parts.listed(power, "PowerSupplies"):
+        power, subsystem = self._linked(chassis, "Power"), self._linked(chassis, "PowerSubsystem")
+        for supply in parts.listed(power, "PowerSupplies") or self._collection(subsystem, "PowerSupplies"):
             self._part("redfish_power", supply)
-        for redundancy in parts.listed(power, "Redundancy"):
+        for redundancy in (*parts.listed(power, "Redundancy"), *parts.listed(subsystem, "PowerSupplyRedundancy")):
             self._judge("redundancy of power supplies", redundancy)
-        if not power:
-            for supply in self._collection(self._linked(chassis, "PowerSubsystem"), "PowerSupplies"):
-                self._part("redfish_power", supply)
+        for whole in (power, subsystem):
+            self._whole("power", whole)
 
     def _logs(self, owner: Resource) -> None:
         for log in self._collection(owner, "LogServices"):
@@ -189,7 +200,7 @@ class _Reading:
         try:
             for member in self.service.members(path):
                 # A service may write out its members in the collection, as it does with entries of a log.
-                found = member if set(member) - {"@odata.id"} else self._get(member)
+                found = self._get(member) if "@odata.id" in member and not _STATES & set(member) else member
                 if found is not None:
                     yield found
         except ReasonedError as error:

@@ -70,12 +70,13 @@ class HostHealth(Stage):
     def items(self, nodes: Nodes, settings: Settings) -> tuple[t.Sequence[PlanItem | PlainData], list[str]]:
         """Return the items of the plan. Raise RunError if two machines have the same management controller: one would be judged by the
         parts of the other."""
-        by_address: dict[str, str] = {}
+        by_service: dict[tuple[str, int], str] = {}
         for host in dict.fromkeys(nodes.values()):
-            url = str(settings[host].get("host_health_redfish_url") or "").rstrip("/").lower()
-            if url and by_address.setdefault(url, host) != host:
+            url = str(settings[host].get("host_health_redfish_url") or "")
+            first = by_service.setdefault(address.service_of(url), host) if url else host
+            if first != host:
                 raise RunError(
-                    f"host_health_redfish_url: found {url} for {by_address[url]} and for {host}, expected an address of its own for each "
+                    f"host_health_redfish_url: found {url} for {first} and for {host}, expected an address of its own for each "
                     "machine, such as https://{{ inventory_hostname }}-bmc"
                 )
         return super().items(nodes, settings)

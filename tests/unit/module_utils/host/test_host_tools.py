@@ -179,6 +179,13 @@ def test_events_that_were_taken_back_or_tell_of_no_fault() -> None:
     assert [(e.when, e.code) for e in ipmi.events("\n".join(rows))] == [(None, "bmc_fault"), (None, "bmc_fault")]
 
 
+def test_sensors_without_any_reading_were_not_looked_at(machine: MachineTree) -> None:
+    machine.controller("FAN1 | 40h | ns | 29.1 | No Reading\n", "")
+    context = ask(machine, "bmc")["context"]
+    assert context["looked_for"] == ["the events of the management controller"]
+    assert "it lists no sensor with a reading" in context["not_looked_for"]["ipmi"]
+
+
 def test_a_controller_that_cannot_be_asked(machine: MachineTree) -> None:
     assert ask(machine, "bmc")["reason_code"] == "not_visible"
     machine.write("dev/ipmi0", "")

@@ -77,7 +77,7 @@ def test_sensors_without_a_reading() -> None:
     bmc = FakeBmc()
     bmc.answers[ipmi_device.GET_READING] = lambda data: b"\0\xe0\0" if data[0] % 2 else b"\0\x80\0"
     assert {line.split("|")[4].strip() for line in ipmi_device.sensors(bmc).splitlines()} == {"No Reading", "Disabled"}
-    assert ipmi.sensors(ipmi_device.sensors(bmc)) == ([], 9)
+    assert ipmi.sensors(ipmi_device.sensors(bmc)) == ([], 0)
 
 
 @pytest.mark.parametrize("answer", [b"", b"\1", b"\0\0", b"\0\0" + bytes(5), b"\xff\xff\1\0", b"\2\0" + bytes([1, 0, 0x51, 1, 9])])
@@ -88,15 +88,68 @@ def test_records_that_are_cut_or_never_end_are_an_error(answer: bytes) -> None:
         ipmi_device.sensors(bmc)
 
 
+def test_a_sensor_that_cannot_be_read_hides_no_other() -> None:
+    bmc = FakeBmc(broken=True)
+
+    def refuse(data: bytes) -> bytes:
+        if data[0] == 0x30:
+            raise ipmi_device.Refused(ipmi_device.GET_READING, 0xD5)
+        return FakeBmc(broken=True).ask(ipmi_device.GET_READING, data)
+
+    bmc.answers[ipmi_device.GET_READING] = refuse
+    listed = ipmi_device.sensors(bmc)
+    assert listed.splitlines()[0] == "Inlet Temp       | 30h | ns  | 55.1 | refused with 0xd5"
+    problems, count = ipmi.sensors(listed)
+    assert count == 8 and ("bmc_fault", "PSU2 Status: Failure detected, Power Supply AC lost") in problems
+
+
 def test_refusals_are_told() -> None:
     bmc = FakeBmc()
 
     def refuse(_data: bytes) -> bytes:
-        raise ipmi_device.Refused(ipmi_device.GET_READING, 0xC1)
+        raise ipmi_device.Refused(ipmi_device.RESERVE_SDR, 0xC1)
 
-    bmc.answers[ipmi_device.GET_READING] = refuse
-    with pytest.raises(ipmi_device.IpmiError, match="command 0x04/0x2d ended with completion code 0xc1"):
+    bmc.answers[ipmi_device.RESERVE_SDR] = refuse
+    with pytest.raises(ipmi_device.IpmiError, match="command 0x0a/0x22 ended with completion code 0xc1"):
         ipmi_device.sensors(bmc)
+
+
+def test_sensors_that_share_a_record_are_all_read() -> None:
+    bmc = FakeBmc()
+    shared = bytearray(bmc.sdr[-1])
+    shared[23] = 3
+    bmc.sdr[-1] = bytes(shared)
+    bmc.states.update({0x61: 0, 0x62: 1 << 1})
+    assert ipmi.sensors(ipmi_device.sensors(bmc)) == ([("bmc_fault", "DIMM ECC 3: Uncorrectable ECC")], 11)
+
+
+def test_lists_that_go_round_in_a_circle_end() -> None:
+    bmc = FakeBmc(broken=True)
+    bmc.answers[ipmi_device.GET_SEL] = lambda data: struct.pack("<H", 3 - (data[2] or 2)) + bmc.sel[0]
+    with pytest.raises(ipmi_device.IpmiError, match="does not go on"):
+        ipmi_device.events(bmc)
+
+
+def test_a_log_that_is_full_is_told() -> None:
+    bmc = FakeBmc()
+    bmc.sel = [event(1, 0x10, 0x70, 0x6F, "02ffff", 99)]
+    assert ipmi.events(ipmi_device.events(bmc)) == []
+    bmc.answers[ipmi_device.GET_SEL_INFO] = lambda _data: struct.pack("<BH", 0x51, 1) + bytes(10) + b"\x82"
+    assert [(e.code, e.words) for e in ipmi.events(ipmi_device.events(bmc))] == [("bmc_event", "Event Logging Disabled: Log full")]
+    bmc.answers[ipmi_device.GET_SEL_INFO] = lambda _data: b"\x51"
+    with pytest.raises(ipmi_device.IpmiError, match="the log is cut"):
+        ipmi_device.events(bmc)
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "code"),
+    [(0x0C, 10, "bmc_fault"), (0x0C, 4, "bmc_fault"), (0x0C, 2, "bmc_fault"), (0x13, 9, "bmc_fault"), (0x21, 0, "bmc_fault"),
+     (0x28, 3, "bmc_fault"), (0x28, 4, "bmc_event"), (0x29, 1, "bmc_event"), (0x10, 4, "bmc_event"), (0x0D, 4, None), (0x29, 2, None)],
+)  # fmt: skip
+def test_states_of_faults(kind: int, state: int, code: str | None) -> None:
+    words = ipmi.DISCRETE_WORDS[kind][state]
+    problems, _count = ipmi.sensors(f"S | 50h | ok | 10.1 | {words}")
+    assert [found for found, _words in problems] == ([code] if code else [])
 
 
 def test_requests_are_those_of_linux() -> None:

@@ -78,8 +78,8 @@ def test_what_newer_services_have_in_place_of_thermal_and_power(service: Redfish
     tree[f"{CHASSIS}/Sensors/a"] = {"ReadingType": "Temperature", **hot}
     tree[f"{CHASSIS}/Sensors/b"] = {"ReadingType": "Voltage", **hot}
     assert told(ask(service)) == [
-        ("bmc_fault", "fan Fan 1: health Critical"),
         ("bmc_fault", "temperature CPU: reading 99 Cel, beyond its limit UpperThresholdCritical 95"),
+        ("bmc_fault", "fan Fan 1: health Critical"),
         ("bmc_event", "power supply Bay 1 (at PSU 1): health Warning, one of two cords"),
     ]
 
@@ -93,10 +93,90 @@ def test_a_sum_that_no_part_explains(service: RedfishService) -> None:
 
 
 def test_a_part_without_a_state_is_not_looked_for(service: RedfishService) -> None:
-    service.tree[f"{CHASSIS}/Power"]["PowerSupplies"][1] = {"Name": "PSU2", "Status": {"State": "UnavailableOffline"}}
+    service.tree[f"{CHASSIS}/Power"]["PowerSupplies"][1] = {"Name": "PSU2", "Status": {"State": "StandbyOffline"}}
     seen = ask(service)
     assert seen["evidence"]["unreadable"] == ["redfish_power"]
     assert seen["context"]["not_looked_for"]["redfish_power"] == "power supplies: 1 have neither a state nor a reading"
+
+
+def test_states_beside_the_parts_that_are_usual(service: RedfishService) -> None:
+    """A manager, sums of the system, redundancies and subsystems have states of their own."""
+    tree = service.tree
+    tree[f"{BASE}/Managers/BMC"]["Status"]["Health"] = "Critical"
+    tree[SYSTEM].update(PowerState="Off", MemorySummary={"Status": {"HealthRollup": "Critical"}}, ProcessorSummary=None)
+    tree[f"{CHASSIS}/Thermal"]["Redundancy"] = [{"Name": "Fans", "Status": {"Health": "Warning"}}]
+    assert told(ask(service)) == [
+        ("bmc_event", "system System (serial number SN0001): its power is off"),
+        ("bmc_event", "redundancy of fans Fans: health Warning"),
+        ("bmc_fault", "manager BMC: health Critical"),
+    ]
+    tree[f"{BASE}/Managers/BMC"]["Status"]["Health"] = "OK"
+    assert ("bmc_fault", "memory System: the health of its parts together is Critical, and no part that was read shows why") in told(
+        ask(service)
+    )
+
+
+def test_parts_that_are_in_the_newer_place_only(service: RedfishService) -> None:
+    """Some services have Thermal and Power beside the subsystems, and fill only one of the two."""
+    tree = service.tree
+    tree[CHASSIS].update(ThermalSubsystem={"@odata.id": f"{CHASSIS}/T"}, PowerSubsystem={"@odata.id": f"{CHASSIS}/P"})
+    del tree[f"{CHASSIS}/Thermal"]["Fans"]
+    tree[f"{CHASSIS}/Power"]["PowerSupplies"] = []
+    for letter, name in (("T", "Fans"), ("P", "PowerSupplies")):
+        folder = f"{CHASSIS}/{letter}/{name}"
+        tree[f"{CHASSIS}/{letter}"] = {name: {"@odata.id": folder}}
+        tree[folder] = of_service.collection(folder, ["1"])
+        tree[f"{folder}/1"] = {"Name": f"{name} 1", "Status": {"State": "Enabled", "Health": "Critical"}}
+    words = ["fan Fans 1: health Critical", "power supply PowerSupplies 1: health Critical"]
+    assert told(ask(service)) == [("bmc_fault", each) for each in words]
+
+
+def test_references_with_more_than_an_address_are_followed(service: RedfishService) -> None:
+    members = service.tree[f"{BASE}/Systems"]["Members"]
+    members[0].update({"@odata.type": "#ComputerSystem.v1_5_0.ComputerSystem", "Name": "System"})
+    service.tree[SYSTEM]["Status"]["Health"] = "Critical"
+    assert ask(service)["reason_code"] == "bmc_fault"
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"Members@odata.count": 32}, "found 8 members, expected the 32 that it counts"),
+        ({"Members": [None]}, "found no list Members, expected"),
+        ({"Members@odata.nextLink": {"@odata.id": f"{SYSTEM}/Memory/More"}}, "/Memory/More: the service answers with status 404"),
+        ({"Members@odata.nextLink": 3}, "refers to '3'"),
+    ],
+)
+def test_half_a_list_is_unknown(service: RedfishService, changed: Seen, words: str) -> None:
+    service.tree[f"{SYSTEM}/Memory"].update(changed)
+    seen = ask(service)
+    assert (seen["outcome"], seen["reason_code"]) == ("error", "bmc_unreadable") and words in seen["reason"], seen
+
+
+def test_parts_that_are_there_and_not_used(service: RedfishService) -> None:
+    tree = service.tree
+    tree[f"{SYSTEM}/Memory/DIMM1"].update(CapacityMiB=65536, Status={"State": "Disabled", "Health": "OK"})
+    tree[f"{SYSTEM}/Memory/DIMM2"].update(CapacityMiB=0, Status={"State": "Disabled", "Health": "OK"})
+    tree[f"{CHASSIS}/Power"]["PowerSupplies"][0]["Status"] = {"State": "Absent", "Health": "Critical"}
+    tree[f"{CHASSIS}/Power"]["PowerSupplies"][1]["Status"] = {"State": "UnavailableOffline", "Health": "OK"}
+    tree[f"{CHASSIS}/Thermal"]["Fans"][0]["Status"]["Health"] = "CRITICAL"
+    assert [(code, words.partition(" (")[0], words.rpartition(": ")[2]) for code, words in told(ask(service))] == [
+        ("bmc_event", "memory module DIMM1", "it is there and not used (state Disabled)"),
+        ("bmc_fault", "fan FAN1: health Critical, reading 8400 RPM", "health Critical, reading 8400 RPM"),
+        ("bmc_fault", "power supply PSU1", "health Critical"),
+        ("bmc_event", "power supply PSU2", "it is there and not used (state UnavailableOffline)"),
+    ]
+
+
+def test_numbers_that_are_none(service: RedfishService) -> None:
+    thermal = service.tree[f"{CHASSIS}/Thermal"]
+    sensor = thermal["Temperatures"][0]
+    for reading_of in (float("nan"), 10**400, "N/A", None):
+        sensor.update(ReadingCelsius=reading_of, Status={"State": "Enabled"})
+        assert "redfish_temperatures" in ask(service)["evidence"]["unreadable"], reading_of
+    # An upper limit that is not set is 0 in some services.
+    sensor.update(ReadingCelsius=30, UpperThresholdCritical=0, Status={"State": "Enabled", "Health": "OK"})
+    assert told(ask(service)) == []
 
 
 @pytest.mark.parametrize(
@@ -106,8 +186,10 @@ def test_a_part_without_a_state_is_not_looked_for(service: RedfishService) -> No
         (BASE, 302, b"", "bmc_unreadable", "the service answers with status 302"),
         (f"{CHASSIS}/Power", 500, b"{}", "bmc_unreadable", "/Chassis/1/Power: the service answers with status 500"),
         (f"{CHASSIS}/Power", 200, b'{"PowerSupplies": [', "bmc_unreadable", "the answer is not JSON"),
+        (f"{CHASSIS}/Power", 200, b'{"error": {"code": "Base.1.8.GeneralError"}}', "bmc_unreadable", "answers with an error in place of"),
+        (f"{CHASSIS}/Power", 200, b"[" * 100_000, "bmc_unreadable", "the answer is not JSON"),
         (f"{CHASSIS}/Thermal", 200, b"[]", "bmc_unreadable", "found a list, expected a resource"),
-        (f"{SYSTEM}/Memory", 200, b"{}", "bmc_unreadable", "found no list Members, expected a collection"),
+        (f"{SYSTEM}/Memory", 200, b"{}", "bmc_unreadable", "found no list Members, expected a collection of resources"),
         (f"{SYSTEM}/Memory/DIMM3", 404, b"", "bmc_unreadable", "DIMM3: the service answers with status 404"),
         (ENTRIES, 403, b"", "credentials", "the service does not let this user read it"),
         (BASE, 200, b"{}", "bmc_unreadable", "lists no system, or no part with a state"),

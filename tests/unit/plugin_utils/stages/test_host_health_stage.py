@@ -73,5 +73,8 @@ def test_two_machines_have_no_management_controller_in_common() -> None:
         return len(STAGE.items({host: host for host in settings}, settings)[0])
 
     assert items("https://a", "https://b") == 2 and items("", "") == 2
-    with pytest.raises(RunError, match="found https://a for h0 and for h1, expected an address of its own for each machine"):
+    with pytest.raises(RunError, match="found https://A for h0 and for h1, expected an address of its own for each machine"):
         items("https://a/", "https://A")
+    for url in ("https://a:443", "https://A./redfish/v1"):
+        with pytest.raises(RunError, match="for h0 and for h1"):
+            items("https://a", url)
