@@ -8,16 +8,25 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import collections
+import statistics
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gpu_memory as probe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Variables, Verdict, is_number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Section
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, Stage
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
 # How many nodes' matrices, and how many ways from far memory, the report shows.
 SHOWN_NODES, SHOWN_WAYS = 3, 20
+# Two GPUs have no siblings to be compared with: below this share of the other direction one direction of their link is bad. Two H100 of one
+# host differed by 1.3 %.
+OTHER_DIRECTION = 0.7
 
 
 class GpuMemory(Stage):
@@ -45,6 +54,15 @@ class GpuMemory(Stage):
             return f"gpu_memory_tests: found {unknown[0]!r}, expected {', '.join(probe.CHECKS)}"
         return None
 
+    def opinions(
+        self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: Expected, tables: list[Table]
+    ) -> t.Iterator[tuple[Key, Opinion]]:
+        """Yield an opinion for each GPU that sends to or receives from the others more slowly than its siblings. The number of a GPU is
+        that of its slowest copy to another one: if all copies to one GPU are slow, all others have the same low number."""
+        for key, m in deciding.items():
+            if m.stage == self.name and m.check in probe.PEERS and m.outcome == "measured" and m.series:
+                yield from ((key, opinion) for opinion in _slow_gpus(m))
+
     def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
         """Return the matrix of copies between GPUs of the nodes with the slowest ones, and the slowest copies from far memory."""
         nodes = [m for _verdict, m in rows if m.stage == self.name and m.outcome == "measured" and m.series]
@@ -62,6 +80,34 @@ class GpuMemory(Stage):
             lines = [f"Copies from and to the memory of a NUMA node that is not the GPU's own; the {SHOWN_WAYS} slowest of the run."]
             sections.append({"title": "Copies from far memory", "said": lines, "columns": ["node", "way", "GB/s"], "rows": table})
         return sections
+
+
+def _slow_gpus(m: Measurement) -> t.Iterator[Opinion]:
+    """Yield an opinion for each GPU that sends or receives more slowly than the others of its node, by the median of its copies. Copies
+    through the host's memory are not compared."""
+    rows = [row for row in m.series if row.get("direct") is True and is_number(row.get("bandwidth"))]
+    for end, does in (("gpu", "sends"), ("to", "receives")):
+        rates: dict[t.Any, list[float]] = collections.defaultdict(list)
+        for row in rows:
+            rates[row.get(end)].append(float(row["bandwidth"]))
+        if len({len(of_gpu) for of_gpu in rates.values()}) != 1:
+            return
+        medians = {gpu: statistics.median(of_gpu) for gpu, of_gpu in rates.items()}
+        for gpu, rate in medians.items():
+            others = [other for sibling, other in medians.items() if sibling != gpu]
+            compared = bands.against_siblings(rate, others)
+            if (m.check, end, len(others)) == ("peer", "to", 1) and rate < OTHER_DIRECTION * others[0]:
+                compared = "FAIL", others[0]
+            if compared:
+                verdict, median = compared
+                reason = (
+                    f"GPU {gpu} {does} at {rate:.5g} GB/s (median of its copies), {rate / median:.3f} of the median of the node's other "
+                    f"GPUs, {median:.5g}"
+                )
+                yield Opinion(
+                    verdict, reason, "below_siblings", rate, "GB/s", bands.floors(median)[0], "fleet", "the node's other GPUs", "measured",
+                    metric="bandwidth", expected=median,
+                )  # fmt: skip
 
 
 def _rates(m: Measurement, name: str) -> list[float]:

@@ -36,6 +36,31 @@ def test_the_matrix_of_the_slowest_nodes_is_shown() -> None:
     assert found[1]["rows"] == [["GPU 0", "", "386", "386"], ["GPU 1", "386", "", "386"], ["GPU 2", "386", "386", ""]]
 
 
+def opinions(check: str, series: list[dict[str, t.Any]]) -> list[tuple[str, str]]:
+    _none, m = row("a", check, series)
+    found = STAGE.opinions({m.key: m}, [m], lambda _node, _target: None, [])  # type: ignore[arg-type, return-value]
+    return [(one.verdict, one.reason.partition(" (")[0]) for _key, one in found]
+
+
+def test_a_gpu_that_all_others_reach_slowly_is_found() -> None:
+    """Each sender's number is that of its slowest copy, so that all of them are equally low, or the bad GPU is the best."""
+    for gpus in (3, 8):
+        both = [{**of, "bandwidth": 20.0 if 2 in (of["gpu"], of["to"]) else 390.0} for of in pairs(gpus, 0)]
+        assert opinions("peer_all", both) == [("FAIL", "GPU 2 sends at 20 GB/s"), ("FAIL", "GPU 2 receives at 20 GB/s")]
+    series = [{**of, "bandwidth": 20.0 if of["to"] == 5 else 390.0 - of["gpu"]} for of in pairs(8, 0)]
+    for check in ("peer", "peer_all"):
+        assert opinions(check, series) == [("FAIL", "GPU 5 receives at 20 GB/s")]
+        assert opinions(check, [{**of, "direct": False} for of in series]) == []
+        assert opinions(check, pairs(8, 390.0)) == [] and opinions(check, pairs(8, None)) == []
+    assert opinions("h2d", series) == []
+
+
+def test_one_dead_direction_between_two_gpus() -> None:
+    series = [{**of, "bandwidth": (390.0, 270.0)[of["to"]]} for of in pairs(2, 0)]
+    assert opinions("peer", series) == [("FAIL", "GPU 1 receives at 270 GB/s")]
+    assert opinions("peer", [{**of, "bandwidth": (390.0, 280.0)[of["to"]]} for of in pairs(2, 0)]) == []
+
+
 def test_the_slowest_ways_from_far_memory_are_shown() -> None:
     rows = [row("a", "numa", [{"gpu": n, "node": 1, "h2d": 48.0 - n, "d2h": 50.0} for n in range(30)])]
     (found,) = STAGE.sections(rows)
