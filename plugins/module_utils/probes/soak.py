@@ -153,7 +153,7 @@ class Soak:
     @property
     def span_s(self) -> float:
         """Seconds from the beginning of the first leg to the end of the last one."""
-        return float(self.legs[-1]["began"] + self.legs[-1]["took_s"] - self.legs[0]["began"])
+        return self.starts()[-1] + float(self.legs[-1]["took_s"])
 
     @property
     def version(self) -> str | None:
@@ -208,11 +208,20 @@ class Soak:
 
     # What the legs show --------------------------------------------------------------------------------------------
 
+    def starts(self) -> list[float]:
+        """Return the seconds from the beginning of the first leg to that of each. The clock of a node may be set back between two legs, by a
+        reboot with a wrong one: none begins before the one ahead of it has ended."""
+        found: list[float] = []
+        for number, leg in enumerate(self.legs):
+            ended = found[-1] + self.legs[number - 1]["took_s"] if found else 0.0
+            found.append(float(max(ended, leg["began"] - self.legs[0]["began"])))
+        return found
+
     def samples(self, place: int) -> list[Sample]:
         """Return the samples of a GPU in the order of their times."""
         return [
-            Sample(leg["began"] - self.legs[0]["began"] + record["at_s"], record["took_s"], record["rates"], record["sensors"])
-            for leg in self.legs for record in leg["samples"].get(str(place), [])
+            Sample(start + record["at_s"], record["took_s"], record["rates"], record["sensors"])
+            for start, leg in zip(self.starts(), self.legs) for record in leg["samples"].get(str(place), [])
         ]  # fmt: skip
 
     def steady(self, place: int) -> list[Sample]:
@@ -240,11 +249,11 @@ class Soak:
     def gaps(self) -> list[Record]:
         """Return the gaps between legs: {"at_h": hours since the soak began, "seconds", "rebooted": True if the node was started anew}."""
         found = []
-        for before, behind in zip(self.legs, self.legs[1:]):
-            pause, rebooted = behind["began"] - before["began"] - before["took_s"], before["boot"] != behind["boot"]
-            if pause > GAP_S or rebooted:
-                at_h = (before["began"] + before["took_s"] - self.legs[0]["began"]) / 3600
-                found.append({"at_h": round(at_h, 2), "seconds": round(max(0.0, pause)), "rebooted": rebooted})
+        starts = self.starts()
+        for start, before, next_start, behind in zip(starts, self.legs, starts[1:], self.legs[1:]):
+            ended, rebooted = start + before["took_s"], before["boot"] != behind["boot"]
+            if next_start - ended > GAP_S or rebooted:
+                found.append({"at_h": round(ended / 3600, 2), "seconds": round(next_start - ended), "rebooted": rebooted})
         return found
 
     def evidence(self) -> Record:
@@ -259,8 +268,8 @@ class Soak:
         """Return the changes of all legs, each kind of a part once, with the first value before it and the last one after it, the hour in
         which it was first seen, in how many legs, and by how much it has grown."""
         changes: dict[tuple[str, str], Record] = {}
-        for leg, of_leg in zip(self.legs, of_legs):
-            hour = (leg["began"] - self.legs[0]["began"]) / 3600
+        for start, of_leg in zip(self.starts(), of_legs):
+            hour = start / 3600
             for change in of_leg:
                 key = str(change.get("code")), str(change.get("part"))
                 known = changes.setdefault(key, {**change, "legs": 0, "first_h": round(hour, 2), "grown": 0})
@@ -273,12 +282,12 @@ class Soak:
     def wrong(self, place: int) -> str | None:
         """Return what a GPU computed or copied wrong, in words; None if nothing."""
         count, first = 0, None
-        for leg in self.legs:
+        for start, leg in zip(self.starts(), self.legs):
             result = leg["results"].get(str(place)) or {}
             records = leg["wrong"].get(str(place), [])
             count += max(len(records), int(result.get("wrong") or 0))
             if records and first is None:
-                hour = (leg["began"] - self.legs[0]["began"]) / 3600
+                hour = start / 3600
                 first = f"{records[0]['load']} in lap {records[0]['lap']} of the leg that began in hour {hour:.1f}: {records[0]['reason']}"
         if not count:
             return None

@@ -118,6 +118,15 @@ def test_a_soak_goes_on_behind_its_last_leg_and_tells_the_gap(tmp_path: pathlib.
     assert len([one for one in found if "memo" in one]) == 2
 
 
+def test_a_clock_that_is_set_back_between_two_legs(tmp_path: pathlib.Path) -> None:
+    memos = [{"leg": one["memo"]["leg"]} for one in ask(tmp_path, hours=24, memos=[]) if "memo" in one]
+    memos[0]["leg"]["began"] += 100 * 3600
+    found = ask(tmp_path, hours=24, memos=memos)
+    assert {one["outcome"] for one in found} == {"measured"} and of(found, "load")[0]["context"]["gaps"] == []
+    assert {one["duration_s"] for one in found} == {24 * 3600}
+    assert len(of(found, "load")[0]["context"]["curves"][7]["tflops"]) == 48
+
+
 def test_legs_of_other_gpus_do_not_count(tmp_path: pathlib.Path) -> None:
     memos = [{"leg": one["memo"]["leg"]} for one in ask(tmp_path, hours=12, memos=[]) if "memo" in one]
     memos[0]["leg"]["uuids"] = ["GPU-other"]
