@@ -12,6 +12,8 @@ description:
   - Used in the C(hosts) line of the acceptance plays. Returns its pattern unchanged where the run can end with a verdict.
   - Ansible ends with status 0 where a pattern matches no host, where C(--skip-tags always) leaves no task, and where
     C(--start-at-task) or C(--step) leave tasks out. An acceptance run must not, so all of these are refused here.
+  - Ansible leaves the hosts of an inventory source out that it cannot read, with a warning. Such a source is refused, too. To know it,
+    an inventory of several sources, or of a folder, is read twice; C(any_unparsed_is_failed) in C(ansible.cfg) spares that.
   - Roles of stages may lie in C(roles/) beside the inventory. Ansible looks beside the playbook, which is a folder of the collection.
 options:
   _terms:
@@ -39,7 +41,7 @@ from ansible import constants, context
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import pattern as patterns
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import reserved
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import reserved, sources
 
 
 class LookupModule(LookupBase):
@@ -60,10 +62,12 @@ class LookupModule(LookupBase):
             raise AnsibleLookupError(
                 f"--skip-tags {','.join(sorted(skipped))} would skip the plan and the verdict; name the stages to skip"
             )
+        inventories = [str(source) for source in (variables or {}).get("ansible_inventory_sources") or ()]
+        sources.refuse_unread(inventories, self._loader)
         if not patterns.hosts(pattern, (variables or {}).get("groups") or {}, arguments.get("subset"), self._loader):
             limit = f" within --limit {arguments['subset']}" if arguments.get("subset") else ""
-            sources = ", ".join(map(str, (variables or {}).get("ansible_inventory_sources") or ()))
-            raise AnsibleLookupError(f"no host of {sources or 'the inventory'} matches {pattern!r}{limit}: nothing to accept")
+            where = ", ".join(inventories) or "the inventory"
+            raise AnsibleLookupError(f"no host of {where} matches {pattern!r}{limit}: nothing to accept; -i names the inventory")
         return [pattern]
 
 
