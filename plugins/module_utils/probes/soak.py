@@ -209,8 +209,8 @@ class Soak:
     # What the legs show --------------------------------------------------------------------------------------------
 
     def starts(self) -> list[float]:
-        """Return the seconds from the beginning of the first leg to that of each. The clock of a node may be set back between two legs, by a
-        reboot with a wrong one: none begins before the one ahead of it has ended."""
+        """Return the seconds from the beginning of the first leg to that of each. The clock of a node may be set back between two legs, by
+        a reboot with a wrong one: no leg begins before the end of the leg ahead of it."""
         found: list[float] = []
         for number, leg in enumerate(self.legs):
             ended = found[-1] + self.legs[number - 1]["took_s"] if found else 0.0

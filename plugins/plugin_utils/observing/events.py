@@ -46,7 +46,7 @@ class Remembered(t.TypedDict):
     inventory: str
 
 
-# {subject, with `simulated` before it if it is: {check: what is known of it}}
+# {inventory, a tab, subject with `simulated` before it if it is: {check: what is known of it}}. Two clusters may have nodes of one name.
 Open = dict[str, dict[str, Remembered]]
 
 
@@ -92,7 +92,7 @@ def new(run: PlainData, noticed: t.Sequence[Noticed], known: Open, is_over: t.Ca
     events = [_event("run", run, "", {})]
     seen: set[tuple[str, str]] = set()
     for finding in noticed:
-        subject = _key(finding)
+        subject = _key(run["inventory"], finding)
         checks = known.setdefault(subject, {})
         is_new = False
         for check in finding["checks"] or [""]:
@@ -104,22 +104,31 @@ def new(run: PlainData, noticed: t.Sequence[Noticed], known: Open, is_over: t.Ca
                 is_new = True
         if is_new:
             what = "regression" if finding["verdict"] == REGRESSION else "finding"
-            events.append(_event(what, run, f"{subject} {finding['verdict']} {finding['checks']}", {what: dict(finding)}))
-    _forget(known, seen, is_over)
+            events.append(_event(what, run, f"{_subject(subject)} {finding['verdict']} {finding['checks']}", {what: dict(finding)}))
+    _forget(run["inventory"], known, seen, is_over)
     return events
 
 
-def _forget(known: Open, seen: t.Container[tuple[str, str]], is_over: t.Callable[[str, str, Remembered], bool]) -> None:
+def _forget(
+    inventory: str, known: Open, seen: t.Container[tuple[str, str]], is_over: t.Callable[[str, str, Remembered], bool]
+) -> None:
+    """Remove what is over, by a run of its own inventory."""
     for subject, checks in list(known.items()):
         for check, remembered in list(checks.items()):
-            if (subject, check) not in seen and is_over(subject.removeprefix(SIMULATED), check, remembered):
+            is_of_run = remembered["inventory"] == inventory and (subject, check) not in seen
+            if is_of_run and is_over(_subject(subject).removeprefix(SIMULATED), check, remembered):
                 del checks[check]
         if not checks:
             del known[subject]
 
 
-def _key(finding: Noticed) -> str:
-    return f"{SIMULATED if finding['simulated'] else ''}{finding['subject']}"
+def _key(inventory: str, finding: Noticed) -> str:
+    return f"{inventory}\t{SIMULATED if finding['simulated'] else ''}{finding['subject']}"
+
+
+def _subject(key: str) -> str:
+    """Return the subject of a key; the first versions wrote no inventory before it."""
+    return key.rpartition("\t")[2]
 
 
 def _event(what: str, run: PlainData, about: str, more: PlainData) -> PlainData:

@@ -93,12 +93,15 @@ async def main(queue: asyncio.Queue[t.Any], args: dict[str, t.Any]) -> None:
     from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
     given, feedback = position.options(OPTIONS, args)
+    token = given["token"].strip("/")
+    if not token:  # a template without a value
+        raise RunError("token: found nothing, expected a secret: who knows it can send findings")
     place = position.Position(given["position"])
     delivery = position.Delivery(queue, place, feedback, given["confirm_after"])
     arrived = asyncio.Event()
 
     async def receive(request: web.Request) -> web.Response:
-        if not hmac.compare_digest(request.path.encode(), f"/{given['token'].strip('/')}".encode()):
+        if not hmac.compare_digest(request.path.encode(), f"/{token}".encode()):
             return web.Response(status=404)
         try:
             following.receive(await request.read(), place)

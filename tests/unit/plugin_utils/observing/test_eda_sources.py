@@ -181,9 +181,25 @@ def test_messages_are_followed_like_a_folder(tmp_path: pathlib.Path) -> None:
     assert receive(message(1, FINDING, judged_at="later")) == ["run"]
     for not_whole in ({"partial": True}, {"cut": True}, {"mode": "quick"}, {"inventory": "other"}):
         assert receive(message(2, **not_whole, judged_at=str(not_whole))) == ["run"]
-        assert position.open["b"]
+        assert position.open["lab\tb"]
     assert receive(message(3)) == ["run"] and not position.open
     assert receive(message(4, FINDING)) == ["run", "finding"]
+
+
+def test_nodes_of_two_inventories_have_findings_of_their_own(tmp_path: pathlib.Path) -> None:
+    position = Position(str(tmp_path / "position"))
+    for day, inventory in ((1, "lab"), (2, "hall")):
+        following.receive(message(day, FINDING, inventory=inventory), position)
+    assert [event["type"] for event in position.pending.values()] == ["run", "finding"] * 2
+    following.receive(message(3, inventory="hall"), position)
+    assert list(position.open) == ["lab\tb"]
+
+
+@pytest.mark.parametrize("token", ["", "/"])
+def test_a_webhook_without_a_secret_is_refused(tmp_path: pathlib.Path, token: str) -> None:
+    main = runpy.run_path(str(SOURCES / "webhook.py"))["main"]
+    with pytest.raises(RunError, match="token: found nothing, expected a secret"):
+        asyncio.run(main(asyncio.Queue(), {"position": str(tmp_path / "position"), "token": token, "port": 0}))
 
 
 @pytest.mark.parametrize(
