@@ -69,7 +69,7 @@ class _Search:
         # {what _number returns: the parts whose own check says it}
         self.parts_by_number: dict[tuple[str | float | None, ...], list[str]] = collections.defaultdict(list)
         for key, v in bad.items():
-            if v.value is not None and key.subject != node_of(key.subject) and key not in self.behind:
+            if _has_number(v) and key.subject != node_of(key.subject) and key not in self.behind:
                 self.parts_by_number[self._number(key, v)].append(key.subject)
         for key, v in bad.items():
             if key not in self.behind:
@@ -123,7 +123,7 @@ class _Search:
         whom = verdict.reason.split(": ", 1)[0]
         if whom.startswith(f"{node}/") and node_of(whom) == node:
             return whom
-        parts = self.parts_by_number.get(self._number(key, verdict), ()) if verdict.value is not None else ()
+        parts = self.parts_by_number.get(self._number(key, verdict), ()) if _has_number(verdict) else ()
         if len(parts) != 1:
             return verdict.subject.id
         self.repeated.add(key)
@@ -210,6 +210,11 @@ class _Search:
         if len(whom) == 1:
             how = how.replace("are", "is").replace("were", "was")
         return f"; {subjects.counted(whom.values())} {how} because of it"
+
+
+def _has_number(verdict: Verdict) -> bool:
+    """Return True for a number of a metric. A count, as of restarts, has none: that of a node is not that of a part with the same count."""
+    return verdict.value is not None and verdict.metric is not None
 
 
 def _differing(variant: str, first: str) -> str:

@@ -114,6 +114,13 @@ def test_a_node_whose_number_is_that_of_one_gpu_is_no_second_cause() -> None:
     assert [cause["subject"] for cause in found([node_low, {**first, "value": 25.7}])] == ["a", "a/gpu/G1"]
 
 
+def test_a_count_of_a_node_is_not_that_of_its_gpu() -> None:
+    count = {"value": 1.0, "unit": "count"}
+    restarted = samples.verdict("a", "soak", "load", "FAIL", reason="a: it was started anew once", reason_code="rebooted", **count)
+    counted = samples.verdict("a", "soak", "load", "FAIL", part="G1", reason="a/gpu/G1: 1 error", reason_code="errors_counted", **count)
+    assert {cause["subject"] for cause in found([restarted, counted])} == {"a", "a/gpu/G1"}
+
+
 def test_no_finding_hides_behind_another_one() -> None:
     def slow(stage: str, check: str, variant: str = "") -> Record:
         return samples.verdict("a", stage, check, "FAIL", part="G1", variant=variant, reason=f"a/gpu/G1: {stage} {check} {variant} slow")
