@@ -8,6 +8,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import http.client
 import json
 import typing as t
 import urllib.error
@@ -88,7 +89,7 @@ def post(url: str, content: t.Mapping[str, t.Any]) -> None:
         raise WebhookError(f"the webhook at {host} refuses the message: {error.code}") from error
     except urllib.error.URLError as error:
         raise WebhookError(f"the webhook at {host} cannot be reached: {error.reason}") from error
-    except OSError as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:  # words of the last two quote the address
         raise WebhookError(f"the webhook at {host} does not answer: {type(error).__name__}") from error
 
 

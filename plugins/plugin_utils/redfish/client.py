@@ -13,6 +13,7 @@ import dataclasses
 import http.client
 import json
 import ssl
+import threading
 import time
 import typing as t
 import urllib.error
@@ -61,7 +62,7 @@ class Service:
         if left <= 0:
             raise ReasonedError("timeout", f"no time was left to read {what}: see host_health_redfish_timeout")
         try:
-            found = json.loads(self._text(what, min(REQUEST_S, left)))
+            found = json.loads(self._in_time(what, left))
         except urllib.error.HTTPError as error:
             if error.code in (401, 403):
                 words = "refuses the login" if error.code == 401 else "does not let this user read it"
@@ -99,6 +100,27 @@ class Service:
                 return
             path = str(following)
         raise ReasonedError("bmc_unreadable", f"https://{self.host}{path}: more than {MOST_PAGES} pages of it were not read")
+
+    def _in_time(self, what: str, left_s: float) -> bytes:
+        """Return the text of a resource. Raise an error of the request, or OSError behind the deadline: a service that sends its headers
+        byte by byte meets every time limit of a connection."""
+        results: list[bytes] = []
+        errors: list[Exception] = []
+
+        def ask() -> None:
+            try:
+                results.append(self._text(what, min(REQUEST_S, left_s)))
+            except Exception as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=ask, daemon=True, name="redfish")
+        thread.start()
+        thread.join(left_s)
+        if errors:
+            raise errors[0]
+        if not results:
+            raise OSError("the answer was not whole in time; see host_health_redfish_timeout")
+        return results[0]
 
     def _text(self, what: str, timeout_s: float) -> bytes:
         chunks: list[bytes] = []

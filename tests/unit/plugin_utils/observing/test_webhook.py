@@ -82,6 +82,14 @@ def test_an_error_names_the_host_and_never_the_address(receiver: tuple[str, Mess
     assert len(receiver[1]) == 1
 
 
+@pytest.mark.parametrize("path", [f"{PATH} x", f"{PATH}\x7f", f"{PATH}\u00e9"])
+def test_an_address_that_cannot_be_asked_is_not_quoted(receiver: tuple[str, Messages], path: str) -> None:
+    """Python's own words for it quote the path, which is the secret."""
+    with pytest.raises(webhook.WebhookError) as caught:
+        webhook.post(f"{receiver[0]}{path}", {})
+    assert "s3cret" not in str(caught.value)
+
+
 def test_a_receiver_that_is_away_is_an_error() -> None:
     with pytest.raises(webhook.WebhookError, match=r"the webhook at 127\.0\.0\.1 cannot be reached"):
         webhook.post(f"http://127.0.0.1:1{PATH}", {"text": "x"})

@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
+import socket
+import ssl
+import threading
 import time
 import typing as t
 
@@ -228,6 +232,30 @@ def test_nobody_answers(service: RedfishService) -> None:
 def test_no_time_is_left(service: RedfishService) -> None:
     seen = ask(service, seconds=-1)
     assert seen["reason_code"] == "timeout" and "host_health_redfish_timeout" in seen["reason"] and not service.asked
+
+
+def test_headers_that_never_end(service: RedfishService) -> None:
+    """Each byte is in time, so that no limit of the connection ends it."""
+    stop = threading.Event()
+    seconds = 0.6
+
+    def drip(connection: ssl.SSLSocket) -> None:
+        with contextlib.suppress(OSError), connection:
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            while not stop.wait(0.05):
+                connection.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(service.cert, service.key)
+        server = threading.Thread(target=lambda: drip(context.wrap_socket(listening.accept()[0], server_side=True)), daemon=True)
+        server.start()
+        began = time.monotonic()
+        seen = ask(service, seconds=seconds, url=f"https://127.0.0.1:{listening.getsockname()[1]}")
+        assert seen["reason_code"] == "bmc_unreadable" and "not whole in time" in seen["reason"]
+        assert time.monotonic() - began >= 0.5 * seconds and server.is_alive()
+        stop.set()
+        server.join()
 
 
 def test_a_log_that_never_ends(service: RedfishService) -> None:
