@@ -31,9 +31,10 @@ def play(
     *arguments: str,
     playbook: str = "acceptance.yml",
     env: t.Mapping[str, str] | None = None,
+    inventory: str | pathlib.Path = "inventories/demo",
     **variables: t.Any,
 ) -> Done:
-    command = [str(pathlib.Path(sys.executable).with_name("ansible-playbook")), playbook, "-i", "inventories/demo", *arguments]
+    command = [str(pathlib.Path(sys.executable).with_name("ansible-playbook")), playbook, "-i", str(inventory), *arguments]
     places = {"acceptance_results_dir": str(results), "acceptance_state_dir": f"{results}-state/{{{{ inventory_hostname }}}}"}
     done = subprocess.run(
         [*command, "-e", json.dumps({**places, **variables})],

@@ -6,14 +6,18 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
 import shlex
+import shutil
 import typing as t
 
 import pytest
-from harness.demo_runs import Done, play
+import yaml
+from harness.demo_runs import ROOT, Done, play
 from harness.doc_commands import Command, commands
+from harness.pages import files_of
 
 # Commands that are not run here: a pattern of the whole command, and why.
 NOT_RUN = {
@@ -26,6 +30,8 @@ NOT_RUN = {
         "lasts until Ctrl-C; test_observing_prometheus.py scrapes it",
     r"curl .*": "needs a console that runs; test_console_local.py asks it with a token",
     r"cp -r inventories/cluster \S+": "leaves a folder in the checkout",
+    r"cp -r \S+/acceptance/inventories/cluster cluster|cp -r \$C/inventories/demo demo":
+        "needs the built collection; test_installed.py does that",
     r"ansible-galaxy .*|pip install .*|ansible-sign .*|gpg .*|ssh-keygen .*|ansible-playbook gpufleet\.acceptance\..*":
         "needs the built collection; test_installed.py and test_release.py do that",
     r"(ansible-builder|ansible-navigator) .*|cp \S*(execution-environment\.yml|\.tar\.gz) \S+":
@@ -98,7 +104,22 @@ def test_a_command_of_the_pages_does_what_it_says(text: str, measured: tuple[pat
     results, runs = measured
     playbook, arguments = adapted(text, runs)
     files = {name: str(tmp_path / value) for name, value in re.findall(r"(history_page|baseline_file|history_file)=(\S+)", text)}
-    # The simulated hosts have a simulated PyTorch, which is not this machine's.
-    done: Done = play(results, *arguments, playbook=playbook, train_python="{{ demo_node }}/bin/python3", **files)
+    done: Done = play(results, *arguments, playbook=playbook, **files)
     assert done.status == 0, done.output[-3000:]
     assert all(pathlib.Path(path).stat().st_size for path in files.values())
+
+
+@pytest.mark.parametrize(("change", "status", "verdict"), [({}, 0, "PASS"), ({"value": 1e-6}, 2, "FAIL"), (None, 2, "UNKNOWN")])
+def test_a_stage_of_the_page_is_tried_on_the_simulated_fleet(
+    change: dict[str, float] | None, status: int, verdict: str, tmp_path: pathlib.Path
+) -> None:
+    files_of("docs/stages.md", tmp_path)
+    shutil.copytree(ROOT / "inventories/demo", tmp_path / "demo")
+    settings = yaml.safe_load((tmp_path / "group_vars/all.yml").read_text())
+    settings["acceptance_expectations"] = [] if change is None else [settings["acceptance_expectations"][0] | change]
+    (tmp_path / "demo/hosts.yml").write_text("all: {hosts: {h100-01: }}\n")
+    results = tmp_path / "results"
+    done = play(results, "--tags", "copy", inventory=tmp_path / "demo", demo_collection=str(ROOT), **settings)
+    assert done.status == status, done.output[-3000:]
+    (verdicts,) = results.glob("*/verdicts.jsonl")
+    assert {json.loads(line)["verdict"] for line in verdicts.read_text().splitlines()} == {verdict}

@@ -69,7 +69,7 @@ def pages() -> list[pathlib.Path]:
 def page_text(page: pathlib.Path, known: t.Collection[pathlib.Path]) -> tuple[str, list[pathlib.Path]]:
     """Return the text of a Markdown page for the site, and the files that it links to and that are no pages.
 
-    README.md is the front page, a link to a folder leads to its README.md, and a diagram is shown as text.
+    README.md is the front page, and a link to a folder leads to its README.md.
     """
     files = []
 
@@ -89,7 +89,7 @@ def page_text(page: pathlib.Path, known: t.Collection[pathlib.Path]) -> tuple[st
     text = (ROOT / page).read_text(encoding="utf-8")
     blocks = re.split(r"(^```.*?^```$)", text, flags=re.S | re.M)
     text = "".join(block if block.startswith("```") else LINK.sub(link, block) for block in blocks)
-    return text.replace("```mermaid", "```text"), files
+    return text, files
 
 
 def menu(known: t.Collection[pathlib.Path], pictures: bool) -> str:

@@ -47,6 +47,10 @@ def test_links_lead_to_pages_folders_and_files_as_in_the_checkout(docs: t.Any) -
     assert not [link for link in linked if link.endswith("/") and "://" not in link]
 
 
+def test_no_page_has_a_diagram_that_needs_a_script_to_be_drawn(docs: t.Any) -> None:
+    assert [page for page in docs.pages() if "```mermaid" in (ROOT / page).read_text(encoding="utf-8")] == []
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
