@@ -84,14 +84,20 @@ def look(tree: Tree, look: Look) -> None:
         look.missed("edac", f"memory errors: the kernel has no counters in {EDAC} (no EDAC driver for this machine is loaded)")
         return
     look.saw(f"error counters of {len({counter.controller for counter in errors})} memory controllers (EDAC)")
-    serials = {slot.locator: slot.serial for slot in slots if slot.serial}
     for counter in errors:
-        serial = next((f", serial number {number}" for slot, number in serials.items() if slot and slot in counter.label), "")
-        where = counter.words() + serial
+        serial = _serial(slots, counter.label)
+        where = counter.words() + (f", serial number {serial}" if serial else "")
         if counter.uncorrected:
             look.found("host_memory", f"{where}: {_errors(counter.uncorrected, 'uncorrectable')} since boot: replace the module")
         if counter.corrected:
             look.found("host_memory_corrected", f"{where}: {_errors(counter.corrected, 'corrected')} since boot")
+
+
+def _serial(slots: t.Sequence[smbios.Dimm], label: str) -> str:
+    """Return the serial number of the module that a label names; empty unless exactly one slot has this name: `A1` does not name A10,
+    and slots of some machines have the same names on each socket."""
+    named = [slot for slot in slots if slot.locator and re.search(rf"(?<![0-9A-Za-z]){re.escape(slot.locator)}(?![0-9A-Za-z])", label)]
+    return str(named[0].serial or "") if len(named) == 1 else ""
 
 
 def _errors(count: int, kind: str) -> str:

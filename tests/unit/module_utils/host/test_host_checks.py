@@ -12,7 +12,7 @@ import sqlite3
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import clock, settings
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import clock, memory, settings
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.look import Look
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import BARE_METAL, CONTAINER, Tree, span
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
@@ -62,6 +62,13 @@ def test_corrected_memory_errors_are_worth_a_look(machine: MachineTree) -> None:
     found = ask(machine, "memory")
     assert found["outcome"] == "measured" and told(found)[0][0] == "host_memory_corrected"
     assert told(found)[0][1].endswith("7 corrected memory errors since boot")
+
+
+def test_no_serial_number_of_another_module_is_named(machine: MachineTree) -> None:
+    (slot, other, *_more) = memory.dimms(Tree(Node(60, root=str(machine.root))))
+    slot, longer = slot._replace(locator="A1"), other._replace(locator="A10")
+    assert memory._serial([slot, longer], "A10") == longer.serial and memory._serial([slot, longer], "CPU0 A1") == slot.serial
+    assert memory._serial([slot, slot._replace(serial="other")], "A1") == "" and memory._serial([slot], "") == ""
 
 
 def test_a_controller_that_cannot_say_which_module(machine: MachineTree) -> None:
