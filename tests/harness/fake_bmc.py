@@ -7,6 +7,7 @@ records are those that ipmi_sim had when ipmitool was recorded."""
 from __future__ import annotations
 
 import struct
+import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.ipmi_device import Refused
@@ -101,6 +102,9 @@ class FakeBmc:
 
     def _0a_40(self, _command: Command, _data: bytes) -> bytes:
         return struct.pack("<BH", 0x51, len(self.sel)) + bytes(11)
+
+    def _0a_48(self, _command: Command, _data: bytes) -> bytes:
+        return struct.pack("<I", int(time.time()))
 
     def _0a_43(self, command: Command, data: bytes) -> bytes:
         record_id = struct.unpack_from("<H", data, 2)[0]

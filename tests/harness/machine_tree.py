@@ -116,7 +116,7 @@ class MachineTree:
         self.write("dev/ipmi0", "")
         self.write("sdr", sensors)
         self.write("sel", events)
-        self.tool("ipmitool", f'cat "{self.root}/$1"')
+        self.tool("ipmitool", f'if [ "$2" = time ]; then cat "{self.root}/clock" 2>/dev/null; else cat "{self.root}/$1"; fi')
 
     def disk(self, said: str, rc: int = 0) -> None:
         """Write what `smartctl -j -a` prints for every disk."""

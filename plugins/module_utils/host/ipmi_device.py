@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Asks a management controller through the kernel's device /dev/ipmi0, and lists its sensors and events in the form of
-`ipmitool sdr elist` and `ipmitool sel elist`, which parsers/ipmi.py reads.
+`ipmitool sdr elist`, `ipmitool sel elist` and `ipmitool sel time get`, which parsers/ipmi.py reads.
 
 Numbers and tables are those of IPMI 2.0 (chapters 31, 33, 35, 42 and 43), the calls those of Linux (include/uapi/linux/ipmi.h).
 
@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.ipmi i
 SENSOR, STORAGE = 0x04, 0x0A
 GET_READING = SENSOR, 0x2D
 RESERVE_SDR, GET_SDR = (STORAGE, 0x22), (STORAGE, 0x23)
-GET_SEL_INFO, GET_SEL = (STORAGE, 0x40), (STORAGE, 0x43)
+GET_SEL_INFO, GET_SEL, GET_SEL_TIME = (STORAGE, 0x40), (STORAGE, 0x43), (STORAGE, 0x48)
 # Completion codes.
 RESERVATION_LOST, NOT_PRESENT = 0xC5, 0xCB
 # The first and the last id of a list of records.
@@ -187,6 +187,14 @@ def events(device: Asked) -> str:
         lines += [line] if line else []
         record_id = following
     return "\n".join(lines)
+
+
+def clock(device: Asked) -> str:
+    """Return the time of the log's clock in the form of `ipmitool sel time get`."""
+    answer = device.ask(GET_SEL_TIME)
+    if len(answer) < 4:
+        raise IpmiError("the time of the log is cut")
+    return time.strftime("%m/%d/%Y %H:%M:%S UTC", time.gmtime(struct.unpack_from("<I", answer)[0]))
 
 
 def sensor_records(device: Asked) -> list[SensorRecord]:

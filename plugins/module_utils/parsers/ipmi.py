@@ -145,6 +145,12 @@ def events(text: str) -> list[SelEvent]:
     return list(asserted.values())
 
 
+def clock(text: str) -> float | None:
+    """Return the time that `ipmitool sel time get` prints as seconds since 1970, None if it prints none."""
+    match = re.fullmatch(r"(\d\d/\d\d/\d{4}) (\d\d:\d\d:\d\d(?: \w+)?)", text.strip())
+    return _time(*match.groups()) if match else None
+
+
 def _time(day: str, clock: str) -> float | None:
     """Return a time of the log as seconds since 1970. Without `UTC` it is the local time of the machine."""
     matches = re.match(r"(\d\d)/(\d\d)/(\d{2,4})$", day), re.match(r"(\d\d):(\d\d):(\d\d)( UTC)?", clock)

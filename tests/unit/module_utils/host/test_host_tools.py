@@ -168,6 +168,17 @@ def test_events_before_the_last_boot_may_have_been_repaired(machine: MachineTree
     assert "Power Supply PSU2 Status: Power Supply AC lost" in found[1][1] and "before the last boot" in found[1][1]
 
 
+def test_a_log_whose_clock_is_off_by_hours(machine: MachineTree, recorded: t.Callable[[str], str]) -> None:
+    """Many controllers have the local time, or none that is right: what is since boot is told by the time that they have now."""
+    machine.controller(recorded("sdr-elist-healthy.txt"), recorded("sel-elist-broken.txt"))
+    logged = 1795503248.0  # 2026-11-24T06:54:08Z by the log
+    for ahead, booted, is_since, words in ((8, logged - 7 * 3600, False, "8.0 h ahead"), (-8, logged + 7 * 3600, True, "8.0 h behind")):
+        machine.write("proc/uptime", f"{time.time() - booted:.2f} 1\n")
+        machine.write("clock", time.strftime("%m/%d/%Y %H:%M:%S UTC\n", time.gmtime(time.time() + 3600 * ahead)))
+        found = told(ask(machine, "bmc"))
+        assert ("bmc_fault" in {code for code, _text in found}) == is_since and all(words in text for _code, text in found)
+
+
 def test_events_that_were_taken_back_or_tell_of_no_fault() -> None:
     rows = [
         "1 | 11/24/2026 | 06:54:08 UTC | Power Supply PSU2 | Power Supply AC lost | Asserted",

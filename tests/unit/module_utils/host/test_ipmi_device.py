@@ -130,6 +130,13 @@ def test_lists_that_go_round_in_a_circle_end() -> None:
         ipmi_device.events(bmc)
 
 
+def test_the_time_of_the_log() -> None:
+    bmc = FakeBmc()
+    bmc.answers[ipmi_device.GET_SEL_TIME] = lambda _data: struct.pack("<I", 1795503248)
+    assert ipmi_device.clock(bmc) == "11/24/2026 06:54:08 UTC" and ipmi.clock(ipmi_device.clock(bmc)) == 1795503248
+    assert [ipmi.clock(text) for text in ("", "Unspecified", "99/99/2026", "1 | 11/24/2026 | 06:54:08 UTC | x")] == [None] * 4
+
+
 def test_a_log_that_is_full_is_told() -> None:
     bmc = FakeBmc()
     bmc.sel = [event(1, 0x10, 0x70, 0x6F, "02ffff", 99)]
