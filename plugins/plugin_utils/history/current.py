@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 import json
 import typing as t
 
@@ -32,14 +33,16 @@ if t.TYPE_CHECKING:
 
 # The age in days up to which a run counts, and how many days in the future its plan may be.
 DAYS, AHEAD_DAYS = 90, 1
+# Rows that are fetched at once.
+ROWS = 5000
+_BADNESS = {verdict: -place for place, verdict in enumerate(WORST_FIRST)}
 
 Target = tuple[str, bool]  # its name, whether it is simulated
 
 
-@dataclasses.dataclass(frozen=True)
-class CurrentResult:
+class CurrentResult(t.NamedTuple):
     """The result of a check for a node with its parts, or for a pair: the worst verdict, with the number furthest from its floor among
-    those that have this verdict."""
+    those that have this verdict. A tuple, because a large fleet has hundreds of thousands."""
 
     verdict: str
     value: float | None
@@ -51,7 +54,7 @@ class CurrentResult:
 
     @property
     def badness(self) -> tuple[int, float]:
-        return (-WORST_FIRST.index(self.verdict), self.shortfall)
+        return (_BADNESS[self.verdict], self.shortfall)
 
     @property
     def shortfall(self) -> float:
@@ -140,7 +143,7 @@ def fleet(store: Store, now: datetime.datetime | None = None, exists: t.Callable
                 row.name, _epoch(row.judged_at), bool(row.accepted), bool(row.partial), bool(row.simulated), row.planned, row.measured,
                 json.loads(row.counts),
             )  # fmt: skip
-            placed = _placed(connection, row.id)
+            placed = _placed(connection, row.id, "node")
             targets = {placed.target(node) for node in placed.nodes}
             silent = set(json.loads(row.scope)["targets"]) - {name for name, _simulated in targets}
             targets |= {(name, run.simulated) for name in silent}
@@ -157,6 +160,8 @@ def fleet(store: Store, now: datetime.datetime | None = None, exists: t.Callable
             if is_past and all(stages <= closed_of_node for closed_of_node in behind.values()):
                 continue
             result.runs.append(run)
+            # Most runs end above; their GPUs, devices and pairs, which are many times their nodes, are not read.
+            placed = _placed(connection, row.id)
             of_today = _OfToday(placed, frozenset(targets if is_past else closed_targets), behind)
             _add(described, run, placed, _verdicts(connection, row.judgement_id), checks, of_today)
     # Sort real nodes after simulated ones, so that they replace those of the same name.
@@ -218,14 +223,16 @@ class _OfToday(t.NamedTuple):
         return self.placed.target(node) not in self.closed if stages is None else check.stage not in stages
 
 
-def _placed(connection: sqlalchemy.Connection, run_id: int) -> _Placed:
+def _placed(connection: sqlalchemy.Connection, run_id: int, kind: str = "") -> _Placed:
+    """Return the subjects of a run, of one kind or of all."""
     placement, word, subject = schema.placement, schema.word, schema.subject
     query = sa.select(placement.c.subject_id, placement.c.node_id, word.c.text, subject.c.kind, subject.c.simulated)
     query = query.join(word, word.c.id == placement.c.name_id).join(subject, subject.c.id == placement.c.subject_id)
+    query = query.where(placement.c.run_id == run_id, *([subject.c.kind == kind] if kind else []))
     places = _Placed({}, {}, {}, {})
-    for number, node, name, kind, simulated in connection.execute(query.where(placement.c.run_id == run_id)):
+    for number, node, name, subject_kind, simulated in _rows(connection, query):
         places.at.setdefault(number, []).append(node)
-        places.names[number], places.kinds[number], places.simulated[number] = name, kind, bool(simulated)
+        places.names[number], places.kinds[number], places.simulated[number] = name, subject_kind, bool(simulated)
     return places
 
 
@@ -235,7 +242,12 @@ def _verdicts(connection: sqlalchemy.Connection, judgement_id: int) -> t.Iterabl
         verdict.c.subject_id, verdict.c.check_id, verdict.c.verdict, verdict.c.value, verdict.c.floor, verdict.c.expected,
         verdict.c.regressed, basis.c.metric, basis.c.unit,
     ).join(basis, basis.c.id == verdict.c.basis_id)  # fmt: skip
-    return connection.execute(query.where(verdict.c.judgement_id == judgement_id))
+    return _rows(connection, query.where(verdict.c.judgement_id == judgement_id))
+
+
+def _rows(connection: sqlalchemy.Connection, query: sqlalchemy.Select[t.Any]) -> t.Iterable[t.Any]:
+    """Return the rows of a query, fetched thousands at a time: one by one they take twice as long."""
+    return itertools.chain.from_iterable(connection.execute(query).partitions(ROWS))
 
 
 def _add(
@@ -250,9 +262,9 @@ def _add(
     nodes: dict[tuple[str, bool], dict[Check, CurrentResult]] = {}
     pairs: dict[tuple[tuple[str, str], bool], dict[Check, CurrentResult]] = {}
     kinds: dict[tuple[str, bool], str] = {}
-    for row in verdicts:
-        result = CurrentResult(row.verdict, row.value, row.floor, row.expected, row.metric, row.unit, bool(row.regressed))
-        check, number = checks[row[1]], row[0]
+    for number, check_id, verdict, value, floor, expected, regressed, metric, unit in verdicts:
+        result = CurrentResult(verdict, value, floor, expected, metric, unit, bool(regressed))
+        check = checks[check_id]
         at, kind, simulated = placed.at.get(number, []), placed.kinds.get(number), placed.simulated.get(number, False)
         if kind == "pair":
             if not all(today.has(node, check) for node in at if node in placed.names):
@@ -275,9 +287,9 @@ def _add(
 def _worse(into: dict[Check, CurrentResult], check: Check, result: CurrentResult) -> None:
     worst = into.get(check)
     if worst is None or result.badness > worst.badness:
-        into[check] = dataclasses.replace(result, regressed=result.regressed or bool(worst and worst.regressed))
+        into[check] = result._replace(regressed=True) if worst and worst.regressed and not result.regressed else result
     elif result.regressed and not worst.regressed:
-        into[check] = dataclasses.replace(worst, regressed=True)
+        into[check] = worst._replace(regressed=True)
 
 
 def _epoch(text: str) -> float:
