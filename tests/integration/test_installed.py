@@ -141,6 +141,13 @@ def test_a_stage_of_another_collection_is_measured_and_judged(accepted: pathlib.
     assert {verdict["stage"] for verdict in verdicts} >= {"stack", "nccl_node", "copy"}
 
 
+def test_an_inventory_that_can_be_read_in_part_is_refused(installed: Installed, inventory: pathlib.Path, accepted: pathlib.Path) -> None:
+    before = runs(installed)
+    done = installed.playbook("acceptance", "-i", inventory.name, "-i", "nowhere", "--tags", "stack")
+    assert done.returncode == 4 and "its hosts would be missing from the acceptance" in done.stderr, done.stdout + done.stderr
+    assert runs(installed) == before and accepted in before
+
+
 def test_history_knows_the_run(installed: Installed, inventory: pathlib.Path, accepted: pathlib.Path) -> None:
     done = installed.playbook("history", "-i", inventory.name, "-e", "node=h100-01", "-e", "history_json=found.json")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
