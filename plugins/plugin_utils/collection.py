@@ -22,3 +22,9 @@ def version() -> str:
     if manifest.is_file():
         return str(json.loads(manifest.read_text(encoding="utf-8"))["collection_info"]["version"])
     return str(yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))["version"])
+
+
+def playbook(name: str) -> str:
+    """Return what a user gives to ansible-playbook for a playbook of the collection: its full name where the collection is installed, a
+    path in a checkout."""
+    return f"gpufleet.acceptance.{name}" if (ROOT / "MANIFEST.json").is_file() else f"playbooks/{name}.yml"

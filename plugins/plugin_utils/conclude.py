@@ -21,6 +21,7 @@ import typing as t
 
 from ansible.errors import AnsibleError
 from ansible.template import Templar
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparison
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import (
     expectations,
@@ -223,8 +224,9 @@ def _detached(run: Run, targets: list[str]) -> dict[str, t.Any]:
     nodes = sum(len(json.loads(path.read_text(encoding="utf-8"))["nodes"]) for path in records)
     run.mailbox.clear()
     why = (
-        f"DETACHED: run {run.id} works on {nodes} nodes by itself and is not judged. Look: playbooks/status.yml -e run_id={run.id}; "
-        f"collect and judge: playbooks/resume.yml -e run_id={run.id}; give up: playbooks/cleanup.yml -e run_id={run.id}"
+        f"DETACHED: run {run.id} works on {nodes} nodes by itself and is not judged. "
+        f"Look: {collection.playbook('status')} -e run_id={run.id}; collect and judge: {collection.playbook('resume')} -e run_id={run.id}; "
+        f"give up: {collection.playbook('cleanup')} -e run_id={run.id}"
     )
     last = "DETACHED: nothing is accepted before it is judged"
     return {

@@ -14,6 +14,7 @@ import json
 import statistics
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing, schema
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.identity import Identities, who
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
@@ -114,7 +115,7 @@ def of_run(store: Store, name: str) -> ComparedRun:
         )
         row = connection.execute(query).first()
         if row is None:
-            raise HistoryError(f"run {name} is not in the history {store.where}; playbooks/history_import.yml brings it in")
+            raise HistoryError(f"run {name} is not in the history {store.where}; {collection.playbook('history_import')} brings it in")
         if row.pruned:
             raise HistoryError(f"run {name} was taken out of the history by its age; its folder, if it is there still, can be judged")
         places = _places(connection, row.id)

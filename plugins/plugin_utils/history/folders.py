@@ -11,6 +11,7 @@ from __future__ import annotations
 import pathlib
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, versions
@@ -62,7 +63,8 @@ def of_folder(run: Run) -> importing.Content:
         if not plan.chained:  # the first versions wrote no digests of their reports
             reports = [folder for folder in reports if (folder / integrity.LISTED).is_file()]
         if not reports:
-            raise HistoryError(f"an older version wrote no {integrity.LISTED}; playbooks/judge.yml judges it again for the history")
+            judge = collection.playbook("judge")
+            raise HistoryError(f"an older version wrote no {integrity.LISTED}; {judge} judges it again for the history")
         judgements = [_judgement(run.dir, folder, str(plan.mode)) for folder in reports]
         journal = next(file["sha256"] for file in evidence.files if file["path"] == run.journal.path.name)
         return importing.Content(plan, journal, _deciding(evidence.records, judgements[-1].verdicts), judgements)

@@ -18,6 +18,7 @@ import sqlite3
 import time
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import schema
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
@@ -63,7 +64,8 @@ class Store:
         self.where = self.url.database if self._is_file else self.url.set(query={}).render_as_string(hide_password=True)
         with self._one_sentence():
             if self._is_file and not make and not pathlib.Path(str(self.url.database)).is_file():
-                raise HistoryError(f"{self.where}: there is no history yet; playbooks/history_import.yml makes it from the results folder")
+                importer = collection.playbook("history_import")
+                raise HistoryError(f"{self.where}: there is no history yet; {importer} makes it from the results folder")
             self.engine = self._engine()
             try:
                 self._prepare()

@@ -16,7 +16,7 @@ import re
 import typing as t
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import compiled
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection, compiled
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base, payload, registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, PlannedRun, Variables
@@ -70,7 +70,8 @@ class StageAction(ActionBase):
         except OSError as error:
             cause = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
             run = f"run {planned['run_id']} in {planned['results_dir']}"
-            return {"failed": True, "msg": f"{run}: {cause}; what was measured is kept: put it right, then go on by playbooks/resume.yml"}
+            resume = collection.playbook("resume")
+            return {"failed": True, "msg": f"{run}: {cause}; what was measured is kept: put it right, then go on by {resume}"}
 
     def _on(self, planned: PlannedRun, task_vars: Variables) -> base.StageOnTarget:
         return registry.of(task_vars, str(task_vars["inventory_hostname"])).on(self, planned, task_vars)

@@ -18,6 +18,7 @@ import secrets
 import time
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver, versions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name, write_atomically
@@ -95,7 +96,8 @@ class Run:
         """A run that is still to be made, under an id that nobody has."""
         run = cls._named(results_dir, run_id)
         if run.dir.exists():
-            raise RunError(f"run_id: found {run_id}, which is in {os.path.abspath(results_dir)}; playbooks/resume.yml goes on with it")
+            resume = collection.playbook("resume")
+            raise RunError(f"run_id: found {run_id}, which is in {os.path.abspath(results_dir)}; {resume} goes on with it")
         return run
 
     @classmethod

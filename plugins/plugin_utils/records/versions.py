@@ -58,5 +58,5 @@ def why_not_resumed(version: str, remaining: int) -> str:
     began = f"gpufleet.acceptance {version}" if version else "a version of gpufleet.acceptance that its plan does not name"
     return (
         f"{began} began it and left {remaining} checks unmeasured; {ours} does not measure them, since numbers of two versions may differ: "
-        f"resume it with {version or 'that version'}, begin a new run, or judge what was measured by playbooks/judge.yml"
+        f"resume it with {version or 'that version'}, begin a new run, or judge what was measured by {collection.playbook('judge')}"
     )

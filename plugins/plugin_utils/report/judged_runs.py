@@ -14,6 +14,7 @@ import os
 import pathlib
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
@@ -59,7 +60,7 @@ def read(results_dir: str | os.PathLike[str], run_id: str, more: t.Collection[st
         raise RunError(f"run {run_id}: it was not judged")
     try:
         if not is_as_written(folder):
-            raise RunError(f"run {run_id}: {folder / REPORT} is not what was written (see playbooks/verify.yml)")
+            raise RunError(f"run {run_id}: {folder / REPORT} is not what was written (see {collection.playbook('verify')})")
         head = formats.head(folder / REPORT, (*HEAD, *more))
         plan = Run(results_dir, run_id).plan()
         mode = head.get("mode") or str(plan.mode)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import leases, marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, Object
 
@@ -119,8 +120,8 @@ def of_run(run_id: str) -> str:
 
 
 HELD = {
-    marks.DETACHED: "detached: playbooks/resume.yml collects it",
-    marks.KEPT: "kept for a look at what failed: playbooks/cleanup.yml removes it",
+    marks.DETACHED: f"detached: {collection.playbook('resume')} collects it",
+    marks.KEPT: f"kept for a look at what failed: {collection.playbook('cleanup')} removes it",
 }
 
 
