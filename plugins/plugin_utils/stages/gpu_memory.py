@@ -8,7 +8,6 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import collections
 import statistics
 import typing as t
 
@@ -27,6 +26,8 @@ SHOWN_NODES, SHOWN_WAYS = 3, 20
 # Two GPUs have no siblings to be compared with: below this share of the other direction one direction of their link is bad. Two H100 of one
 # host differed by 1.3 %.
 OTHER_DIRECTION = 0.7
+# GB/s of one direction that no PCIe link of 16 lanes reaches (generation 6: 121), and how many GPUs must reach one another equally fast.
+FASTER_THAN_PCIE, LEAST_ALIKE = 128.0, 3
 
 
 class GpuMemory(Stage):
@@ -83,31 +84,43 @@ class GpuMemory(Stage):
 
 
 def _slow_gpus(m: Measurement) -> t.Iterator[Opinion]:
-    """Yield an opinion for each GPU that sends or receives more slowly than the others of its node, by the median of its copies. Copies
-    through the host's memory are not compared."""
-    rows = [row for row in m.series if row.get("direct") is True and is_number(row.get("bandwidth"))]
-    for end, does in (("gpu", "sends"), ("to", "receives")):
-        rates: dict[t.Any, list[float]] = collections.defaultdict(list)
-        for row in rows:
-            rates[row.get(end)].append(float(row["bandwidth"]))
-        if len({len(of_gpu) for of_gpu in rates.values()}) != 1:
-            return
-        medians = {gpu: statistics.median(of_gpu) for gpu, of_gpu in rates.items()}
-        for gpu, rate in medians.items():
-            others = [other for sibling, other in medians.items() if sibling != gpu]
-            compared = bands.against_siblings(rate, others)
-            if (m.check, end, len(others)) == ("peer", "to", 1) and rate < OTHER_DIRECTION * others[0]:
-                compared = "FAIL", others[0]
-            if compared:
-                verdict, median = compared
-                reason = (
-                    f"GPU {gpu} {does} at {rate:.5g} GB/s (median of its copies), {rate / median:.3f} of the median of the node's other "
-                    f"GPUs, {median:.5g}"
-                )
-                yield Opinion(
-                    verdict, reason, "below_siblings", rate, "GB/s", bands.floors(median)[0], "fleet", "the node's other GPUs", "measured",
-                    metric="bandwidth", expected=median,
-                )  # fmt: skip
+    """Yield an opinion for each GPU that sends or receives more slowly than the others of its node, by the median of its copies, if the
+    others reach one another equally fast and faster than PCIe. Where ways are of several kinds, a slow GPU may be one that is far away."""
+    rates = {
+        (row.get("gpu"), row.get("to")): float(row["bandwidth"])
+        for row in m.series if row.get("direct") is True and is_number(row.get("bandwidth"))
+    }  # fmt: skip
+    gpus = list(dict.fromkeys(gpu for gpu, _to in rates))
+    if len(gpus) < 2 or len(rates) != len(gpus) * (len(gpus) - 1):
+        return
+    if len(gpus) == 2:
+        (gpu, rate), (_other, other_rate) = sorted(((to, rate) for (_gpu, to), rate in rates.items()), key=lambda way: way[1])
+        if m.check == "peer" and rate < OTHER_DIRECTION * other_rate:
+            yield _slow(gpu, "receives", rate, other_rate, "FAIL")
+        return
+    medians = {
+        (gpu, does): statistics.median(rate for way, rate in rates.items() if way[end] == gpu)
+        for gpu in gpus for end, does in enumerate(("sends", "receives"))
+    }  # fmt: skip
+    usual = bands.PASS_FROM * statistics.median(rates.values())
+    suspects = {gpu for (gpu, _does), rate in medians.items() if rate < usual}
+    among_others = [rate for way, rate in rates.items() if not suspects & set(way)]
+    median = statistics.median(among_others) if among_others else 0.0
+    are_alike = median > FASTER_THAN_PCIE and min(among_others) >= bands.WARN_FROM * median
+    if not are_alike or len(gpus) - len(suspects) < max(LEAST_ALIKE, len(gpus) // 2 + 1):
+        return
+    for (gpu, does), rate in medians.items():
+        if gpu in suspects and rate < bands.PASS_FROM * median:
+            yield _slow(gpu, does, rate, median, "FAIL" if rate < bands.WARN_FROM * median else "WARN")
+
+
+def _slow(gpu: t.Any, does: str, rate: float, usual: float, verdict: str) -> Opinion:
+    others = f"{rate / usual:.3f} of the median of the node's other GPUs, {usual:.5g}"
+    reason = f"GPU {gpu} {does} at {rate:.5g} GB/s (median of its copies), {others}"
+    return Opinion(
+        verdict, reason, "below_siblings", rate, "GB/s", bands.floors(usual)[0], "fleet", "the node's other GPUs", "measured",
+        metric="bandwidth", expected=usual,
+    )  # fmt: skip
 
 
 def _rates(m: Measurement, name: str) -> list[float]:

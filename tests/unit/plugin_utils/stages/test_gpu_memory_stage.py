@@ -44,7 +44,7 @@ def opinions(check: str, series: list[dict[str, t.Any]]) -> list[tuple[str, str]
 
 def test_a_gpu_that_all_others_reach_slowly_is_found() -> None:
     """Each sender's number is that of its slowest copy, so that all of them are equally low, or the bad GPU is the best."""
-    for gpus in (3, 8):
+    for gpus in (4, 8):
         both = [{**of, "bandwidth": 20.0 if 2 in (of["gpu"], of["to"]) else 390.0} for of in pairs(gpus, 0)]
         assert opinions("peer_all", both) == [("FAIL", "GPU 2 sends at 20 GB/s"), ("FAIL", "GPU 2 receives at 20 GB/s")]
     series = [{**of, "bandwidth": 20.0 if of["to"] == 5 else 390.0 - of["gpu"]} for of in pairs(8, 0)]
@@ -53,6 +53,24 @@ def test_a_gpu_that_all_others_reach_slowly_is_found() -> None:
         assert opinions(check, [{**of, "direct": False} for of in series]) == []
         assert opinions(check, pairs(8, 390.0)) == [] and opinions(check, pairs(8, None)) == []
     assert opinions("h2d", series) == []
+
+
+def test_two_bad_gpus_of_eight_are_found() -> None:
+    series = [{**of, "bandwidth": 200.0 if {1, 6} & {of["gpu"], of["to"]} else 390.0} for of in pairs(8, 0)]
+    assert [words for _verdict, words in opinions("peer", series)] == [
+        f"GPU {gpu} {does} at 200 GB/s" for gpu in (1, 6) for does in ("sends", "receives")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("near", "rates"),
+    [((0, 1, 2, 3), (50.0, 30.0)), ((0, 1), (500.0, 30.0)), ((0, 1, 2), (50.0, 30.0))],
+)
+def test_a_gpu_that_is_far_from_the_others_is_not_slow(near: tuple[int, ...], rates: tuple[float, float]) -> None:
+    """Four GPUs on one socket and two on the other, two with a bridge, three behind one switch."""
+    for gpus in (len(near) + 1, 6):
+        series = [{**of, "bandwidth": rates[(of["gpu"] in near) != (of["to"] in near)]} for of in pairs(gpus, 0)]
+        assert opinions("peer", series) == []
 
 
 def test_one_dead_direction_between_two_gpus() -> None:
