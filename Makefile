@@ -120,7 +120,7 @@ rig-kubernetes: setup ## Kubernetes: two nodes that run containers, fifty that e
 	@tests/rigs/kubernetes/kubernetes up --nodes 2 --kwok 50
 
 clean: ## Remove the virtual environment and caches
-	@rm -rf $(VENV) $(RELEASE) .cache/release-controller .collections .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(RELEASE) .collections .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 RIG_CACHE = $(or $(GPUFLEET_RIG_CACHE),$(HOME)/.cache/gpufleet-acceptance/rigs)
 clean-caches: ## Remove the programs and images that rigs have built for all checkouts (tests/README.md)

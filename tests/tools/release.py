@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import gzip
 import hashlib
 import io
@@ -26,8 +27,8 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(sys.executable).parent
-# An environment with the packages of requirements.txt and nothing else, beside that of the tools.
-CONTROLLER = pathlib.Path(sys.prefix).with_name("release-controller")
+# Virtual environments that all checkouts share, as for shared_venv.sh.
+VENVS = pathlib.Path(os.environ.get("GPUFLEET_RIG_CACHE") or pathlib.Path.home() / ".cache/gpufleet-acceptance/rigs") / "venvs"
 # ansible-test is left out: `make sanity` runs it on the same files.
 IMPORTER = {"RUN_ANSIBLE_DOC": True, "RUN_ANSIBLE_LINT": True, "RUN_ANSIBLE_TEST": False, "CHECK_REQUIRED_TAGS": True}
 PLOTLY = "plugins/plugin_utils/report/plotly/plotly-cartesian.min.js"
@@ -169,17 +170,26 @@ def _environment() -> dict[str, str]:
 # What lies beside it -----------------------------------------------------------------------------------------------
 
 
+def controller(requirements: pathlib.Path) -> pathlib.Path:
+    """Return a virtual environment with the packages of `requirements` and nothing else. The first call for these pins builds it."""
+    folder = VENVS / f"controller-{hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]}"
+    stamp = folder / ".stamp"
+    VENVS.mkdir(parents=True, exist_ok=True)
+    with open(folder.with_suffix(".lock"), "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stamp.is_file():
+            run(sys.executable, "-m", "venv", "--clear", "--without-pip", folder)
+            pip = (BIN / "pip", "--python", folder / "bin/python", "install", "--quiet", "--disable-pip-version-check")
+            run(*pip, "-r", requirements)
+            stamp.touch()
+    return folder
+
+
 def bill_of_materials(tree: pathlib.Path, version: str) -> str:
-    """Return a CycloneDX document of the controller's Python packages, as requirements.txt installs them today."""
+    """Return a CycloneDX document of the packages of requirements.txt and all that they need."""
     requirements = tree / "requirements.txt"
-    stamp = CONTROLLER / "requirements.sha256"
-    digest = hashlib.sha256(requirements.read_bytes()).hexdigest()
-    if not stamp.is_file() or stamp.read_text(encoding="ascii") != digest:
-        run(sys.executable, "-m", "venv", "--clear", "--without-pip", CONTROLLER)
-        pip = (BIN / "pip", "--python", CONTROLLER / "bin/python", "install", "--quiet", "--disable-pip-version-check")
-        run(*pip, "-r", requirements)
-        stamp.write_text(digest, encoding="ascii")
-    scan = ("environment", "--output-reproducible", "--output-format", "JSON", CONTROLLER / "bin/python")
+    python = controller(requirements) / "bin/python"
+    scan = ("environment", "--output-reproducible", "--output-format", "JSON", python)
     document = json.loads(run(BIN / "cyclonedx-py", *scan, env=_environment()))
     reference = f"pkg:generic/gpufleet.acceptance@{version}"
     identity = {"type": "application", "bom-ref": reference, "name": "gpufleet.acceptance", "version": version, "purl": reference}
