@@ -11,6 +11,7 @@ from __future__ import annotations
 import statistics
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.matching import PASS_FROM, WARN_FROM
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gpu_memory as probe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
@@ -102,16 +103,16 @@ def _slow_gpus(m: Measurement) -> t.Iterator[Opinion]:
         (gpu, does): statistics.median(rate for way, rate in rates.items() if way[end] == gpu)
         for gpu in gpus for end, does in enumerate(("sends", "receives"))
     }  # fmt: skip
-    usual = bands.PASS_FROM * statistics.median(rates.values())
+    usual = PASS_FROM * statistics.median(rates.values())
     suspects = {gpu for (gpu, _does), rate in medians.items() if rate < usual}
     among_others = [rate for way, rate in rates.items() if not suspects & set(way)]
     median = statistics.median(among_others) if among_others else 0.0
-    are_alike = median > FASTER_THAN_PCIE and min(among_others) >= bands.WARN_FROM * median
+    are_alike = median > FASTER_THAN_PCIE and min(among_others) >= WARN_FROM * median
     if not are_alike or len(gpus) - len(suspects) < max(LEAST_ALIKE, len(gpus) // 2 + 1):
         return
     for (gpu, does), rate in medians.items():
-        if gpu in suspects and rate < bands.PASS_FROM * median:
-            yield _slow(gpu, does, rate, median, "FAIL" if rate < bands.WARN_FROM * median else "WARN")
+        if gpu in suspects and rate < PASS_FROM * median:
+            yield _slow(gpu, does, rate, median, "FAIL" if rate < WARN_FROM * median else "WARN")
 
 
 def _slow(gpu: t.Any, does: str, rate: float, usual: float, verdict: str) -> Opinion:
