@@ -63,7 +63,9 @@ class GpuMemory(Stage):
         that of its slowest copy to another one: if all copies to one GPU are slow, all others have the same low number."""
         for key, m in deciding.items():
             if m.stage == self.name and m.check in probe.PEERS and m.outcome == "measured" and m.series:
-                yield from ((key, opinion) for opinion in _slow_gpus(m))
+                for gpu, opinion in _slow_gpus(m):
+                    of_gpu = _key_of_gpu(key, m, gpu)
+                    yield of_gpu if of_gpu in deciding else key, opinion
 
     def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
         """Return the matrix of copies between GPUs of the nodes with the slowest ones, and the slowest copies from far memory."""
@@ -84,9 +86,18 @@ class GpuMemory(Stage):
         return sections
 
 
-def _slow_gpus(m: Measurement) -> t.Iterator[Opinion]:
-    """Yield an opinion for each GPU that sends or receives more slowly than the others of its node, by the median of its copies, if the
-    others reach one another equally fast and faster than PCIe. Where ways are of several kinds, a slow GPU may be one that is far away."""
+def _key_of_gpu(key: Key, m: Measurement, gpu: t.Any) -> Key:
+    """Return the key of a GPU in a check of its node, by the place of its rows; that of the node if its UUID is not known."""
+    gpus, uuids = list(dict.fromkeys(row.get("gpu") for row in m.series)), m.context.get("gpu_uuids")
+    if not isinstance(uuids, list) or len(uuids) != len(gpus):
+        return key
+    return key._replace(subject=f"{key.subject}/gpu/{uuids[gpus.index(gpu)]}")
+
+
+def _slow_gpus(m: Measurement) -> t.Iterator[tuple[t.Any, Opinion]]:
+    """Yield the index and an opinion of each GPU that sends or receives more slowly than the others of its node, by the median of its
+    copies, if the others reach one another equally fast and faster than PCIe. Where ways are of several kinds, a slow GPU may be one that
+    is far away."""
     rates = {
         (row.get("gpu"), row.get("to")): float(row["bandwidth"])
         for row in m.series if row.get("direct") is True and is_number(row.get("bandwidth"))
@@ -97,7 +108,7 @@ def _slow_gpus(m: Measurement) -> t.Iterator[Opinion]:
     if len(gpus) == 2:
         (gpu, rate), (_other, other_rate) = sorted(((to, rate) for (_gpu, to), rate in rates.items()), key=lambda way: way[1])
         if m.check == "peer" and rate < OTHER_DIRECTION * other_rate:
-            yield _slow(gpu, "receives", rate, other_rate, "FAIL")
+            yield gpu, _slow(gpu, "receives", rate, other_rate, "FAIL")
         return
     medians = {
         (gpu, does): statistics.median(rate for way, rate in rates.items() if way[end] == gpu)
@@ -112,7 +123,7 @@ def _slow_gpus(m: Measurement) -> t.Iterator[Opinion]:
         return
     for (gpu, does), rate in medians.items():
         if gpu in suspects and rate < PASS_FROM * median:
-            yield _slow(gpu, does, rate, median, "FAIL" if rate < WARN_FROM * median else "WARN")
+            yield gpu, _slow(gpu, does, rate, median, "FAIL" if rate < WARN_FROM * median else "WARN")
 
 
 def _slow(gpu: t.Any, does: str, rate: float, usual: float, verdict: str) -> Opinion:

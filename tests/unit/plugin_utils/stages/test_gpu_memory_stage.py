@@ -55,6 +55,16 @@ def test_a_gpu_that_all_others_reach_slowly_is_found() -> None:
     assert opinions("h2d", series) == []
 
 
+def test_a_slow_gpu_is_judged_itself_if_its_own_check_is_known() -> None:
+    series = [{**of, "bandwidth": 20.0 if of["to"] == 5 else 390.0} for of in pairs(8, 0)]
+    _none, node = row("a", "peer", series)
+    node.context["gpu_uuids"] = [f"GPU-{number}" for number in range(8)]
+    part = node.key._replace(subject="a/gpu/GPU-5")
+    for deciding, subject in (({node.key: node, part: node}, "a/gpu/GPU-5"), ({node.key: node}, "a")):
+        found = STAGE.opinions(deciding, [node], lambda _node, _target: None, [])  # type: ignore[arg-type, return-value]
+        assert {key.subject for key, _opinion in found} == {subject}
+
+
 def test_two_bad_gpus_of_eight_are_found() -> None:
     series = [{**of, "bandwidth": 200.0 if {1, 6} & {of["gpu"], of["to"]} else 390.0} for of in pairs(8, 0)]
     assert [words for _verdict, words in opinions("peer", series)] == [
