@@ -34,6 +34,7 @@ SKIP_RULES = {
     "sharing_destructive": "the case disturbs the cluster, and gpu_sharing_destructive does not allow it",
     "sharing_no_node": "no node is set for the case (gpu_sharing_drain_node, gpu_sharing_stress_node)",
     "sharing_not_colocated": "the pods did not share one GPU, however often they were created",
+    "sharing_too_short": "the loads ended within the time over which the system holds compute quotas (quota_window_s)",
     "sharing_unsupported": "the system that shares the GPUs lacks a feature of the case",
 }
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import statistics
 import typing as t
 
 _STAMPED = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d) ?(.*)$", re.DOTALL)
@@ -86,14 +85,16 @@ def probes(lines: t.Iterable[LogLine]) -> list[Probe]:
 def rates(readings: t.Sequence[Probe]) -> list[tuple[float, float]]:
     """Return (elapsed seconds, iterations per second) of each interval between two probes. The rate that a probe prints itself is a mean
     since the start, which hides the effect of a change."""
-    return [
-        (b.elapsed_s, (b.iterations - a.iterations) / (b.elapsed_s - a.elapsed_s))
-        for a, b in itertools.pairwise(readings)
-        if b.elapsed_s > a.elapsed_s and b.iterations >= a.iterations
-    ]
+    return [(b.elapsed_s, (b.iterations - a.iterations) / (b.elapsed_s - a.elapsed_s)) for a, b in _forward(readings)]
+
+
+def _forward(readings: t.Sequence[Probe]) -> list[tuple[Probe, Probe]]:
+    """Return the pairs of successive probes, without those between which a program began anew."""
+    return [(a, b) for a, b in itertools.pairwise(readings) if b.elapsed_s > a.elapsed_s and b.iterations >= a.iterations]
 
 
 def rate(lines: t.Iterable[LogLine], since: str = "", until: str | None = None) -> float | None:
-    """Return the median rate of the intervals between two times of a log, None if there is no interval."""
-    interval_rates = rates(probes(between(lines, since, until)))
-    return statistics.median(value for _elapsed, value in interval_rates) if interval_rates else None
+    """Return the rate over all intervals between two times of a log, None if there is no interval. It is a mean: a system that lets a pod
+    run and stand still in turns has some intervals at full speed and some at none, and a median would be either."""
+    intervals = [(b.elapsed_s - a.elapsed_s, b.iterations - a.iterations) for a, b in _forward(probes(between(lines, since, until)))]
+    return sum(count for _time, count in intervals) / sum(length for length, _count in intervals) if intervals else None

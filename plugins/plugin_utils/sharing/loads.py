@@ -69,7 +69,8 @@ def _load(run: RunningCase, arguments: t.Mapping[str, t.Any]) -> dict[str, str]:
     if "duration_s" in load:
         long = parameters.numbers["stab_short_s"] * 4 + parameters.numbers["pod_timeout_s"]
         settings["GPUFLEET_W_DURATION_S"] = long if arguments.get("live") else load["duration_s"]
-        settings["GPUFLEET_W_PROBE_S"] = parameters.interval(load["probe_s"])
+        least = min(load["probe_s"], 2 * parameters.numbers["quota_window_s"])
+        settings["GPUFLEET_W_PROBE_S"] = max(parameters.interval(load["probe_s"]), least)
     if "allocate" in arguments:
         settings["GPUFLEET_W_ALLOCATE_BYTES"] = quantities.number_of(arguments["allocate"])
     return {name: f"{value:g}" if value < SMALL else str(int(value)) for name, value in settings.items()}

@@ -61,8 +61,8 @@ class Draining:
 @dataclasses.dataclass(frozen=True)
 class ClusterFacts:
     """The facts of a cluster that the preflight checks. `memory_gib` is {node: memory of its largest GPU, read from the driver};
-    `answering` has the schedulers whose metrics could be read; `named_nodes` is {variable: the node that it names}; `draining` has the
-    nodes that chosen cases will drain."""
+    `answering` has the schedulers whose metrics could be read, and `reading` those that read the memory of their GPUs from the driver;
+    `named_nodes` is {variable: the node that it names}; `draining` has the nodes that chosen cases will drain."""
 
     nodes: t.Sequence[SharedNode]
     schedulers: t.Sequence[SystemPod]
@@ -71,6 +71,7 @@ class ClusterFacts:
     answering: t.Collection[str]
     named_nodes: t.Mapping[str, str]
     draining: t.Sequence[Draining] = ()
+    reading: t.Collection[str] = ()
 
     @property
     def products(self) -> list[str]:
@@ -196,11 +197,14 @@ def _host_pid(facts: ClusterFacts) -> PreflightRow:
 
 
 def _memory(system: System, facts: ClusterFacts) -> PreflightRow:
-    """Compare the memory of a GPU that each scheduler assumes with the driver's. Schedulers do not read it themselves."""
+    """Compare the memory of a GPU that each scheduler assumes with the driver's, unless the scheduler reads it itself."""
     name, otherwise = str(system.expects["memory_env"]), float(system.expects.get("memory_default_gib", 0))
     has = _variable_of(name, facts)
     wrong, compared = [], 0
     for scheduler in facts.schedulers:
+        if scheduler.name in facts.reading:
+            compared += 1
+            continue
         real = facts.memory_gib.get(scheduler.node)
         try:
             believed = float(t.cast("str", has[scheduler.name])) if scheduler.name in has else otherwise
@@ -218,6 +222,8 @@ def _memory(system: System, facts: ClusterFacts) -> PreflightRow:
         return PreflightRow(name, _short_list(wrong), expected, WRONG)
     if compared < len(facts.schedulers) or not compared:
         return PreflightRow(name, f"compared on {compared} of {len(facts.schedulers)} nodes", expected, NOT_KNOWN)
+    if len(facts.reading) == len(facts.schedulers):
+        return PreflightRow(name, "not used: the schedulers read the memory from the driver", "", OK)
     return PreflightRow(name, _short_list(sorted({str(value) for value in has.values()} or {f"{otherwise:g} by default"})), expected, OK)
 
 

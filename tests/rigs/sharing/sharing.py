@@ -83,8 +83,10 @@ class Sharing:
                 container["env"] += [
                     {"name": "SIM_SPEED", "value": str(self.speed)},
                     {"name": "SIM_WATCH_S", "value": str(self.watch_s)},
-                    {"name": f"{self.prefix.upper()}_DEFAULT_GPU_MEMORY_GB", "value": str(self.model.memory_mib >> 10)},
                 ]
+                if self.prefix == "nvshare":  # the later version reads it from the driver
+                    memory = str(self.model.memory_mib >> 10)
+                    container["env"].append({"name": "NVSHARE_DEFAULT_GPU_MEMORY_GB", "value": memory})
         return document
 
     def ready(self) -> None:

@@ -98,9 +98,10 @@ def of_clients(gpus: list[Gpu], ghosts: list[Client]) -> t.Iterator[Sample]:
 def of_scheduler(gpus: list[Gpu], messages: dict[str, int], counters: dict[str, int]) -> t.Iterator[Sample]:
     for gpu in gpus:
         labels = {"gpu_uuid": gpu.uuid, "gpu_index": gpu.index}
-        running = sum(client.allocated for client in gpu.running())
+        locked = [client for client in gpu.running() if client.takes_lock]
+        running = sum(client.allocated for client in locked)
         waiting = len(gpu.clients) - len(gpu.running())
-        yield "scheduler_running_clients", labels, len(gpu.running())
+        yield "scheduler_running_clients", labels, len(locked)
         yield "scheduler_request_queue_clients", labels, 0.0
         yield "scheduler_wait_queue_clients", labels, waiting
         yield "scheduler_running_memory_bytes", labels, running

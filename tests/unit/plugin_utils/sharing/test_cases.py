@@ -97,6 +97,8 @@ REFERENCE: dict[str, tuple[tuple[str, ...], set[str], str]] = {
 NARROWER = {"FUNC-003": C1, "FUNC-004": C1}  # the plan names one cluster where the code has no guard
 DESTRUCTIVE = {"FAIL-001", "FAIL-002", "FAIL-003", "FAIL-004"}
 COLOCATED = {cases.FAITHFUL: {"COMBO-002", "PERF-004"}, cases.STRICT: {"FUNC-002", "FUNC-009", "COMBO-002", "COMBO-003", "PERF-004"}}
+# Those about loads under quotas one after the other: what is too short for a quota is no measurement.
+TOO_SHORT = {"FUNC-008", "PERF-003"}
 SYSTEM = system.load("nvshare")
 
 
@@ -122,7 +124,7 @@ def test_a_faithful_case_is_that_of_the_public_code(case: cases.Case) -> None:
 def test_a_strict_case_says_what_it_means_where_an_assertion_does_not_hold(case: cases.Case) -> None:
     assert case.clusters == NARROWER.get(case.id, REFERENCE[case.id][0])
     assert case.destructive is (case.id in DESTRUCTIVE)
-    assert bool(case.skips) is (case.id in COLOCATED[cases.STRICT])
+    assert bool(case.skips) is (case.id in COLOCATED[cases.STRICT] | TOO_SHORT)
     assert all(one.cause for one in case.assertions)
     assert {gate for one in case.assertions for gate in one.gates} >= set(case.gates)
     soak = case.id.startswith(("STAB", "LEAK")) and case.id != "LEAK-003"

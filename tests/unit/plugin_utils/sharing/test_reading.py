@@ -30,6 +30,15 @@ def test_a_rate_is_of_the_intervals_and_not_since_the_start() -> None:
     assert lines.rate(log, log[3].stamp) is None
 
 
+def test_a_rate_is_a_mean_where_a_pod_runs_and_stands_still_in_turns() -> None:
+    """As the real system lets it: at 30 percent for the first 1.2 of each 4 seconds, at 100 iterations in a second of these."""
+    ran = [1.2 * (second // 4) + min(1.2, second % 4) for second in (10, 20, 30, 40)]
+    said = (f"[NVSHARE][QUOTA_PROBE] elapsed={10 * n}.0s it={100 * s:.0f} it_per_sec=1.00" for n, s in enumerate(ran, 1))
+    log = [lines.LogLine(f"{n:03}", text) for n, text in enumerate(said)]
+    assert [round(rate) for _elapsed, rate in lines.rates(lines.probes(log))] == [24, 36, 24]
+    assert lines.rate(log) == pytest.approx(28)
+
+
 def test_what_came_after_is_told_by_the_same_log_alone() -> None:
     log = [*lines.lines_of(LOG), lines.LogLine("", "of a time that nobody knows")]
     assert [line.text for line in lines.after(log, log[3].stamp)] == ["PASS", "--- 41.25 seconds ---"]

@@ -100,6 +100,14 @@ def test_what_nobody_knows_is_said_and_refuses_nothing(row: str, changes: dict[s
     assert preflight.refusal(preflight.rows(NVSHARE, facts(**changes))) == ""
 
 
+def test_a_scheduler_that_reads_the_memory_of_its_gpus_is_not_held_to_its_setting() -> None:
+    plain = [daemon(node, env={"NVSHARE_METRICS_ENABLE": "1"}) for node in "ab"]
+    row = "NVSHARE_DEFAULT_GPU_MEMORY_GB"
+    found = facts(schedulers=plain, reading=["s-a", "s-b"])
+    assert means(found)[row] == preflight.OK and not preflight.refusal(preflight.rows(NVSHARE, found))
+    assert "16 on b" in preflight.refusal(preflight.rows(NVSHARE, facts(schedulers=plain, reading=["s-a"])))
+
+
 def test_who_gives_a_drained_node_back_is_said_of_every_node_that_a_case_drains() -> None:
     assert "gpu_sharing_guardian" not in means(facts())
     assert means(facts(draining=[Draining("a", (), "x/keeper")]))["gpu_sharing_guardian"] == preflight.OK

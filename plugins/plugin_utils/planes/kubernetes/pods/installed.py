@@ -50,13 +50,16 @@ def facts(client: Client, cluster: SharingCluster, settings: Settled, selection:
     daemons = {kind: _daemons(client, system, kind) for kind in (SCHEDULER, PLUGIN)}
     memory: dict[str, float] = {}
     gpus: dict[str, int] = {}
-    answering = []
+    answering, reading = [], []
+    reads_memory = str(system.expects.get("memory_read_metric", ""))
     for daemon in daemons[SCHEDULER] if "metrics" in system.has else ():
         answer = cluster.ask(daemon.name, str(system.scheduler["metrics"]))
         exposition = scraped.parse(answer.text, system.metrics) if answer.status == 200 else None
         if exposition is None or exposition.wrong:
             continue
         answering.append(daemon.name)
+        if any(series.value > 0 for series in exposition.of(reads_memory)):
+            reading.append(daemon.name)
         sizes = [series.value for series in exposition.of("gpu_memory_total_bytes")]
         if sizes:
             memory[daemon.node], gpus[daemon.node] = max(sizes) / GIB, len(sizes)
@@ -70,7 +73,7 @@ def facts(client: Client, cluster: SharingCluster, settings: Settled, selection:
     ]  # fmt: skip
     named_nodes = {f"{PREFIX}{name}": node for name, node in settings.nodes.items()}
     draining = [_draining(client, cluster, node) for node in _drained(settings)]
-    return preflight.ClusterFacts(places, daemons[SCHEDULER], daemons[PLUGIN], memory, answering, named_nodes, draining)
+    return preflight.ClusterFacts(places, daemons[SCHEDULER], daemons[PLUGIN], memory, answering, named_nodes, draining, reading)
 
 
 def _drained(settings: Settled) -> list[str]:
