@@ -19,7 +19,7 @@ Remaining = dict[str, dict[str, list[TodoItem]]]
 
 def summary(plan: Plan, todo: Remaining, title: str) -> list[str]:
     """The plan in a few lines for people, that begin with `title` it is."""
-    lines = [f"{title}: {len(plan.items)} checks on {len(plan.targets)} hosts"]
+    lines = [f"{title}: {len(plan.items)} checks on {subjects.hosts(plan.targets)}"]
     total = 0.0
     left_count = sum(len(checks_left) for stages in todo.values() for checks_left in stages.values())
     if left_count != len(plan.items):
@@ -43,7 +43,7 @@ def summary(plan: Plan, todo: Remaining, title: str) -> list[str]:
     if plan.left_out or plan.skipped_stages:
         hosts, stages = plan.left_out, ", ".join(plan.skipped_stages)
         host_names = ", ".join(hosts[:10]) + (" ..." if len(hosts) > 10 else "")
-        parts = [f"{len(hosts)} host{'s' if len(hosts) > 1 else ''} ({host_names})"] if hosts else []
+        parts = [f"{subjects.hosts(hosts)} ({host_names})"] if hosts else []
         lines.append(f"PARTIAL: left out {' and '.join([*parts, *([f'stages {stages}'] if stages else [])])}")
     return lines + [f"note: {note}" for note in plan.notes]
 

@@ -50,6 +50,11 @@ def counted(kinds: t.Iterable[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:]))) or "no subject"
 
 
+def hosts(names: t.Sized) -> str:
+    """["a"] -> `1 host`."""
+    return f"{len(names)} host{'' if len(names) == 1 else 's'}"
+
+
 def named(subjects: t.Iterable[tuple[str, str]], limit: int = 5) -> str:
     """Kinds and ids -> `2 nodes (a, b) and 1 group (grp)`."""
     names: dict[str, list[str]] = collections.defaultdict(list)

@@ -19,7 +19,7 @@ import typing as t
 from xml.sax import saxutils
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import exposition
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import versions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects, versions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CheckRows, FaultRow, Report, Row
@@ -256,7 +256,7 @@ def left_out(model: Report) -> str:
     if model["not_proven"]:
         parts.append(f"a quick test, which does not show {', '.join(model['not_proven'])}")
     if hosts:
-        parts.append(f"{len(hosts)} hosts left out: {', '.join(hosts[:50])}{' ...' if len(hosts) > 50 else ''}")
+        parts.append(f"{subjects.hosts(hosts)} left out: {', '.join(hosts[:50])}{' ...' if len(hosts) > 50 else ''}")
     if stages:
         parts.append(f"stages left out: {', '.join(stages)}")
     return "; ".join(parts) or "parts of the fleet or of the stages were left out"
