@@ -17,8 +17,8 @@ from rigs.sharing.sharing import Sharing
 pytestmark = [pytest.mark.kubernetes(own=True), pytest.mark.long]
 # Those that read what the two versions write differently, some that change quotas, and some that read metrics.
 CASES = [
-    "FUNC-004", "FUNC-005", "FUNC-006", "FUNC-007", "FUNC-010", "FUNC-012", "COMBO-001", "COMBO-004", "MET-001", "MET-003", "ROBUST-002",
-    "ROBUST-003",
+    "FUNC-004", "FUNC-005", "FUNC-006", "FUNC-007", "FUNC-010", "FUNC-012", "COMBO-001", "COMBO-004", "MET-001", "MET-003",
+    "LEAK-003", "ROBUST-002", "ROBUST-003",
 ]
 
 

@@ -47,12 +47,12 @@ def of_gpus(gpus: list[Gpu]) -> t.Iterator[Sample]:
     now = time.monotonic()
     for gpu in gpus if up else []:
         labels = {"gpu_uuid": gpu.uuid, "gpu_index": gpu.index}
-        used = gpu.used / (1 << 20) if planted("used_in_mib") else gpu.used
+        used = gpu.sampled / (1 << 20) if planted("used_in_mib") else gpu.sampled
         load = 0.0 if planted("utilization_zero") else gpu.utilization(now)
         yield "gpu_info", {**labels, "gpu_name": gpu.name}, 1.0
         yield "gpu_memory_total_bytes", labels, gpu.total
         yield "gpu_memory_used_bytes", labels, used
-        yield "gpu_memory_free_bytes", labels, gpu.total - gpu.used
+        yield "gpu_memory_free_bytes", labels, gpu.total - gpu.sampled
         yield "gpu_utilization_ratio", labels, load
         yield "gpu_memory_utilization_ratio", labels, load * 0.6
         yield "gpu_process_count", labels, len(gpu.clients)

@@ -75,6 +75,7 @@ class Gpu:
     lost: int = 0  # bytes that nobody has and nobody gets
     last_quota: int = 0  # of the last client that had one
     overloaded: bool = False  # more than `safe` was in use once
+    sampled: int = 0  # bytes in use when the driver was last asked
 
     @property
     def safe(self) -> int:

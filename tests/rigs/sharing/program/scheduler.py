@@ -13,6 +13,7 @@ import collections
 import contextlib
 import ctypes
 import http.server
+import itertools
 import json
 import os
 import pathlib
@@ -37,6 +38,8 @@ from planted import FILE, defect, number, planted
 SOCKET = FOLDER / "scheduler.sock"
 ACCOUNT = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PERIOD_S = 0.25
+# After so many periods the driver is asked for memory: every second, as the real one does.
+SAMPLED = 4
 # How often the real one logs what the API server says of a pod.
 DEBUG_S = 5.0
 STARTED = time.time()
@@ -247,10 +250,12 @@ class Scheduler:
                         self.changed_core(client, core or 100)
 
     def tick(self) -> None:
-        while True:
-            time.sleep(PERIOD_S)
+        for period in itertools.count():
             with self.lock:
                 self.throttle()
+                for gpu in self.gpus if period % SAMPLED == 0 else ():
+                    gpu.sampled = gpu.used
+            time.sleep(PERIOD_S)
 
     # The socket ------------------------------------------------------------------------------------------------------
 
