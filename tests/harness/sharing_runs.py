@@ -12,17 +12,16 @@ import time
 import typing as t
 
 from harness.fleet_runs import latest, read, run_folder
-from harness.sharing import Clusters
+from harness.sharing import WINDOW, Clusters
 from rigs.sharing.defects import ALL, BEYOND
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# What waits for defects waits briefly, and what is looked at is looked at often. A scheduler of the rig looks at annotations every 0.5 s,
-# and gives a pod its part of a GPU all the time.
+# What waits for defects waits briefly, and what is looked at is looked at often. A scheduler of the rig looks at annotations every 0.5 s.
 PARAMETERS = {
     "pod_timeout_s": 60, "running_timeout_s": 30, "probe_timeout_s": 30, "delete_timeout_s": 60, "scale_timeout_s": 90,
     "stab_iteration_timeout_s": 90, "dynamic_update_expect_s": 8, "dynamic_update_observe_timeout_s": 12, "fail_restart_timeout_s": 60,
     "metrics_scrape_interval_s": 1, "metrics_stress_s": 12, "overhead_repeats": 2, "scale_set": [2, 6, 10], "leak_rounds": 3,
-    "quota_window_s": 0.1, "mix_small_pods": 4, "mix_large_pods": 8, "beside_scale": 0.02, "stab_long_s": 90,
+    **WINDOW, "mix_small_pods": 4, "mix_large_pods": 8, "beside_scale": 0.02, "stab_long_s": 90,
 }  # fmt: skip
 # What destructive cases may take.
 NODES = {"c1": {"gpu_sharing_drain_node": "kube-02"}, "c2": {"gpu_sharing_stress_node": "kube-01"}}

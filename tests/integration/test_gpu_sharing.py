@@ -205,7 +205,7 @@ def test_cases_of_each_kind_pass_on_both_clusters_and_leave_nothing(rig_sharing:
     inventory = tmp_path / "inventory.json"
     given = rig_sharing.inventory(gpu_sharing_destructive=True)
     # As long as those of the slower GPUs, beside which other pods start in time too.
-    given["all"]["hosts"]["lab-c2"]["gpu_sharing_parameters"] = {"beside_scale": 0.12}
+    given["all"]["hosts"]["lab-c2"]["gpu_sharing_parameters"]["beside_scale"] = 0.12
     inventory.write_text(json.dumps(given))
     extra = {"acceptance_results_dir": str(results), "cases": CASES, "scale": 0.004}
     command = [*PLAYBOOK, "-i", str(inventory), "-e", json.dumps(extra)]
