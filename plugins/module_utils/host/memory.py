@@ -74,6 +74,7 @@ def look(tree: Tree, look: Look) -> None:
         modules = [slot for slot in slots if slot.size_mib != 0]
         look.saw(f"{len(modules)} memory modules in {len(slots)} slots (DMI)")
         look.details["dimms"] = [_row(slot) for slot in slots]
+        look.details["system"] = smbios.system(tree.data(DMI) or b"")._asdict()
         _look_at_modules(tree, look, modules)
     elif tree.data(DMI) is None:
         look.missed("dmi", f"memory modules: {DMI} is missing or may not be read", demanded=True)

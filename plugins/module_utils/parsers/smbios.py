@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Memory devices in the SMBIOS table of a machine (DMTF DSP0134, structure type 17), as the kernel shows it in
+"""The machine and its memory devices in its SMBIOS table (DMTF DSP0134, structure types 1 and 17), as the kernel shows it in
 /sys/firmware/dmi/tables/DMI.
 
 This module util is PRIVATE to the collection.
@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import struct
 import typing as t
+import uuid
 
-MEMORY_DEVICE, END_OF_TABLE = 17, 127
+SYSTEM, MEMORY_DEVICE, END_OF_TABLE = 1, 17, 127
+# The strings by which firmware says that a text is not known.
+_NO_TEXT = ("unknown", "not specified", "none", "no dimm", "n/a")
 # Values that say that nothing is known.
 _UNKNOWN_SIZE, _SIZE_IS_LONG, _UNKNOWN_SPEED, _SPEED_IS_LONG = 0xFFFF, 0x7FFF, 0, 0xFFFF
 
@@ -44,6 +47,24 @@ class Dimm(t.NamedTuple):
         return f"{self.locator}: {size}" + (f" at {self.speed} MT/s" if self.speed else "")
 
 
+class System(t.NamedTuple):
+    """The identity of a machine: the serial number on its case and its UUID, both empty if the firmware does not know them."""
+
+    serial: str
+    uuid: str
+
+
+def system(table: bytes) -> System:
+    """Return the identity of the machine."""
+    for kind, formatted, texts in _structures(table):
+        if kind == SYSTEM and len(formatted) >= 0x19:
+            number = formatted[0x08:0x18]
+            # All bits 0: not present; all bits 1: not set. The first three fields are little-endian since version 2.6 of the format.
+            known = number not in (bytes(16), b"\xff" * 16)
+            return System(_text(formatted, texts, 0x07), str(uuid.UUID(bytes_le=number)) if known else "")
+    return System("", "")
+
+
 def dimms(table: bytes) -> list[Dimm]:
     """Return the memory slots in a table, in its order. A table that is cut gives those before the cut."""
     return [_dimm(formatted, texts) for kind, formatted, texts in _structures(table) if kind == MEMORY_DEVICE and len(formatted) >= 0x15]
@@ -66,14 +87,19 @@ def _structures(table: bytes) -> t.Iterator[tuple[int, bytes, list[str]]]:
         at = end + 2
 
 
+def _text(data: bytes, texts: list[str], offset: int) -> str:
+    """Return the string that a structure refers to at an offset; empty if there is none, or if it says that nothing is known."""
+    index = data[offset] if offset < len(data) else 0
+    value = texts[index - 1].strip() if 0 < index <= len(texts) else ""
+    return "" if value.lower() in _NO_TEXT else value
+
+
 def _dimm(data: bytes, texts: list[str]) -> Dimm:
     def number(offset: int, kind: str) -> int | None:
         return struct.unpack_from(kind, data, offset)[0] if offset + struct.calcsize(kind) <= len(data) else None
 
     def text(offset: int) -> str:
-        index = data[offset] if offset < len(data) else 0
-        value = texts[index - 1].strip() if 0 < index <= len(texts) else ""
-        return "" if value.lower() in ("unknown", "not specified", "none", "no dimm", "n/a") else value
+        return _text(data, texts, offset)
 
     def speed(short: int, long: int) -> int | None:
         speed = number(short, "<H")

@@ -51,7 +51,7 @@ def observe(service: Service) -> Observation:
     except Exception as error:  # resources of a shape that nobody foresaw; the words of the error may quote a request
         reading.unread["bmc_unreadable"] = [f"{service.host}: a resource is not understood ({type(error).__name__})"]
     fields: dict[str, t.Any] = {
-        "context": {"looked_for": reading.looked_for(), "not_looked_for": reading.unseen},
+        "context": {"looked_for": reading.looked_for(), "not_looked_for": reading.unseen, "machine": reading.machine},
         "evidence": {"window": {}, "changes": [], "unreadable": sorted(reading.unseen)},
         "started_at": observation.utc(time.time() - (time.monotonic() - began)),
         "duration_s": round(time.monotonic() - began, 3),
@@ -69,7 +69,7 @@ class _Reading:
     """Walks through a service and collects what it says.
 
     `problems` are (reason code, words), `unread` is {reason code: why} of what the service has and did not show, `unseen` is
-    {code of KINDS: why} of what it does not have.
+    {code of KINDS: why} of what it does not have, `machine` is by what the machine can be told from others: {uuid, serial or dimms: texts}.
     """
 
     def __init__(self, service: Service) -> None:
@@ -77,6 +77,7 @@ class _Reading:
         self.problems: list[parts.Problem] = []
         self.unread: dict[str, list[str]] = {}
         self.unseen: dict[str, str] = {}
+        self.machine: dict[str, list[str]] = {"uuid": [], "serial": [], "dimms": []}
         self._seen: collections.Counter[str] = collections.Counter()
         self._stateless: collections.Counter[str] = collections.Counter()
         self._rollups: list[tuple[str, str]] = []
@@ -94,11 +95,14 @@ class _Reading:
         managers = list(self._collection(root, "Managers"))
         for system in systems:
             self._whole("system", system)
+            self._identify("uuid", system.get("UUID"))
+            self._identify("serial", system.get("SerialNumber"))
             if system.get("PowerState") == "Off":
                 # The node may have answered by SSH: then this is the management controller of another machine.
                 self.problems.append(("bmc_event", f"{parts.name_of('system', system)}: its power is off"))
             for module in self._collection(system, "Memory"):
                 self._part("redfish_memory", module)
+                self._identify("dimms", module.get("SerialNumber"))
             for processor in self._collection(system, "Processors"):
                 self._judge("processor", processor)
             for summary, kind in _SUMMARIES.items():
@@ -166,6 +170,11 @@ class _Reading:
         is_seen = bool(parts.health(part)) or parts.has_reading(part)
         (self._seen if is_seen else self._stateless)[several] += 1
         self.problems += parts.problems(one, part)
+
+    def _identify(self, kind: str, value: t.Any) -> None:
+        """Record a text by which the machine can be told from others."""
+        if parts.text(value):
+            self.machine[kind].append(parts.text(value))
 
     def _judge(self, kind: str, part: Resource) -> None:
         if not parts.is_absent(part):

@@ -27,7 +27,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
     Variables,
     is_number,
 )
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.redfish import address
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.redfish import address, identity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import (
     Expected,
     Nodes,
@@ -42,6 +42,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges 
 NODE_WARN, NODE_FAIL = 0.85, 0.7
 # The check of a machine's management controller by Redfish, which is planned where an address is given.
 REDFISH = "redfish"
+MEMORY = "memory"
+# The checks whose measurements are compared with each other.
+_COMPARED = (bandwidth.CHECK, REDFISH, MEMORY)
 
 
 class HostHealth(Stage):
@@ -95,11 +98,27 @@ class HostHealth(Stage):
     def opinions(
         self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: Expected, tables: list[Table]
     ) -> t.Iterator[tuple[Key, Opinion]]:
-        """Yield an opinion for each machine of which a NUMA node copies memory more slowly than the others of as many cores."""
-        for key, m in deciding.items():
-            own_check = m.stage == self.name and m.check == bandwidth.CHECK and m.outcome == "measured"
-            if own_check and m.context.get("place") == tree.BARE_METAL:
+        """Yield an opinion for each machine of which a NUMA node copies memory more slowly than the others of as many cores, and for each
+        whose management controller is that of another machine."""
+        by_check = {check: {key: m for key, m in deciding.items() if (m.stage, m.check) == (self.name, check)} for check in _COMPARED}
+        for key, m in by_check[bandwidth.CHECK].items():
+            if m.outcome == "measured" and m.context.get("place") == tree.BARE_METAL:
                 yield from ((key, opinion) for opinion in _slow_nodes(m.series))
+        yield from _other_machines(by_check[REDFISH], by_check[MEMORY])
+
+
+def _other_machines(redfish: t.Mapping[Key, Measurement], memory: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield an opinion for each machine that was judged by the management controller of another one."""
+    by_controller = {key.subject: identity.by_controller(m.context.get("machine")) for key, m in redfish.items()}
+    by_firmware = {key.subject: identity.by_firmware(m.context) for key, m in memory.items()}
+    twice = identity.shared(by_controller)
+    for key in redfish:
+        node = key.subject
+        differs = identity.difference(by_controller[node], by_firmware[node]) if node in by_firmware else None
+        if differs:
+            yield key, Opinion("UNKNOWN", f"host_health_redfish_url leads to another machine: {differs}", "identity_changed")
+        elif node in twice:
+            yield key, Opinion("UNKNOWN", f"host_health_redfish_url: {twice[node]}", "duplicate_identity")
 
 
 def _redfish_problem(url: str, settings: Variables) -> str | None:
