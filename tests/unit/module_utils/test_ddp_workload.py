@@ -117,6 +117,43 @@ def test_the_packed_text_is_one_program() -> None:
     assert done.returncode == 1 and '"kind":"node"' in done.stdout and "NODE_RANK 1 of 1 nodes" in done.stdout, done.stderr
 
 
+class LostStore:
+    """The store of a group whose rank 0 has left: it takes the last word of a rank, and breaks when it is asked."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+
+    def set(self, key: str, value: str) -> None:
+        self.values[key] = value
+
+    def wait(self, keys: list[str], _timeout: t.Any) -> None:
+        assert set(keys) <= self.values.keys()
+
+    def get(self, key: str) -> str:
+        if key == "bye":
+            raise RuntimeError("Broken pipe")
+        return self.values[key]
+
+
+def leaving(monkeypatch: pytest.MonkeyPatch, rank: int, world: int) -> LostStore:
+    for name, value in (("RANK", rank), ("WORLD_SIZE", world), ("LOCAL_RANK", 0)):
+        monkeypatch.setenv(name, str(value))
+    one = ddp.Rank({"node": "gpu-01", "join_timeout": 5, "collective_timeout": 5, "beat": 5})
+    store = LostStore()
+    one.store, one.dist = store, types.SimpleNamespace(destroy_process_group=lambda: None)
+    one._leave()
+    return store
+
+
+def test_a_rank_whose_store_has_left_before_it_asks_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert leaving(monkeypatch, rank=2, world=4).values == {"done/1/2": "0"}
+
+
+def test_the_rank_that_keeps_the_store_says_that_it_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RuntimeError, match="Broken pipe"):
+        leaving(monkeypatch, rank=0, world=1)
+
+
 class OldDriver:
     """torch.cuda as it is where PyTorch is built for a newer CUDA than the driver: in the words of PyTorch 2.11."""
 
