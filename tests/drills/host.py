@@ -142,6 +142,7 @@ PLANTS = [
     Plant("a state of all parts that none explains", FAIL, redfish=lambda tree: tree[SYSTEM]["Status"].update(HealthRollup="Critical")),
     Plant("power supplies that cannot be read", UNKNOWN, redfish=lambda tree: tree.pop(f"{CHASSIS}/Power")),
     Plant("a log that cannot be read, by Redfish", UNKNOWN, redfish=lambda tree: tree.pop(ENTRIES)),
+    Plant("the management controller of another machine", UNKNOWN, redfish=lambda tree: tree.update(redfish_service.machine("77C0DE"))),
     Plant("a management controller that does not answer", UNKNOWN, redfish=lambda tree: tree.clear()),
     Plant("a table of memory modules that root may not read", UNKNOWN, lambda m: m.path("sys/firmware/dmi/tables/DMI").unlink()),
     Plant("a log that root may not read", UNKNOWN, lambda m: m.path("dev/kmsg").unlink()),
@@ -157,7 +158,7 @@ def _observed(machine: MachineTree, plant: Plant) -> t.Iterator[tuple[str, dict[
     params = {"checks": [{"check": check, "variant": ""} for check in CHECKS], "pcie_corrected": 100.0, "ras_days": 30.0}
     for seen in host_health.probe(params, node):
         yield "host_health", seen
-    tree = redfish_service.machine()
+    tree = redfish_service.machine(machine.batch)
     plant.redfish(tree)
     yield "host_health", reading.observe(Controller(tree))
     series = [{"node": number, "cores": 8, "bandwidth": rate, "one_core": 12.0} for number, rate in enumerate(plant.rates)]
@@ -175,8 +176,8 @@ def judged(folder: pathlib.Path, plant: Plant) -> tuple[str, str]:
     run.dir.mkdir()
     records: list[dict[str, t.Any]] = []
     items: list[dict[str, t.Any]] = []
-    for name in NAMES:
-        machine = MachineTree(folder / name)
+    for number, name in enumerate(NAMES):
+        machine = MachineTree(folder / name, f"35A1B{number}")
         machine.disk(recorded("smartctl-nvme-good.json"))
         machine.controller(recorded("sdr-elist-healthy.txt"))
         bad = name == NAMES[1]

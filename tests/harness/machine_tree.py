@@ -15,14 +15,16 @@ SLOTS = [f"P{cpu}-DIMM{letter}1" for cpu in (0, 1) for letter in "ABCD"]
 GPU, NIC, DISK = "0000:17:00.0", "0000:31:00.0", "0000:41:00.0"
 ROOT_OF_GPU, SWITCH_UP, SWITCH_DOWN = "0000:15:00.0", "0000:16:00.0", "0000:16:01.0"
 ROOT_OF_NIC, ROOT_OF_DISK = "0000:30:00.0", "0000:40:00.0"
+BATCH = "35A1B2"
 CORRECTABLE = "RxErr {}\nBadTLP 0\nBadDLLP 0\nRollover 0\nTimeout 0\nNonFatalErr 0\nCorrIntErr 0\nHeaderOF 0\nTOTAL_ERR_COR {}\n"
 UNCORRECTABLE = (
     "Undefined", "DLP", "SDES", "TLP", "FCP", "CmpltTO", "CmpltAbrt", "UnxCmplt", "RxOF", "MalfTLP", "ECRC", "UnsupReq", "ACSViol",
 )  # fmt: skip
 
 
-def structures(slots: dict[str, tuple[int, int]]) -> list[bytes]:
-    """Return the structures of an SMBIOS table: a memory device for each {locator: (MiB, MT/s)}; 0 MiB is an empty slot."""
+def structures(slots: dict[str, tuple[int, int]], batch: str = BATCH) -> list[bytes]:
+    """Return the structures of an SMBIOS table: a memory device for each {locator: (MiB, MT/s)}; 0 MiB is an empty slot. `batch` begins the
+    serial numbers."""
     found = []
     for number, (slot, (mib, speed)) in enumerate(slots.items()):
         short = 0 if not mib else mib if mib < 0x7FFF else 0x7FFF
@@ -30,23 +32,24 @@ def structures(slots: dict[str, tuple[int, int]]) -> list[bytes]:
             "<HHHHHBBBBBHHBBBBBIHHHH", 0x1000, 0xFFFE, 80, 64, short, 9, 0, 1, 2, 34, 0x2080, 4800 if mib else 0, 3, 4, 5, 6, 2,
             mib if short == 0x7FFF else 0, speed, 1100, 1100, 1100,
         )  # fmt: skip
-        serial = f"35A1B2{number:02X}" if mib else "NO DIMM"
+        serial = f"{batch}{number:02X}" if mib else "NO DIMM"
         texts = (slot, f"P{slot[1]} CHANNEL {slot[7]}", "Maker", serial, "asset", "M321R8GA0BB0")
         body = data + b"".join(text.encode() + b"\0" for text in texts) + b"\0"
         found.append(struct.pack("<BBH", 17, 4 + len(data), 0x1100 + number) + body)
     return found
 
 
-def smbios(slots: dict[str, tuple[int, int]]) -> bytes:
+def smbios(slots: dict[str, tuple[int, int]], batch: str = BATCH) -> bytes:
     """Return a whole table with these memory devices, a system structure before them and its end behind them."""
-    return struct.pack("<BBH", 1, 4, 1) + b"Example\0\0" + b"".join(structures(slots)) + struct.pack("<BBH", 127, 4, 0xFEFF) + b"\0\0"
+    devices = b"".join(structures(slots, batch))
+    return struct.pack("<BBH", 1, 4, 1) + b"Example\0\0" + devices + struct.pack("<BBH", 127, 4, 0xFEFF) + b"\0\0"
 
 
 class MachineTree:
-    """The machine under `root`, healthy until something is written over."""
+    """The machine under `root`, healthy until something is written over. `batch` begins the serial numbers of its memory modules."""
 
-    def __init__(self, root: pathlib.Path) -> None:
-        self.root = root
+    def __init__(self, root: pathlib.Path, batch: str = BATCH) -> None:
+        self.root, self.batch = root, batch
         self.slots = dict.fromkeys(SLOTS, (65536, 4800))
         self.write("proc/cpuinfo", "processor : 0\nmodel name : Example CPU\nflags : fpu vme mce\n")
         self.write("proc/meminfo", f"MemTotal: {int(512 * 0.98 * (1 << 20))} kB\n")
@@ -76,7 +79,7 @@ class MachineTree:
     def dimms(self, changed: dict[str, tuple[int, int]]) -> None:
         """Write the table of the firmware, with other modules {locator: (MiB, MT/s)}."""
         self.slots.update(changed)
-        self.write("sys/firmware/dmi/tables/DMI", smbios(self.slots))
+        self.write("sys/firmware/dmi/tables/DMI", smbios(self.slots, self.batch))
 
     def edac(self, number: int, corrected: int = 0, uncorrected: int = 0) -> None:
         """Write the counters of one memory module, and of its controller."""

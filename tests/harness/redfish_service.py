@@ -15,6 +15,8 @@ import subprocess
 import threading
 import typing as t
 
+from harness.machine_tree import BATCH
+
 BASE = "/redfish/v1"
 USER, PASSWORD = "reader", "correct-horse-7391"
 DIMMS = [f"DIMM{number}" for number in range(8)]
@@ -33,8 +35,9 @@ def collection(path: str, ids: t.Iterable[str]) -> Resource:
     return {"Members": [reference(f"{path}/{member}") for member in ids]}
 
 
-def machine() -> dict[str, Resource]:
-    """Return {path: resource} of a healthy machine with eight memory modules, two fans and two power supplies."""
+def machine(batch: str = BATCH) -> dict[str, Resource]:
+    """Return {path: resource} of a healthy machine with eight memory modules, whose serial numbers begin with `batch`, two fans and two
+    power supplies."""
     fans = [
         {
             "MemberId": str(n),
@@ -77,7 +80,7 @@ def machine() -> dict[str, Resource]:
         "/Managers/BMC": {"Name": "BMC", "Status": {**OK}},
     }  # fmt: skip
     for number, name in enumerate(DIMMS):
-        locator, serial = f"P{number // 4}-DIMM{'ABCD'[number % 4]}1", f"35A1B2{number:02X}"
+        locator, serial = f"P{number // 4}-DIMM{'ABCD'[number % 4]}1", f"{batch}{number:02X}"
         tree[f"/Systems/1/Memory/{name}"] = {"Name": name, "DeviceLocator": locator, "SerialNumber": serial, "Status": {**OK}}
     return {BASE + path: {"@odata.id": BASE + path, **resource} for path, resource in tree.items()}
 
@@ -119,8 +122,8 @@ class RedfishService:
     """Serves `tree` on a port of 127.0.0.1. `answers` replaces the answer of a path by (status, bytes); `asked` are the paths in order.
     `folder` gets a certificate, unless `key` is that of the certificate that it has."""
 
-    def __init__(self, folder: pathlib.Path, key: pathlib.Path | None = None) -> None:
-        self.tree = machine()
+    def __init__(self, folder: pathlib.Path, key: pathlib.Path | None = None, batch: str = BATCH) -> None:
+        self.tree = machine(batch)
         self.answers: dict[str, tuple[int, bytes]] = {}
         self.asked: list[str] = []
         self.cert, self.key = (folder / "cert.pem", key) if key else certificate(folder)
