@@ -42,9 +42,12 @@ def verdicts(results: pathlib.Path) -> dict[str, dict[str, t.Any]]:
 @pytest.fixture
 def services(tmp_path: pathlib.Path) -> t.Iterator[list[RedfishService]]:
     (folder := tmp_path / "certificates").mkdir()
-    with RedfishService(folder) as one:
-        with RedfishService(folder, one.key, "35A1B3") as two, RedfishService(folder, one.key, "35A1B4") as three:
-            yield [one, two, three]
+    with (
+        RedfishService(folder) as one,
+        RedfishService(folder, one.key, "35A1B3") as two,
+        RedfishService(folder, one.key, "35A1B4") as three,
+    ):
+        yield [one, two, three]
 
 
 def test_parts_are_judged_and_the_password_is_nowhere(services: list[RedfishService], tmp_path: pathlib.Path) -> None:
