@@ -20,6 +20,8 @@ Numbers = t.Mapping[str, t.Mapping[str, str]]
 # The kinds by how well they tell two machines apart: some makers leave the same serial number, or the same UUID, on all of their machines.
 KINDS = {"dimms": "serial numbers of memory modules", "uuid": "UUID", "serial": "serial number"}
 SHOWN = 3
+# The UUID of boards whose maker has set none (a default of AMI's firmware): many machines have it.
+_DEFAULT_UUID = "03000200-0400-0500-0006-000700080009"
 
 
 def by_controller(machine: t.Any) -> Numbers:
@@ -86,7 +88,8 @@ def _uuid(text: str) -> str:
         value = uuid.UUID(text)
     except ValueError:
         return ""
-    return min(str(value), str(uuid.UUID(bytes=value.bytes_le))) if len(set(value.bytes)) > 1 else ""
+    orders = (str(value), str(uuid.UUID(bytes=value.bytes_le)))
+    return min(orders) if len(set(value.bytes)) > 1 and _DEFAULT_UUID not in orders else ""
 
 
 def _shown(numbers: t.Mapping[str, str]) -> str:

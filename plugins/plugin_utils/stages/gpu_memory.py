@@ -13,7 +13,6 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.matching import PASS_FROM, WARN_FROM
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gpu_memory as probe
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
@@ -108,7 +107,7 @@ def _slow_gpus(m: Measurement) -> t.Iterator[tuple[t.Any, Opinion]]:
     if len(gpus) == 2:
         (gpu, rate), (_other, other_rate) = sorted(((to, rate) for (_gpu, to), rate in rates.items()), key=lambda way: way[1])
         if m.check == "peer" and rate < OTHER_DIRECTION * other_rate:
-            yield gpu, _slow(gpu, "receives", rate, other_rate, "FAIL")
+            yield gpu, _slow(gpu, "receives", rate, other_rate, "FAIL", OTHER_DIRECTION, "the other direction of the link")
         return
     medians = {
         (gpu, does): statistics.median(rate for way, rate in rates.items() if way[end] == gpu)
@@ -126,11 +125,14 @@ def _slow_gpus(m: Measurement) -> t.Iterator[tuple[t.Any, Opinion]]:
             yield gpu, _slow(gpu, does, rate, median, "FAIL" if rate < WARN_FROM * median else "WARN")
 
 
-def _slow(gpu: t.Any, does: str, rate: float, usual: float, verdict: str) -> Opinion:
-    others = f"{rate / usual:.3f} of the median of the node's other GPUs, {usual:.5g}"
-    reason = f"GPU {gpu} {does} at {rate:.5g} GB/s (median of its copies), {others}"
+def _slow(
+    gpu: t.Any, does: str, rate: float, usual: float, verdict: str, share: float = PASS_FROM,
+    than: str = "the median of the node's other GPUs",
+) -> Opinion:  # fmt: skip
+    """Return the opinion on a GPU whose rate is below a share of what is usual. Rates are GB/s; `than` says what `usual` is."""
+    reason = f"GPU {gpu} {does} at {rate:.5g} GB/s (median of its copies), {rate / usual:.3f} of {than}, {usual:.5g} GB/s"
     return Opinion(
-        verdict, reason, "below_siblings", rate, "GB/s", bands.floors(usual)[0], "fleet", "the node's other GPUs", "measured",
+        verdict, reason, "below_siblings", rate, "GB/s", float(f"{share * usual:.9g}"), "fleet", than, "measured",
         metric="bandwidth", expected=usual,
     )  # fmt: skip
 
