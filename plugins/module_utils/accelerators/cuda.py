@@ -83,7 +83,7 @@ def problem(report: dict[str, t.Any], gpus: int | None) -> tuple[str, str] | Non
     if gpus is not None and report.get("count") != gpus:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         why = f" (CUDA_VISIBLE_DEVICES={hidden})" if hidden is not None else ""
-        return "gpu_count", f"CUDA sees {report.get('count')} GPUs and nvidia-smi {gpus}{why}"
+        return "gpu_count", f"number of GPUs: CUDA sees {report.get('count')} and nvidia-smi {gpus}{why}"
     refused = [(index, status) for index, status in enumerate(report.get("contexts") or []) if status != 0]
     if refused:
         words = "; ".join(f"GPU {index}: {_status(status)}" for index, status in refused)

@@ -285,7 +285,7 @@ def _cuda(torch: t.Any, ranks: int) -> PlainData:
         where = f"{len(nodes)} device files of GPUs in /dev" if nodes else "no device file of a GPU in /dev"
         facts["problem"] = ["gpu_invisible", f"torch sees no GPU: {where}{visible_text}{'; ' + messages if messages else ''}"[:500]]
     elif count < ranks:
-        facts["problem"] = ["gpu_invisible", f"{ranks} ranks were asked for and torch sees {count} GPUs{visible_text}"]
+        facts["problem"] = ["gpu_invisible", f"{ranks} ranks need a GPU each, and torch sees {count}{visible_text}"]
     return facts
 
 

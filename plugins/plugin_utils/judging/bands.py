@@ -208,7 +208,7 @@ def held(reading: Reading, expected: Expectation, context: t.Mapping[str, t.Any]
     opinion = compare(reading, expected)
     if opinion.verdict not in ("WARN", "FAIL"):
         return opinion
-    advice = "measure a machine that is known to be good and set acceptance_expectations, or run playbooks/baseline.yml"
+    advice = "measure a machine that is known to be good and set acceptance_expectations, or run gpufleet.acceptance.baseline"
     if expected.missed == "unknown":
         reason = f"whether this machine can reach more is not known ({expected.note or expected.source}): {advice}; {opinion.reason}"
         return opinion.but("UNKNOWN", "path_unknown", reason)

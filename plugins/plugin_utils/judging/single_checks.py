@@ -225,7 +225,7 @@ def measured(key: Key, record: Measurement, expected: Expectations, same_work: S
     hardware += [f"{k} {context[k]}" for k in ("nodes", "nics", "nic_gbps", "nvls", "algorithm", "shape") if k in context]
     on = f" on {', '.join(map(str, filter(None, hardware)))}" if any(hardware) else ""
     name = " ".join(filter(None, key[:3]))
-    advice = "set it in acceptance_expectations or run playbooks/baseline.yml"
+    advice = "set it in acceptance_expectations or run gpufleet.acceptance.baseline"
     return Opinion("UNKNOWN", f"no expectation for {name}{on}; {advice}", "no_expectation", **value), []
 
 

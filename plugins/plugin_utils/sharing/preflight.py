@@ -257,7 +257,7 @@ def _guardian(draining: Draining) -> PreflightRow:
     variable = "gpu_sharing_guardian"
     if not draining.account:
         return PreflightRow(
-            variable, f"none: whoever kills the run leaves {draining.node} cordoned until playbooks/cleanup.yml or the next run", "", NOTED
+            variable, f"none: whoever kills the run leaves {draining.node} cordoned until gpufleet.acceptance.cleanup or the next run", "", NOTED
         )
     expected = f"one that may get and patch {draining.node}: make it as files/rbac/README.md says, or set {variable} to '' and do without"
     if draining.refused or draining.unknown:

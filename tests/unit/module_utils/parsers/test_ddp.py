@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import random
 import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import ddp
 
+RECORDED = pathlib.Path(__file__).resolve().parents[3] / "fixtures/ddp-h200"
 RANKS = [{"kind": "rank", "rank": n, "world": 4, "node": f"gpu-0{n // 2 + 1}", "local": n % 2, "uuid": f"GPU-{n}"} for n in range(4)]
 ENDS = [{"kind": "end", "rank": n, "node": f"gpu-0{n // 2 + 1}"} for n in range(4)]
 
@@ -115,3 +117,35 @@ def test_bad_text_never_raises() -> None:
         found = ddp.parse(broken)
         ddp.cause(found, {"gpu-01": dice.choice([-9, 0, 1, 255])}, broken, 4)
         ddp.wrong(found)
+
+
+def recorded(name: str) -> dict[str, t.Any]:
+    return ddp.parse((RECORDED / f"{name}.txt").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "what"),
+    [
+        ("rank-stopped", "rank_hung", "did not come to all_reduce int32 (operation 5), in which 1 of 2 ranks waited"),
+        ("rank-killed", "rank_died", "was killed by signal 9"),
+    ],
+)
+def test_a_rank_that_is_lost_on_real_gpus_is_named(name: str, code: str, what: str) -> None:
+    lost = ddp.cause(recorded(name), {}, "", 2)
+    assert lost and (lost.code, lost.ranks) == (code, (1,)) and what in lost.reason and "gpu-02 (GPU-2222" in lost.reason
+
+
+def test_two_real_gpus_of_two_hosts_train_and_a_fault_shows_in_its_own_part_only() -> None:
+    seen = {}
+    for name in ("healthy", "wrong-sum", "slow-rank", "parameters-differ", "loss-not-finite"):
+        group = recorded(name)
+        assert ddp.cause(group, {}, "", 2) is None and group["done"] == {0, 1} and len(group["ranks"]) == 2
+        training, (first, second) = group["training"], (group["pace"][rank]["compute_ms"] for rank in (0, 1))
+        seen[name] = (ddp.wrong(group) is not None, training["identical"], training["finite"], second > 1.1 * first)
+    assert seen == {
+        "healthy": (False, True, True, False),
+        "wrong-sum": (True, True, True, False),
+        "slow-rank": (False, True, True, True),
+        "parameters-differ": (False, False, True, False),
+        "loss-not-finite": (False, True, False, False),
+    }

@@ -220,7 +220,7 @@ def test_cuda_without_torch(smi: FakeSmi) -> None:
         ({"init": 802}, "cuda_failed", "nvidia-fabricmanager"),
         ({"init": 803}, "cuda_failed", "differ in version"),
         ({"init": 12345}, "cuda_failed", "error 12345"),
-        ({"count": 3}, "gpu_count", "CUDA sees 3 GPUs and nvidia-smi 4"),
+        ({"count": 3}, "gpu_count", "number of GPUs: CUDA sees 3 and nvidia-smi 4"),
         ({"count_status": 100}, "cuda_failed", "no CUDA device"),
         ({"contexts": [0, 46, 0, 0]}, "cuda_failed", "GPU 1: error 46"),
         ({"library": "libcuda.so.1: cannot open"}, "cuda_failed", "cannot be loaded"),
