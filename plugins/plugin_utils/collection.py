@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import pathlib
 
-import yaml
+from ansible.module_utils.common.yaml import yaml_load
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -21,7 +21,7 @@ def version() -> str:
     manifest = ROOT / "MANIFEST.json"
     if manifest.is_file():
         return str(json.loads(manifest.read_text(encoding="utf-8"))["collection_info"]["version"])
-    return str(yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))["version"])
+    return str(yaml_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))["version"])
 
 
 def playbook(name: str) -> str:

@@ -17,7 +17,7 @@ import math
 import re
 import typing as t
 
-import yaml
+from ansible.module_utils.common.yaml import yaml_load
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
@@ -42,8 +42,8 @@ _TRUTHS = {"true": True, "false": False}
 def role(stage: str) -> t.Tuple[PlainData, PlainData]:
     """Argument specs and defaults of a stage's role."""
     folder = collection.ROOT / "roles" / stage
-    specs = yaml.safe_load((folder / "meta/argument_specs.yml").read_text(encoding="utf-8"))
-    defaults = yaml.safe_load((folder / "defaults/main.yml").read_text(encoding="utf-8"))
+    specs = yaml_load((folder / "meta/argument_specs.yml").read_text(encoding="utf-8"))
+    defaults = yaml_load((folder / "defaults/main.yml").read_text(encoding="utf-8"))
     return specs["argument_specs"]["main"]["options"], defaults
 
 

@@ -14,7 +14,7 @@ import typing as t
 import urllib.error
 import urllib.parse
 
-import yaml
+from ansible.module_utils.common.yaml import yaml_load
 from ansible.module_utils.urls import open_url
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import FILES
@@ -41,7 +41,7 @@ def conditions(system: System) -> dict[str, str]:
     path = FILES / "rules" / f"{system.name}.yml"
     if not path.is_file():
         return {}
-    groups = yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+    groups = yaml_load(path.read_text(encoding="utf-8"))["groups"]
     metric_prefix = re.compile(rf"\b{re.escape(system.name)}_")
     return {
         rule["alert"]: metric_prefix.sub(system.metrics, rule["expr"]) for group in groups for rule in group["rules"] if "alert" in rule

@@ -14,6 +14,7 @@ import re
 import typing as t
 
 import yaml
+from ansible.module_utils.common.yaml import yaml_load
 from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
@@ -93,7 +94,7 @@ def load(path: str, profile: str) -> list[Case]:
     """Return the cases of one file. Raise RunError that names the file, the case and the fault."""
     file = pathlib.Path(path).expanduser()
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document = yaml_load(file.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
         message = " ".join(str(error).split())
         raise RunError(f"gpu_sharing_suites: {file}: {message}; expected a file of cases") from error

@@ -12,7 +12,7 @@ import dataclasses
 import math
 import typing as t
 
-import yaml
+from ansible.module_utils.common.yaml import yaml_load
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import quantities
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import FILES
@@ -60,7 +60,7 @@ class Parameters:
 
 
 def load() -> Object:
-    return t.cast("Object", yaml.safe_load((FILES / "parameters.yml").read_text(encoding="utf-8")))
+    return t.cast("Object", yaml_load((FILES / "parameters.yml").read_text(encoding="utf-8")))
 
 
 def settle(cluster: str, scale: float, changes: t.Mapping[str, t.Any]) -> Parameters:

@@ -256,9 +256,8 @@ def _guardian(draining: Draining) -> PreflightRow:
     """Check the service account of the guardian that uncordons the node if the run is killed."""
     variable = "gpu_sharing_guardian"
     if not draining.account:
-        return PreflightRow(
-            variable, f"none: whoever kills the run leaves {draining.node} cordoned until gpufleet.acceptance.cleanup or the next run", "", NOTED
-        )
+        words = f"none: whoever kills the run leaves {draining.node} cordoned until gpufleet.acceptance.cleanup or the next run"
+        return PreflightRow(variable, words, "", NOTED)
     expected = f"one that may get and patch {draining.node}: make it as files/rbac/README.md says, or set {variable} to '' and do without"
     if draining.refused or draining.unknown:
         return PreflightRow(

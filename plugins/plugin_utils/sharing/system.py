@@ -16,6 +16,7 @@ import re
 import typing as t
 
 import yaml
+from ansible.module_utils.common.yaml import yaml_load
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import shapes
@@ -72,7 +73,7 @@ def load(source: str, changes: t.Mapping[str, t.Any] | None = None) -> System:
     path = FOLDER / f"{source}.yml" if source in shipped() else pathlib.Path(source).expanduser()
     where = f"gpu_sharing_system {source}"
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
         message = " ".join(str(error).split())
         raise RunError(f"{where}: {message}; expected one of {', '.join(shipped())}, or the path of a description") from error

@@ -12,6 +12,7 @@ import pathlib
 import typing as t
 
 import yaml
+from ansible.module_utils.common.yaml import yaml_load
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
@@ -45,7 +46,7 @@ def load(path_or_manifest: t.Any, where: str) -> Object:
     if isinstance(path_or_manifest, str):
         path = pathlib.Path(path_or_manifest).expanduser()
         try:
-            path_or_manifest = yaml.safe_load(path.read_text(encoding="utf-8"))
+            path_or_manifest = yaml_load(path.read_text(encoding="utf-8"))
         except (OSError, yaml.YAMLError) as error:
             words = " ".join(str(error).split())
             raise RunError(f"{where}: manifest {path.absolute()}: {words}; expected a file with one Job or DaemonSet") from error

@@ -14,7 +14,7 @@ import functools
 import pathlib
 import typing as t
 
-import yaml
+from ansible.module_utils.common.yaml import yaml_load
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "texts"
 DEFAULT = "en"
@@ -23,7 +23,7 @@ DEFAULT = "en"
 @functools.lru_cache(maxsize=1)
 def languages() -> dict[str, dict[str, str]]:
     """{language: {name of a text: the text}}, English first."""
-    by_code = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.yml"))}
+    by_code = {path.stem: yaml_load(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.yml"))}
     return {DEFAULT: by_code.pop(DEFAULT), **by_code}
 
 
