@@ -10,6 +10,7 @@ import os
 import typing as t
 
 import pytest
+from rigs import common
 from rigs.fleet.fleet import Fleet
 from rigs.kubernetes.kubernetes import Kubernetes
 
@@ -26,3 +27,4 @@ def own(kind: type[Rig]) -> t.Iterator[Rig]:
         yield rig
     finally:
         rig.down()
+        common.release(rig)

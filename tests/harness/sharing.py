@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 import typing as t
 
-import pytest
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.sharing.texts import TEXTS
 from harness.namespace import RBAC
+from harness.own_rig import own
 from rigs.kubernetes.api import ApiError
 from rigs.kubernetes.kubernetes import Kubernetes
 from rigs.sharing.defects import DEFECTS, SAME
@@ -87,13 +86,10 @@ def two_clusters(
 ) -> t.Iterator[Clusters]:
     """Put up and taken down. `speeds`: of their GPUs against real ones. `watch_s`: how often schedulers look at annotations, really 5.
     `system`: makes the system of a cluster, called as Sharing."""
-    if os.geteuid():
-        pytest.skip("rigs make namespaces and mounts: run as root")
     with contextlib.ExitStack() as stack:
         systems = []
         for model, count, speed in zip((C1, C2), nodes, speeds, strict=True):
-            cluster = Kubernetes.reserve()
-            stack.callback(cluster.down)
+            cluster = stack.enter_context(own(Kubernetes))
             systems.append(installed(system(cluster, model, speed, watch_s), count, namespace))
         yield Clusters(systems[0], systems[1], namespace)
 

@@ -96,11 +96,11 @@ class Instance(t.Protocol):
 
 
 Rig = t.TypeVar("Rig", bound=Instance)
-_reserved: list[t.IO[str]] = []
+_reserved: dict[pathlib.Path, t.IO[str]] = {}
 
 
 def reserve(rigs: t.Iterable[Rig]) -> Rig:
-    """The first that nobody else uses, ours until this process ends. For tests, which may run side by side."""
+    """The first that nobody else uses, ours until it is released or this process ends. For tests, which may run side by side."""
     for rig in rigs:
         rig.state.mkdir(parents=True, exist_ok=True)
         handle = open(rig.state / "reserved", "a", encoding="ascii")  # noqa: SIM115 - held while we live
@@ -114,9 +114,14 @@ def reserve(rigs: t.Iterable[Rig]) -> Rig:
         except NotOurs:
             handle.close()
             continue
-        _reserved.append(handle)
+        _reserved[rig.state] = handle
         return rig
     raise RigError("all instances of this rig are in use")
+
+
+def release(rig: Instance) -> None:
+    """Let others reserve an instance that was taken down."""
+    _reserved.pop(rig.state).close()
 
 
 # Processes ---------------------------------------------------------------------------------------------------------
