@@ -43,7 +43,7 @@ packages: setup ## Debian packages of the rigs and of the browser (root)
 
 integration: packages ## Tests over real sshd hosts, soft-RoCE guests, Kubernetes and a browser
 	@$(PYTHON) tests/rigs/programs.py
-	@$(PYTHON) -m pytest -n 3 --dist loadscope --timeout 900 --durations 25 -m "not long" tests/integration
+	@$(PYTHON) -m pytest -n 4 --dist loadscope --timeout 900 --durations 25 -m "not long" tests/integration
 
 integration-all: packages ## The same, those that wait for deadlines, those of the rigs themselves, more random trials and fuzz: over an hour
 	@ACCEPTANCE_TRIALS=1500 $(PYTHON) -m pytest -n 2 tests/unit/plugin_utils/judging/test_matrix.py tests/unit/module_utils/test_localise.py

@@ -202,7 +202,7 @@ def test_no_expectation_says_what_to_do() -> None:
     found = one(nccl(context={**NCCL, "gpu": "NVIDIA X1"}))
     assert (found["verdict"], found["reason_code"], found["value"]) == ("UNKNOWN", "no_expectation", 354)
     assert "4 x NVIDIA X1" in found["reason"] and "acceptance_expectations" in found["reason"]
-    assert "playbooks/baseline.yml" in found["reason"]
+    assert "gpufleet.acceptance.baseline" in found["reason"]
 
 
 def test_the_layer_that_set_the_floor() -> None:
