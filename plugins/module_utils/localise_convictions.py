@@ -107,6 +107,8 @@ class Convictions:
             if self.pool.thin_slots(node):
                 return False
             passing = self.pool.slots - len(bad)
+            # A fault of the node that comes and goes strikes in the tests of several GPUs, and spares the others.
+            rather = (self.pool.subject("node", (node,)),) if len(bad) > 1 else ()
             self.pool.bad[node] = [
                 SearchFinding(
                     "gpu",
@@ -116,16 +118,13 @@ class Convictions:
                     f"the node fails with the good partners {partners}; "
                     f"measured alone this GPU fails, {passing} siblings pass",
                     self.pool.told([r for r in records if r.test.gpus is None or slot in r.test.gpus]),
+                    rather,
                 )
                 for slot in sorted(bad)
             ]
             return True
         alternatives: list[dict[str, object]] = []
-        comes_and_goes = any(
-            r.result.outcome == "fail" and max(r.result.values, default=-math.inf) >= (r.result.floor or 0)
-            for r in records
-        )
-        if not told_apart or self.pool.slots == 1 or (comes_and_goes and not bad):
+        if not told_apart or self.pool.slots == 1 or (not bad and any(map(_comes_and_goes, records))):
             alternatives += [{"kind": "gpu", "id": f"{name}/gpu/{uuid}", "members": [name]} for uuid in self.pool.gpus[node]]
         if only_node and leaf is not None:
             alternatives.append({"kind": "switch", "id": leaf, "members": [name]})
@@ -156,6 +155,14 @@ class Convictions:
             f"they fail together; {self.pool.names[a]} passes with {self.pool.names[with_a]}, "
             f"{self.pool.names[b]} with {self.pool.names[with_b]}"
         )
+        # An end whose fault comes and goes may have passed with all others by chance.
+        ends = [self.pool.subject("node", (end,)) for end in (a, b)] if any(map(_comes_and_goes, evidence.failed[a][b])) else []
         evidence.bad_paths.add((a, b))
-        self.pool.bad_paths[a, b] = SearchFinding("pair", "|".join(names), names, "convicted", reason, self.pool.told(records))
+        self.pool.bad_paths[a, b] = SearchFinding("pair", "|".join(names), names, "convicted", reason, self.pool.told(records), tuple(ends))
         return True
+
+
+def _comes_and_goes(record: SearchRecord) -> bool:
+    """Return True if a failed test also has a repetition that reached the floor, before it hung or beside the bad ones."""
+    result = record.result
+    return record.accuses and max(result.values, default=-math.inf) >= (result.floor or 0)

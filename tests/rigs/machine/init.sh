@@ -9,7 +9,8 @@ for word in $(< /proc/cmdline); do
     case $word in rig.*=*) key=${word%%=*}; printf -v "rig_${key#rig.}" %s "${word#*=}" ;; esac
 done
 mount -t tmpfs tmpfs /run
-mount -t tmpfs tmpfs /tmp
+# shellcheck disable=SC2154
+[[ $rig_checkout == /tmp/* ]] || mount -t tmpfs tmpfs /tmp # without what the outer machine has there
 rm -f /.dockerenv # of the outer machine, where that is a container
 exec > /dev/ttyS0 2>&1
 modprobe nvme
