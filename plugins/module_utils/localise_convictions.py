@@ -108,7 +108,7 @@ class Convictions:
                 return False
             passing = self.pool.slots - len(bad)
             # A fault of the node that comes and goes strikes in the tests of several GPUs, and spares the others.
-            rather = (self.pool.subject("node", (node,)),) if len(bad) > 1 else ()
+            alternatives = [self.pool.subject("node", (node,))] if len(bad) > 1 else []
             self.pool.bad[node] = [
                 SearchFinding(
                     "gpu",
@@ -118,12 +118,12 @@ class Convictions:
                     f"the node fails with the good partners {partners}; "
                     f"measured alone this GPU fails, {passing} siblings pass",
                     self.pool.told([r for r in records if r.test.gpus is None or slot in r.test.gpus]),
-                    rather,
+                    tuple(alternatives),
                 )
                 for slot in sorted(bad)
             ]
             return True
-        alternatives: list[dict[str, object]] = []
+        alternatives = []
         if not told_apart or self.pool.slots == 1 or (not bad and any(map(_comes_and_goes, records))):
             alternatives += [{"kind": "gpu", "id": f"{name}/gpu/{uuid}", "members": [name]} for uuid in self.pool.gpus[node]]
         if only_node and leaf is not None:
@@ -156,9 +156,11 @@ class Convictions:
             f"{self.pool.names[b]} with {self.pool.names[with_b]}"
         )
         # An end whose fault comes and goes may have passed with all others by chance.
-        ends = [self.pool.subject("node", (end,)) for end in (a, b)] if any(map(_comes_and_goes, evidence.failed[a][b])) else []
+        alternatives = [self.pool.subject("node", (end,)) for end in (a, b)] if any(map(_comes_and_goes, evidence.failed[a][b])) else []
         evidence.bad_paths.add((a, b))
-        self.pool.bad_paths[a, b] = SearchFinding("pair", "|".join(names), names, "convicted", reason, self.pool.told(records), tuple(ends))
+        self.pool.bad_paths[a, b] = SearchFinding(
+            "pair", "|".join(names), names, "convicted", reason, self.pool.told(records), tuple(alternatives)
+        )
         return True
 
 
