@@ -277,7 +277,7 @@ def test_hardware_without_expectations_is_judged_once_somebody_has_read_the_prop
     command = healthy.command(["gpu-01"], "--tags", "gemm")
     first = healthy.end(command, healthy.start(command))
     assert first.status != 0 and first.folder and first.of("gpu-01") == {"UNKNOWN"} and first.codes("gpu-01") == {"no_expectation"}
-    assert all("baseline.yml" in v["reason"] for v in first.on("gpu-01"))
+    assert all("gpufleet.acceptance.baseline" in v["reason"] for v in first.on("gpu-01"))
     proposal = tmp_path / "proposal.yml"
     this_run = ("-e", f"run_id={first.folder.name}")
     again = {"results": first.folder.parent}
