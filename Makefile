@@ -36,7 +36,7 @@ console: setup ## A console over the simulated fleet: start runs, watch them, re
 test: lint unit integration ## Everything that CI runs but the sanity tests
 
 unit: setup ## Unit tests
-	@$(PYTHON) -m pytest -n 6 --dist loadfile --timeout 600 tests/unit
+	@$(PYTHON) -m pytest -n 4 --dist loadfile --timeout 600 tests/unit
 
 packages: setup ## Debian packages of the rigs and of the browser (root)
 	@. tests/tools/beat.sh; $(PYTHON) tests/rigs/packages.py
