@@ -486,7 +486,8 @@ def test_random_trials_of_both_directions(count):
     assert not [(t.seed, t.innocent) for t in trials if t.innocent]
     if count > 3:  # of three nodes one cell that was not measured leaves too little to tell them by
         assert not [(t.seed, t.missed) for t in trials if not t.sound]
-        assert len([t for t in trials if t.missed]) <= max(2, 3 * len(trials) // 100)
+        assert len([t for t in trials[:150] if t.missed]) <= 2
+        assert len([t for t in trials if t.missed]) <= max(2, 3 * len(trials) // 100)  # of 1,500 there are 41
 
 
 def at_rates(fast: set[str], value, *, directed: bool = False) -> list[Cell]:
