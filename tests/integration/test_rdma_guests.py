@@ -25,8 +25,9 @@ HEALTHY = {
     "value": 0.004, "source": "soft-RoCE under emulation on a busy machine, a quarter of the least", "confidence": "measured",
     "note": "the rate of soft-RoCE is that of an emulated processor",
 }  # fmt: skip
+# A busy machine may stop a guest for most of a second in the middle of a test: on a healthy path a test misses its floor after 2.7 s.
 VARIABLES: dict[str, t.Any] = {
-    "acceptance_stages": ["rdma"], "rdma_tests": ["write_bw"], "rdma_iterations": 5, "rdma_qps": 1,
+    "acceptance_stages": ["rdma"], "rdma_tests": ["write_bw"], "rdma_iterations": 20, "rdma_qps": 1,
     "rdma_rails_together": False, "rdma_test_timeout": 90, "rdma_patience": 30, "acceptance_expectations": {"rdma-100g": HEALTHY},
 }  # fmt: skip
 # An emulated processor's clock cannot always be read well enough for a report.
@@ -91,7 +92,7 @@ def as_born(guests: Guests) -> None:
 
 
 def test_a_slow_link_a_downed_port_and_governors_that_differ(rig_rdma: Guests, tmp_path: pathlib.Path) -> None:
-    rig_rdma.slow("rdma-02", 1, "3mbit")  # less than the floor, and yet a test in three seconds
+    rig_rdma.slow("rdma-02", 1, "3mbit")  # less than the floor, and yet a test in eight seconds
     rig_rdma.link_down("rdma-04", 0)
     try:
         folder, verdicts = run(rig_rdma, tmp_path)
