@@ -71,6 +71,11 @@ def _supply(**status: t.Any) -> t.Callable[[Tree], t.Any]:
     return lambda tree: tree[f"{CHASSIS}/Power"]["PowerSupplies"][1].update(status)
 
 
+def _neighbour_without_power(tree: Tree) -> None:
+    tree.update(redfish_service.machine("77C0DE"))
+    _supply(Status={"State": "Enabled", "Health": "Critical"})(tree)
+
+
 def _logged(severity: str) -> t.Callable[[Tree], t.Any]:
     entry = {"Severity": severity, "Message": "PSU2 input lost", "Created": "2026-11-24T06:54:01Z"}
     return lambda tree: tree[ENTRIES]["Members"].append(entry)
@@ -143,6 +148,7 @@ PLANTS = [
     Plant("power supplies that cannot be read", UNKNOWN, redfish=lambda tree: tree.pop(f"{CHASSIS}/Power")),
     Plant("a log that cannot be read, by Redfish", UNKNOWN, redfish=lambda tree: tree.pop(ENTRIES)),
     Plant("the management controller of another machine", UNKNOWN, redfish=lambda tree: tree.update(redfish_service.machine("77C0DE"))),
+    Plant("a fault by the management controller of another machine", UNKNOWN, redfish=_neighbour_without_power),
     Plant("a management controller that does not answer", UNKNOWN, redfish=lambda tree: tree.clear()),
     Plant("a table of memory modules that root may not read", UNKNOWN, lambda m: m.path("sys/firmware/dmi/tables/DMI").unlink()),
     Plant("a log that root may not read", UNKNOWN, lambda m: m.path("dev/kmsg").unlink()),

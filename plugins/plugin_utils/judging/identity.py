@@ -31,6 +31,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 # What the inventory says of the nodes of each target.
 Stated = t.Mapping[str, StatedHardware]
 
+# Reason codes of UNKNOWN where it is open which machine was measured.
+DOUBTS = frozenset({"identity_changed", "duplicate_identity"})
 _SOME_GPUS = re.compile(r"(?:^| )gpus=\d+(?: |$)")
 MEMBER = "member"
 # How the reason ends of a node that had more GPUs in another stage of the run.

@@ -149,6 +149,7 @@ class Judge:
         self.tables: dict[str, list[Table]] = {}
         self.attempts = Attempts(plan.run_id, self.single_checks)
         self.doubts: dict[str, tuple[str, str]] = {}
+        self.misattributed: dict[Key, Opinion] = {}  # of checks whose answer another machine gave, in the words of their stages
         self.blames: list[causes.Blame] = []
         self.asked: dict[Key, list[Subject]] = collections.defaultdict(list)
         for key, item in self.items:
@@ -184,8 +185,12 @@ class Judge:
             for opinion_or_blame in stage.opinions(self.attempts.deciding, everything, self.expected, tables):
                 if isinstance(opinion_or_blame, causes.Blame):
                     self.blames.append(opinion_or_blame)
+                    continue
+                key, opinion = opinion_or_blame
+                if opinion.verdict == "UNKNOWN" and opinion.reason_code in identity.DOUBTS:
+                    self.misattributed[key] = opinion
                 else:
-                    opinions[opinion_or_blame[0]].append(opinion_or_blame[1])
+                    opinions[key].append(opinion)
         settled: dict[Key, Opinion] = {}
         for key in sorted(opinions, key=lambda key: key in self.attempts.parts):  # parts before what they are parts of
             settled[key] = self._settle(key, opinions[key], settled)
@@ -225,6 +230,11 @@ class Judge:
             reason = f"it passed on attempt {record.attempt} only ({attempts_words}): {opinion.reason}"
             opinion = opinion.but("WARN", "later_attempt", reason)
         opinion = self._with_past(key, self.single_checks.with_evidence(key, record, opinion))
+        doubt = self.misattributed.get(key)
+        if doubt and opinion.severity > doubt.severity:  # a fault of that other machine
+            opinion = opinion.but(doubt.verdict, str(doubt.reason_code), doubt.reason)
+        elif doubt:
+            opinion = bands.worst([doubt, opinion])
         # A part's verdict can become its node's: say whose it is.
         return opinion if opinion.reason.startswith(key[3]) else opinion.saying(f"{key[3]}: {opinion.reason}")
 

@@ -10,9 +10,10 @@ import uuid
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import smbios
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import key_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.redfish import identity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.host_health import STAGE
 from harness import records
 from harness import report_samples as samples
@@ -85,6 +86,26 @@ def test_one_controller_under_two_names_is_unknown_for_both() -> None:
     said = judged({"a": (same, firmware()), "b": (same, firmware()), "c": (machine(ONE, "S1", "35A1B200", "35A1B255"), firmware())})
     assert {node: opinion[:2] for node, opinion in said.items()} == dict.fromkeys("ab", ("UNKNOWN", "duplicate_identity"))
     assert "the management controllers of a, b list the same memory modules, serial numbers 35A1B200, 35A1B201" in said["a"][2]
+
+
+@pytest.mark.parametrize(
+    ("by_controller", "words"),
+    [(machine(ONE, "S1", "35A1B200"), ("FAIL", "bmc_fault")), (machine(OTHER, "S2", "35A1B299"), ("UNKNOWN", "identity_changed"))],
+)
+def test_a_fault_by_the_controller_of_a_neighbour_is_unknown(by_controller: Machine, words: tuple[str, str]) -> None:
+    fault = "power supply PSU2: health Critical"
+    broken: dict[str, t.Any] = {"outcome": "error", "reason_code": "bmc_fault", "reason": fault}
+    context = {"machine": by_controller, "findings": [{"code": "bmc_fault", "text": fault}]}
+    measured = [
+        samples.measurement("a", "host_health", "redfish", context=context, **broken),
+        samples.measurement("a", "host_health", "memory", context=firmware(ONE, "S1", "35A1B200")),
+    ]
+    items = [{**{name: m[name] for name in ("stage", "check", "variant", "subject")}, "target": "a"} for m in measured]
+    plan = samples.plan("a", ["host_health"], items=items)
+    found = verdict.judge(plan, measured, lambda *_who: expectations.shipped(), stages=registry.shipped().values())
+    of_redfish = next(v for v in found.verdicts if v.check == "redfish")
+    assert (of_redfish.verdict, of_redfish.reason_code) == words and not found.accepted
+    assert any("PSU2" in text for text in (of_redfish.reason, *of_redfish.findings))  # whosever it is, it is named
 
 
 def test_the_machine_in_a_table_of_its_firmware() -> None:
