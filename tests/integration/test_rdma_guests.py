@@ -22,13 +22,16 @@ from rigs.rdma.rdma import GOVERNORS, Guests
 pytestmark = pytest.mark.rdma
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEALTHY = {
-    "value": 0.004, "source": "soft-RoCE under emulation on a busy machine, a quarter of the least", "confidence": "measured",
+    "id": "soft-roce", "match": {"stage": "rdma", "check": "write_bw"}, "metric": "bandwidth", "unit": "Gb/s", "date": "2026-11",
+    "value": 0.004, "source": "soft-RoCE under emulation on a busy machine, a tenth of the least", "confidence": "measured",
     "note": "the rate of soft-RoCE is that of an emulated processor",
 }  # fmt: skip
-# A busy machine may stop a guest for most of a second in the middle of a test: on a healthy path a test misses its floor after 2.7 s.
+# A busy machine may stop a guest for part of a second in the middle of a test: on a healthy path a test misses its floor after 1.4 s. With
+# eight small messages on their way a slow link loses no packet: soft-RoCE may hang where much is sent again.
 VARIABLES: dict[str, t.Any] = {
-    "acceptance_stages": ["rdma"], "rdma_tests": ["write_bw"], "rdma_iterations": 20, "rdma_qps": 1,
-    "rdma_rails_together": False, "rdma_test_timeout": 90, "rdma_patience": 30, "acceptance_expectations": {"rdma-100g": HEALTHY},
+    "acceptance_stages": ["rdma"], "rdma_tests": ["write_bw"], "rdma_size": 8192, "rdma_iterations": 80, "rdma_qps": 1,
+    "rdma_extra_args": ["--tx-depth", "8"], "rdma_rails_together": False, "rdma_test_timeout": 90, "rdma_patience": 30,
+    "acceptance_expectations": [HEALTHY],
 }  # fmt: skip
 # An emulated processor's clock cannot always be read well enough for a report.
 FLAKES = ("clock rate",)
@@ -92,7 +95,7 @@ def as_born(guests: Guests) -> None:
 
 
 def test_a_slow_link_a_downed_port_and_governors_that_differ(rig_rdma: Guests, tmp_path: pathlib.Path) -> None:
-    rig_rdma.slow("rdma-02", 1, "3mbit")  # less than the floor, and yet a test in eight seconds
+    rig_rdma.slow("rdma-02", 1, "3mbit")  # less than the floor, and yet a test in two seconds
     rig_rdma.link_down("rdma-04", 0)
     try:
         folder, verdicts = run(rig_rdma, tmp_path)
@@ -118,11 +121,10 @@ def test_a_slow_link_a_downed_port_and_governors_that_differ(rig_rdma: Guests, t
 def test_ports_against_themselves(rig_rdma: Guests, tmp_path: pathlib.Path) -> None:
     """Both soft-RoCE ports of each guest by real perftest; one that is down is named, and governors are given back. A latency is not asked
     for: on one emulated processor both sides wait for each other's turn."""
-    least = {"match": {"stage": "nic_loopback", "check": "write_bw"}, "metric": "bandwidth", "unit": "Gb/s", "date": "2026-11"}
     variables = {
         "acceptance_stages": ["nic_loopback"], "nic_loopback_tests": ["write_bw", "write_bw_all"], "nic_loopback_qps": 1,
         "nic_loopback_duration": 2, "nic_loopback_test_timeout": 90, "acceptance_hosts": "rdma-03,rdma-04",
-        "acceptance_expectations": [{**least, "id": "soft", **HEALTHY}],
+        "acceptance_expectations": [{**HEALTHY, "match": {"stage": "nic_loopback", "check": "write_bw"}}],
     }  # fmt: skip
     rig_rdma.link_down("rdma-04", 0)
     try:
