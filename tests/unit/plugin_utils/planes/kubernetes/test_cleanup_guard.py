@@ -31,9 +31,9 @@ class Thing:
         return []
 
 
-def hold(path: pathlib.Path, signals: tuple[signal.Signals, ...]) -> None:
-    """In a child: hold a thing, and be told to end by all `signals` in the same moment."""
-    with cleanup_guard(Thing(path), os.getppid(), "lab"):
+def hold(path: pathlib.Path, controller: int, signals: tuple[signal.Signals, ...]) -> None:
+    """In a child of `controller`: hold a thing, and be told to end by all `signals` in the same moment."""
+    with cleanup_guard(Thing(path), controller, "lab"):
         signal.pthread_sigmask(signal.SIG_BLOCK, BOTH)
         for number in signals:
             os.kill(os.getpid(), number)
@@ -43,11 +43,12 @@ def hold(path: pathlib.Path, signals: tuple[signal.Signals, ...]) -> None:
 
 
 def child(path: pathlib.Path, signals: tuple[signal.Signals, ...]) -> int:
+    controller = os.getpid()  # not asked in the child, whose parent may be gone by then
     pid = os.fork()
     if not pid:
         status = 3
         try:
-            hold(path, signals)
+            hold(path, controller, signals)
         except SystemExit as done:
             status = int(str(done.code))
         finally:
