@@ -149,7 +149,7 @@ class Judge:
         self.tables: dict[str, list[Table]] = {}
         self.attempts = Attempts(plan.run_id, self.single_checks)
         self.doubts: dict[str, tuple[str, str]] = {}
-        self.misattributed: dict[Key, Opinion] = {}  # of checks whose answer another machine gave, in the words of their stages
+        self.misattributed: dict[Key, tuple[str, str]] = {}  # checks that another machine answered: (reason code, words)
         self.blames: list[causes.Blame] = []
         self.asked: dict[Key, list[Subject]] = collections.defaultdict(list)
         for key, item in self.items:
@@ -188,7 +188,7 @@ class Judge:
                     continue
                 key, opinion = opinion_or_blame
                 if opinion.verdict == "UNKNOWN" and opinion.reason_code in identity.DOUBTS:
-                    self.misattributed[key] = opinion
+                    self.misattributed[key] = opinion.reason_code, opinion.reason
                 else:
                     opinions[key].append(opinion)
         settled: dict[Key, Opinion] = {}
@@ -230,11 +230,6 @@ class Judge:
             reason = f"it passed on attempt {record.attempt} only ({attempts_words}): {opinion.reason}"
             opinion = opinion.but("WARN", "later_attempt", reason)
         opinion = self._with_past(key, self.single_checks.with_evidence(key, record, opinion))
-        doubt = self.misattributed.get(key)
-        if doubt and opinion.severity > doubt.severity:  # a fault of that other machine
-            opinion = opinion.but(doubt.verdict, str(doubt.reason_code), doubt.reason)
-        elif doubt:
-            opinion = bands.worst([doubt, opinion])
         # A part's verdict can become its node's: say whose it is.
         return opinion if opinion.reason.startswith(key[3]) else opinion.saying(f"{key[3]}: {opinion.reason}")
 
@@ -302,7 +297,10 @@ class Judge:
         return sorted(promised.difference(part[3] for part in parts))
 
     def _final(self, key: Key, opinion: Opinion) -> Opinion:
-        """An opinion, unless nobody knows which machine it is about."""
+        """Return an opinion, or UNKNOWN if it is not known which machine it is about: a fault may be that of another machine."""
+        if key in self.misattributed:
+            code, words = self.misattributed[key]
+            opinion = opinion.but("UNKNOWN", code, f"{key[3]}: {words}")
         all_subjects = [*self.asked.get(key, ()), *(record.subject for record in self.attempts.records.get(key, ()))] if self.doubts else ()
         for node in sorted({node for subject in all_subjects for node in subjects.nodes_of(subject)} & set(self.doubts)):
             code, words = self.doubts[node]
