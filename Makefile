@@ -10,13 +10,15 @@ export PYTHONPATH := $(CURDIR)/.collections
 # Hundreds of Pythons are started: without a cache each compiles anew what it imports, and without a buffer each reads its program byte by byte.
 unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 # Tests and drills take a quarter less processor time; benchmarks, linters and the console for people run as everywhere.
-demo unit integration integration-all drill drill-%: export PYTHONPATH := $(CURDIR)/.collections:$(CURDIR)/tests/startup
+demo unit integration-quick integration-rest integration integration-all drill drill-%: export PYTHONPATH := $(CURDIR)/.collections:$(CURDIR)/tests/startup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs console test unit packages integration integration-all lint sanity drill drill-governor drill-resume drill-rdma drill-console drill-sharing drill-sharing-resume fuzz bench schemas release rig-fleet rig-rdma rig-kubernetes clean clean-caches
+.PHONY: help setup demo console docs test test-all lint unit packages integration-quick integration-rest integration integration-all sanity drill drill-governor drill-resume drill-stop drill-stop-pods drill-rdma drill-console drill-sharing drill-sharing-resume fuzz mutants bench schemas release rig-fleet rig-rdma rig-kubernetes clean clean-caches
+
+# group: To try it, and to check a change
 
 help: ## This list
-	@awk -F':.*## ' '/^[a-z0-9_-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -f tests/tools/help.awk $(MAKEFILE_LIST)
 
 setup: $(LINK) $(VENV)/.stamp ## Virtual environment with pinned versions, and the collection link
 
@@ -33,26 +35,52 @@ CONSOLE_PORT ?= 8470
 console: setup ## A console over the simulated fleet: start runs, watch them, read results, search the history
 	@$(PYTHON) tests/tools/console.py --port $(CONSOLE_PORT)
 
-test: lint unit integration ## Everything that CI runs but the sanity tests
+test: setup ## Linters, unit tests, and a real run of each promise of the README (root; 15 min, 20 the first time)
+	@tests/tools/quick.sh
+
+lint: setup ## Linters
+	@tests/tools/lint.sh
 
 unit: setup ## Unit tests
 	@$(PYTHON) -m pytest -n 4 --dist loadfile --timeout 600 tests/unit
 
+# The tools of the documentation, its pages and the site.
+SITE := .cache/docs
+$(SITE)/venv/.stamp: requirements-docs.txt
+	@tests/tools/shared_venv.sh $(@D) $<
+
+PICTURES ?= yes
+docs: setup $(SITE)/venv/.stamp ## The documentation as a site, with pictures of the simulated fleet; broken links fail. PICTURES=no needs no browser
+	@$(PYTHON) tests/tools/docs.py --tools $(SITE)/venv/bin $(SITE) $(if $(filter no,$(PICTURES)),--no-pictures)
+
+# group: The rest of the tests, releases, rigs
+
+test-all: setup ## What .ci/run adds: all other integration tests, sanity, documentation, fuzz, drills (root; half an hour)
+	@$(MAKE) integration-rest
+	@$(MAKE) docs PICTURES=no
+	@$(MAKE) fuzz INPUTS=20000
+	@$(MAKE) sanity
+	@$(MAKE) drill-resume KILLS=5
+	@$(MAKE) drill
+
 packages: setup ## Debian packages of the rigs and of the browser (root)
 	@. tests/tools/beat.sh; $(PYTHON) tests/rigs/packages.py
 
-integration: packages ## Tests over real sshd hosts, soft-RoCE guests, Kubernetes and a browser
+integration-quick: packages ## The integration tests of make test
+	@$(PYTHON) tests/rigs/programs.py --quick
+	@$(PYTHON) -m pytest -n 3 --dist loadscope --timeout 900 --durations 10 -m quick tests/integration
+
+integration-rest: packages ## The other integration tests, but for those that wait for deadlines: sshd hosts, soft-RoCE guests, Kubernetes, a browser
 	@$(PYTHON) tests/rigs/programs.py
-	@$(PYTHON) -m pytest -n 4 --dist loadscope --timeout 900 --durations 25 -m "not long" tests/integration
+	@$(PYTHON) -m pytest -n 4 --dist loadscope --timeout 900 --durations 25 -m "not long and not quick" tests/integration
+
+integration: integration-quick integration-rest ## Both
 
 integration-all: packages ## The same, those that wait for deadlines, those of the rigs themselves, more random trials and fuzz: over an hour
-	@ACCEPTANCE_TRIALS=1500 $(PYTHON) -m pytest -n 2 tests/unit/plugin_utils/judging/test_matrix.py tests/unit/module_utils/test_localise.py
+	@ACCEPTANCE_TRIALS=1500 $(PYTHON) -m pytest -n 2 tests/unit/plugin_utils/judging/test_matrix.py tests/unit/module_utils/localise/test_localise.py
 	@$(PYTHON) tests/fuzz/run.py --inputs $(INPUTS)
 	@$(PYTHON) tests/rigs/programs.py
 	@$(PYTHON) -m pytest -n 2 --dist loadscope --timeout 900 --durations 25 tests/integration
-
-lint: setup ## Linters
-	@tests/tools/lint.sh
 
 sanity: setup ## ansible-test sanity, on a copy
 	@tests/tools/sanity.sh
@@ -66,6 +94,13 @@ drill-governor: setup ## The CPU governor is restored, whatever is killed (soft-
 KILLS ?= 200
 drill-resume: setup ## kill -9 to the controller at random points, then resume: the same verdicts (sshd hosts, root)
 	@$(PYTHON) tests/drills/resume.py --kills $(KILLS)
+
+STRIKES ?= 40
+drill-stop: setup ## Ctrl-C, signals and kills of the controller with more hosts than forks: nothing runs on (sshd hosts, root)
+	@$(PYTHON) tests/drills/stop.py --strikes $(STRIKES)
+
+drill-stop-pods: setup ## The same over pods of two kubelets: runs, soaks, detached runs (Kubernetes rig, root)
+	@$(PYTHON) tests/drills/stop_pods.py --strikes $(STRIKES)
 
 RDMA_KILLS ?= 50
 drill-rdma: setup ## Parts of a running rdma probe are killed: the governors of both ends come back (soft-RoCE guests, root)
@@ -85,17 +120,13 @@ drill-sharing: setup ## A GPU-sharing system with planted defects: the cases tha
 	@$(PYTHON) tests/drills/sharing.py --defects $(DEFECTS)
 
 INPUTS ?= 50000
-# The tools of the documentation, its pages and the site.
-SITE := .cache/docs
-$(SITE)/venv/.stamp: requirements-docs.txt
-	@tests/tools/shared_venv.sh $(@D) $<
-
-PICTURES ?= yes
-docs: setup $(SITE)/venv/.stamp ## The documentation as a site, with pictures of the simulated fleet; broken links fail. PICTURES=no needs no browser
-	@$(PYTHON) tests/tools/docs.py --tools $(SITE)/venv/bin $(SITE) $(if $(filter no,$(PICTURES)),--no-pictures)
-
 fuzz: setup ## Broken input and lies for every reader of tools: make fuzz INPUTS=1000000
 	@$(PYTHON) tests/fuzz/run.py --inputs $(INPUTS)
+
+SAMPLE ?= 150
+SEED ?= 1
+mutants: setup ## Change the rules of verdicts one at a time: which changes does no unit test notice? make mutants SAMPLE=150 SEED=1 (an hour)
+	@$(PYTHON) tests/tools/mutants.py --sample $(SAMPLE) --seed $(SEED)
 
 FIGURE ?=
 bench: setup ## Figures measured side by side: make bench FIGURE=name

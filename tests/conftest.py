@@ -8,8 +8,10 @@ import pathlib
 
 import hypothesis
 import pytest
+from harness import signals
 from harness.heartbeat import Heartbeat
 
+signals.restore()
 # The machine may be busy with something else; a slow example is no wrong one.
 hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 hypothesis.settings.load_profile("patient")

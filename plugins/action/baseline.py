@@ -12,9 +12,9 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.observation import utc
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import baseline
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, verdict_files
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan
@@ -83,7 +83,7 @@ def _doubt(run: Run, plan: Plan) -> str:
         report = json.loads(newest.read_text(encoding="utf-8"))
         if report["accepted"]:
             return ""
-        with open(newest.with_name("verdicts.jsonl"), encoding="utf-8") as lines:
+        with verdict_files.opened(newest.parent) as lines:
             bad = [v for v in map(json.loads, lines) if v["verdict"] in ("FAIL", "UNKNOWN")]
         if bad and all(v["reason_code"] == "no_expectation" for v in bad):
             return ""

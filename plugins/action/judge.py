@@ -11,6 +11,7 @@ import typing as t
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import conclude
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import progress
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 
@@ -25,7 +26,8 @@ class ActionModule(ActionBase):
         if planned and not planned.get("run_id"):
             return {"skipped": True, "changed": False, "skip_reason": "check mode: there is no run to judge"}
         try:
-            result = conclude.judge(self._task.args, self._task.play, self._loader, task_vars, check=self._task.check_mode)
+            with progress.still("judging the run and writing its report"):
+                result = conclude.judge(self._task.args, self._task.play, self._loader, task_vars, check=self._task.check_mode)
         except RunError as error:
             return {"failed": True, "msg": str(error)}
         except OSError as error:

@@ -15,22 +15,28 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 
 
 class ActionModule(kube_action.KubeAction):
-    options = {"run_id": {"type": "str", "default": ""}}
+    options = {"run_id": {"type": "str", "default": ""}, "all": {"type": "bool", "default": False}}
 
     def act(self, client: Client, args: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         objects_of = cleanup.left_over(client)
+        systems = list(leases.systems(client))
+        cordons = {node["metadata"]["labels"][leases.CORDONED] for node in leases.cordoned(client)}
+        held = {lease["metadata"]["labels"][marks.RUN] for lease in systems}
+        runs = sorted({*objects_of, *cordons, *held}) if args["all"] else list(filter(None, [args["run_id"]]))
         remaining: list[str] = []
+        removed: list[str] = []
         if self._task.check_mode:
-            removed = [line for line in cleanup.report(client) if f"run {args['run_id']}" in line]
-        elif args["run_id"]:
-            count = len(objects_of.get(args["run_id"], []))
-            remaining = cleanup.remove(client, cleanup.of_run(args["run_id"]))
-            removed = [f"{client.name}: removed {count} objects of run {args['run_id']}"] if count else []
-            removed += leases.give_back(client, leases.cordoned(client, args["run_id"]))
-            removed += leases.give_back_systems(client, leases.systems(client, args["run_id"]))
+            removed = [line for line in cleanup.report(client) if any(f"run {run}:" in line for run in runs)]
+        elif args["all"] or args["run_id"]:
+            for run in runs:
+                count = len(objects_of.get(run, []))
+                remaining += cleanup.remove(client, cleanup.of_run(run))
+                removed += [f"{client.name}: removed {count} objects of run {run}"] if count else []
+                removed += leases.give_back(client, leases.cordoned(client, run))
+                removed += leases.give_back_systems(client, leases.systems(client, run))
         else:
             removed = cleanup.janitor(client)
-            removed += leases.give_back_systems(client, filter(marks.abandoned, leases.systems(client)))
+            removed += leases.give_back_systems(client, filter(marks.abandoned, systems))
         for line in removed or [f"{client.name}: nothing to remove"]:
             Display().display(line)
-        return {"changed": bool(removed), "removed": removed, "left": remaining}
+        return {"changed": bool(removed), "removed": removed, "left": remaining, "found": bool(removed)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import probing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, inventory
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
@@ -70,5 +71,5 @@ class ActionModule(kube_action.KubeAction):
 
 def _default_checks(request: dict[str, t.Any]) -> list[dict[str, str]]:
     """Those of a call of the probe module that names none."""
-    probe_module = importlib.import_module(f"{payload.PACKAGE}.probes.{request['probe']}")
+    probe_module = importlib.import_module(probing.module_of(request["probe"]))
     return list(probe_module.default_checks(request["params"])) if hasattr(probe_module, "default_checks") else []

@@ -39,4 +39,4 @@ class ActionModule(kube_action.KubeAction):
                 say(f"    | {line}")
         if args["follow"]:
             kube_action.follow(client, pods, args["follow"], say)
-        return {"runs": runs, "pods": pods}
+        return {"runs": runs, "pods": pods, "found": bool(runs or pods)}

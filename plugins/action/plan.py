@@ -12,6 +12,7 @@ from ansible.errors import AnsiblePromptNoninteractive
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.needed import prepare as planning
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import progress
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
@@ -24,9 +25,10 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         try:
-            planned, lines = planning.prepare(
-                self._task.args, self._task.play, self._loader, task_vars, controller=driver.parent(), check=self._task.check_mode
-            )
+            with progress.still("planning the run"):
+                planned, lines = planning.prepare(
+                    self._task.args, self._task.play, self._loader, task_vars, controller=driver.parent(), check=self._task.check_mode
+                )
         except RunError as error:
             return {"failed": True, "msg": str(error)}
         except OSError as error:

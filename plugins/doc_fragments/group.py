@@ -7,7 +7,7 @@ from __future__ import annotations
 
 class ModuleDocFragment:
     """Options of every probe module over a group of nodes, but for what the group is called; where `mpirun` launches, its
-    own; and where parts of a group are measured, those of the search (module_utils/membership.py)."""
+    own; and where parts of a group are measured, those of the search (module_utils/groups/membership.py)."""
 
     DOCUMENTATION = r"""
 options:

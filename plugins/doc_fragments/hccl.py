@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """How hccl_test is called, over one node or over many (probes/hccl.py)."""
+    """How hccl_test is called, over one node or over many (probes/hccl_group.py)."""
 
     DOCUMENTATION = r"""
 options:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Options of the history: its place and the search."""
+    """Options of the history: its place, the search, and a file for what was found."""
 
     DOCUMENTATION = r"""
 options:
@@ -40,6 +40,14 @@ options:
     default: ""
   run:
     description: Only this run. Empty for all.
+    type: str
+    default: ""
+"""
+
+    JSON = r"""
+options:
+  json:
+    description: A file for everything that was found.
     type: str
     default: ""
 """

@@ -106,6 +106,23 @@ options:
           attempt.
         type: bool
         default: false
+      heartbeat:
+        description: The heartbeat file by which the controller knows a probe of this stage that O(run.continues).
+        type: str
+        default: ""
+      interpreters:
+        description: >-
+          The variables of the run that name a Python on the node, with its path. If one does not exist, nothing begins.
+        type: dict
+        default: {}
+      driver:
+        description: The process that drives the run, as MACHINE/BOOT/PID-NAMESPACE/PID/START.
+        type: str
+        default: ""
+      by:
+        description: The user and the machine that the run was started by, for people.
+        type: str
+        default: ""
 requirements:
   - python >= 3.8
 attributes:

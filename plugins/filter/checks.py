@@ -10,7 +10,7 @@ import itertools
 import typing as t
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import variant
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.observation import variant
 
 
 def checks(axes: t.Any) -> list[dict[str, str]]:

@@ -40,6 +40,7 @@ import typing as t
 from ansible import constants, context
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import interruption
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import pattern as patterns
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import reserved, sources
 
@@ -63,6 +64,7 @@ class LookupModule(LookupBase):
                 f"--skip-tags {','.join(sorted(skipped))} would skip the plan and the verdict; name the stages to skip"
             )
         inventories = [str(source) for source in (variables or {}).get("ansible_inventory_sources") or ()]
+        interruption.install()
         sources.refuse_unread(inventories, self._loader)
         if not patterns.hosts(pattern, (variables or {}).get("groups") or {}, arguments.get("subset"), self._loader):
             limit = f" within --limit {arguments['subset']}" if arguments.get("subset") else ""

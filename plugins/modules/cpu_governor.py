@@ -103,14 +103,11 @@ import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import (
-    Session,
-    default_state_dir,
-)
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import governor
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.session import Session, default_state_dir
 
 SPEC = {
     "governor": {"type": "str", "default": "performance"},

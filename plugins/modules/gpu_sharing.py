@@ -41,8 +41,8 @@ undone:
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 # Nothing runs on a node: the controller asks the cluster.
 PROBE = ""

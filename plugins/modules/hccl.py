@@ -102,22 +102,23 @@ undone:
   elements: str
 """
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import membership, runner
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import hccl, hccl_local
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import membership
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import hccl_group, hccl_node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
 
 # The file in probes/ that does the work on a node.
-PROBE = "hccl"
+PROBE = "hccl_group"
 OPTIONS = {
     **membership.OPTIONS,
     "checks": runner.CHECKS,
-    **hccl.OPTIONS,
+    **hccl_group.OPTIONS,
     **membership.SEARCH,
     "group": {"type": "str", "default": "hccl"},
 }
 
 
 def main() -> None:
-    runner.main(hccl.probe, OPTIONS, "hccl", default_checks=hccl_local.default_checks)
+    runner.main(hccl_group.probe, OPTIONS, "hccl", default_checks=hccl_node.default_checks)
 
 
 if __name__ == "__main__":

@@ -88,14 +88,15 @@ undone:
   elements: str
 """
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import membership, runner
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import hccl, hccl_local
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import membership
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import hccl_group, hccl_node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
 
 # The file in probes/ that does the work on a node.
-PROBE = "hccl_local"
+PROBE = "hccl_node"
 OPTIONS = {
     "checks": runner.CHECKS,
-    **hccl.OPTIONS,
+    **hccl_group.OPTIONS,
     **membership.MPI,
     "env": {"type": "dict", "default": {}},
     "gpu_count": {"type": "int"},
@@ -103,7 +104,7 @@ OPTIONS = {
 
 
 def main() -> None:
-    runner.main(hccl_local.probe, OPTIONS, "hccl_local", default_checks=hccl_local.default_checks)
+    runner.main(hccl_node.probe, OPTIONS, "hccl_local", default_checks=hccl_node.default_checks)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ description:
   - Used by C(playbooks/compare.yml). Runs on the controller and connects to no host.
 extends_documentation_fragment:
   - gpufleet.acceptance.history
+  - gpufleet.acceptance.history.json
   - gpufleet.acceptance.reading
 options:
   runs:
@@ -24,10 +25,6 @@ options:
     type: list
     elements: str
     default: []
-  json:
-    description: A file for everything that was found.
-    type: str
-    default: ""
 """
 
 EXAMPLES = r"""

@@ -15,14 +15,11 @@ description:
 extends_documentation_fragment:
   - gpufleet.acceptance.history
   - gpufleet.acceptance.history.asked
+  - gpufleet.acceptance.history.json
   - gpufleet.acceptance.reading
 options:
   page:
     description: A file for a page with the curves.
-    type: str
-    default: ""
-  json:
-    description: A file for everything that was found.
     type: str
     default: ""
   show:

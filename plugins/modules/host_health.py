@@ -22,12 +22,17 @@ options:
     type: list
     elements: str
     default: [memory, pcie, storage, bmc, kernel, clock, bandwidth]
+  look:
+    description: V(after) is a second look after the tests of a run. It says nothing about the machine that stays the same.
+    type: str
+    choices: [first, after]
+    default: first
   pcie_corrected:
     description: How many corrected PCIe errors a day a device may have counted before it is worth a look.
     type: float
     default: 100.0
   ras_days:
-    description: How many days before the last boot an uncorrected error in the database of rasdaemon counts. 0 does not look there.
+    description: How many days before the last boot an uncorrected error in the database of rasdaemon counts. With 0 only those since boot.
     type: float
     default: 30.0
 """
@@ -95,14 +100,15 @@ undone:
   elements: str
 """
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import host_health
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
 
 # The file in probes/ that does the work on a node.
 PROBE = "host_health"
 OPTIONS = {
     "checks": runner.CHECKS,
     "tests": {"type": "list", "elements": "str", "default": list(host_health.CHECKS)},
+    "look": {"type": "str", "choices": ["first", "after"], "default": "first"},
     "pcie_corrected": {"type": "float", "default": 100.0},
     "ras_days": {"type": "float", "default": 30.0},
 }

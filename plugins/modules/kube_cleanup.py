@@ -20,6 +20,11 @@ options:
       - Without it those are removed whose controller on this machine is gone, or whose deadline is over.
     type: str
     default: ""
+  all:
+    description: Remove the objects of all runs, even where their controllers still live.
+    type: bool
+    default: false
+    version_added: 1.1.0
 attributes:
   check_mode:
     description: Can run in check mode.

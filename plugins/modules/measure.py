@@ -121,8 +121,8 @@ undone:
   elements: str
 """
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import tool
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
 
 # The file in probes/ that does the work on a node.
 PROBE = "tool"

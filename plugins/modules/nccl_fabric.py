@@ -151,36 +151,28 @@ undone:
   elements: str
 """
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import membership, runner
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl, nccl_fabric
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import membership
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl_group, nccl_node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
 
 # The file in probes/ that does the work on a node.
-PROBE = "nccl_fabric"
+PROBE = "nccl_group"
 OPTIONS = {
     **membership.OPTIONS,
     **membership.SEARCH,
     "checks": runner.CHECKS,
+    **nccl_node.OPTIONS,
     "group": {"type": "str", "default": "nccl_fabric"},
-    "ops": {"type": "list", "elements": "str", "default": ["all_reduce"]},
-    "gpus": {"type": "str", "default": "all"},
-    "sizes": {"type": "str", "default": "8M:auto"},
-    "type": {"type": "str", "default": "float"},
-    "factor": {"type": "int", "default": 2},
-    "iterations": {"type": "int", "default": 20},
-    "warmup": {"type": "int", "default": 5},
     "tool": {"type": "str", "choices": ["nccl-tests", "torch"], "default": "nccl-tests"},
     "python": {"type": "str", "default": ""},
     "port": {"type": "int", "default": 29500},
-    "binary_dir": {"type": "str", "default": ""},
-    "binary_suffix": {"type": "str", "default": ""},
-    "extra_args": {"type": "list", "elements": "str", "default": []},
     "layout": {"type": "str", "choices": ["gpu", "node"], "default": "gpu"},
     "test_timeout": {"type": "float", "default": 600.0},
 }
 
 
 def main() -> None:
-    runner.main(nccl_fabric.probe, OPTIONS, "nccl_fabric", default_checks=nccl.default_checks)
+    runner.main(nccl_group.probe, OPTIONS, "nccl_fabric", default_checks=nccl_node.default_checks)
 
 
 if __name__ == "__main__":

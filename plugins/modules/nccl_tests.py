@@ -122,23 +122,14 @@ undone:
   elements: str
 """
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl_node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
 
 # The file in probes/ that does the work on a node.
-PROBE = "nccl"
+PROBE = "nccl_node"
 OPTIONS = {
     "checks": runner.CHECKS,
-    "ops": {"type": "list", "elements": "str", "default": ["all_reduce"]},
-    "gpus": {"type": "str", "default": "all"},
-    "sizes": {"type": "str", "default": "8M:auto"},
-    "type": {"type": "str", "default": "float"},
-    "factor": {"type": "int", "default": 2},
-    "iterations": {"type": "int", "default": 20},
-    "warmup": {"type": "int", "default": 5},
-    "binary_dir": {"type": "str", "default": ""},
-    "binary_suffix": {"type": "str", "default": ""},
-    "extra_args": {"type": "list", "elements": "str", "default": []},
+    **nccl_node.OPTIONS,
     "env": {"type": "dict", "default": {}},
     "gpu_count": {"type": "int"},
     "mig": {"type": "str", "choices": ["refused", "allowed"], "default": "refused"},
@@ -147,7 +138,7 @@ OPTIONS = {
 
 
 def main() -> None:
-    runner.main(nccl.probe, OPTIONS, "nccl_node", default_checks=nccl.default_checks)
+    runner.main(nccl_node.probe, OPTIONS, "nccl_node", default_checks=nccl_node.default_checks)
 
 
 if __name__ == "__main__":

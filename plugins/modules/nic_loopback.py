@@ -13,7 +13,9 @@ description:
   - Measures every active RDMA port with perftest over the port's own GID, each port alone and all ports at once, with memory of the port's
     NUMA node, and looks at the ports and their PCIe links.
   - Holds a CPU frequency governor meanwhile and gives it back whatever happens.
-extends_documentation_fragment: gpufleet.acceptance.probe
+extends_documentation_fragment:
+  - gpufleet.acceptance.probe
+  - gpufleet.acceptance.perftest
 options:
   tests:
     description: The tests, where O(checks) is not given. The check V(ports) is always made.
@@ -36,6 +38,13 @@ options:
   ports:
     description: How many ports the node should have. With 0 a node without RDMA devices is skipped, whatever hardware it has.
     type: int
+  gbps:
+    description:
+      - The rate in Gb/s at which each port should run, in the order of the ports, or one number for all; a slower port is a finding.
+      - Without it a port is held to the best port of its model.
+    type: list
+    elements: float
+    default: []
   size:
     description: Message size of the bandwidth tests in bytes.
     type: int
@@ -48,10 +57,6 @@ options:
     description: Seconds of a bandwidth test of one port; one of all ports lasts twice as long, of which the middle half counts.
     type: int
     default: 2
-  binary_dir:
-    description: Folder of the tools of perftest. Empty takes them from the path.
-    type: path
-    default: ""
   tcp_port:
     description: The first of the TCP ports of perftest's own connections, one for each RDMA port.
     type: int
@@ -129,18 +134,20 @@ undone:
   elements: str
 """
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nic_loopback
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.rdma import loopback
 
 # The file in probes/ that does the work on a node.
 PROBE = "nic_loopback"
 OPTIONS = {
     "checks": runner.CHECKS,
-    "tests": {"type": "list", "elements": "str", "choices": list(nic_loopback.TESTS), "default": list(nic_loopback.TESTS)},
+    "tests": {"type": "list", "elements": "str", "choices": list(loopback.TESTS), "default": list(loopback.TESTS)},
     "gpu": {"type": "bool", "default": False},
     "devices": {"type": "list", "elements": "str", "default": []},
     "port": {"type": "int"},
     "ports": {"type": "int"},
+    "gbps": {"type": "list", "elements": "float", "default": []},
     "size": {"type": "int", "default": 65536},
     "qps": {"type": "int", "default": 8},
     "duration": {"type": "int", "default": 2},

@@ -13,9 +13,9 @@ description:
   - The task of a stage whose description (C(files/stage.py) of its role) names a file beside it as C(probe). That file travels to the
     nodes, behind SSH and into pods, and is run there under the guardian, deadline and lock of every probe.
   - It has a function C(probe(params, node)) that yields one observation per check of C(params['checks']), made by C(measured) and
-    C(failed) of C(module_utils/observation.py). Standard library only.
-  - Where the stage is one over groups of nodes, C(params) also hold what each is told of its group, as C(module_utils/membership.py) wants
-    it.
+    C(failed) of C(module_utils/answer/observation.py). Standard library only.
+  - Where the stage is one over groups of nodes, C(params) also hold what each is told of its group, as
+    C(module_utils/groups/membership.py) wants it.
   - Outside an acceptance run there is no such description. Nothing is measured then, as C(fault) says.
 extends_documentation_fragment: gpufleet.acceptance.probe
 options:
@@ -50,8 +50,8 @@ undone:
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 # None of ours: the description of the stage names it.
 PROBE = ""

@@ -15,7 +15,9 @@ description:
   - A partner that does not come costs its own pair the time until the deadline of that round, and no later round.
   - Within the stage C(rdma) of an acceptance run the timetable is made from the plan and from what M(gpufleet.acceptance.rdma_ports)
     found. Filter P(gpufleet.acceptance.pair_rounds#filter) makes rounds for a timetable of your own.
-extends_documentation_fragment: gpufleet.acceptance.probe
+extends_documentation_fragment:
+  - gpufleet.acceptance.probe
+  - gpufleet.acceptance.perftest
 options:
   kinds:
     description:
@@ -89,10 +91,6 @@ options:
     description: The CPU frequency governor to hold while the rounds last; empty to leave it as it is.
     type: str
     default: performance
-  binary_dir:
-    description: Folder of the tools of perftest. Empty takes them from the path.
-    type: path
-    default: ""
 """
 
 EXAMPLES = r"""
@@ -166,8 +164,8 @@ undone:
   elements: str
 """
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import perftest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
 
 # The file in probes/ that does the work on a node.
 PROBE = "perftest"

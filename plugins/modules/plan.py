@@ -29,6 +29,11 @@ options:
       still run. A controller on this machine is waited for a short while, and its run is never taken over.
     type: bool
     default: false
+  rebooted:
+    description: Hosts or nodes of a resumed run that were restarted on purpose since it was begun, as a list or separated by commas, or
+      V(true) for all. What was measured on them before is measured again.
+    type: raw
+    default: []
   stages:
     description: The stages of a new run, in order. Without them the run has the stages of O(level).
     type: list

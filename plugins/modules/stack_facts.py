@@ -106,8 +106,8 @@ undone:
   elements: str
 """
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import stack
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
 
 # The file in probes/ that does the work on a node.
 PROBE = "stack"

@@ -10,7 +10,7 @@ short_description: Say whether the folder of a run is as it was written
 version_added: 0.1.0
 author: The gpufleet.acceptance team (@gpufleet)
 description:
-  - Follows the chain of the journal, computes the SHA-256 of plan, raw files, verdicts and reports, and fails naming the first
+  - Follows the chain of the journal, computes the SHA-256 of plan, raw texts, verdicts and reports, and fails naming the first
     thing that is not what was written.
   - Used by C(playbooks/verify.yml). Runs on the controller and connects to no host.
   - Who can write the folder can write all of it anew, consistently. Only the fingerprint on a signed report tells that.

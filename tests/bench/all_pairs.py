@@ -23,6 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / ".collections"), str(ROOT / "tests")]
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.pairing import pair_rounds  # noqa: E402
+from harness import journals  # noqa: E402
 from rigs.fleet.fleet import Fleet, Options  # noqa: E402
 from rigs.simulated import pairs  # noqa: E402
 
@@ -72,7 +73,7 @@ def acceptance(fleet: Fleet, folder: pathlib.Path, *more: str) -> tuple[pathlib.
         command, cwd=ROOT, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL
     )
     took = time.monotonic() - began
-    found = sorted(results.glob("*/journal.jsonl"))
+    found = sorted(results.glob("*/journal.jsonl.gz"))
     if not found:
         raise SystemExit(done.stdout[-3000:])
     return found[0].parent, took
@@ -82,8 +83,7 @@ def walked(run: pathlib.Path) -> tuple[float, int, int]:
     """Seconds from the first test's begin to the last one's end, rounds, and pairs without a number; hosts share one clock here."""
     begin, end, rounds, bad = float("inf"), 0.0, set(), 0
     first: list[float] = []
-    for line in (run / "journal.jsonl").read_text().splitlines():
-        m = json.loads(line)
+    for m in journals.of(run):
         if m["stage"] == "rdma" and m["check"] == "timetable":
             for row in m["series"]:
                 began = row["began_epoch"]

@@ -21,6 +21,8 @@ import typing as t
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / ".collections"), str(ROOT / "tests")]
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import raw  # noqa: E402
+from harness import journals  # noqa: E402
 from rigs import common, pytorch  # noqa: E402
 from rigs.fleet.fleet import Fleet  # noqa: E402
 from rigs.simulated import nodes  # noqa: E402
@@ -67,14 +69,14 @@ def once(fleet: Fleet, steps: int) -> Seconds:
         if not plans:
             raise SystemExit(f"not planned: {done.stdout[-3000:]}")
         run = plans[0].parent
-        lines = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
+        lines = journals.of(run)
         group = [one for one in lines if one["subject"]["kind"] == "group"]
         if not group or {one["outcome"] for one in group} != {"measured"}:
             raise SystemExit(f"not measured: {done.stdout[-3000:]}")
-        said = [json.loads(line) for line in (run / group[0]["raw"]).read_text().splitlines() if line.startswith('{"kind":"agent"')]
+        said = [json.loads(line) for line in raw.read(run, group[0]["raw"]).decode().splitlines() if line.startswith('{"kind":"agent"')]
         if len(said) != len(fleet.hosts):
             raise SystemExit(f"{len(said)} of {len(fleet.hosts)} agents say how long they took")
-        stage = (run / "journal.jsonl").stat().st_mtime - plans[0].stat().st_mtime
+        stage = (run / "journal.jsonl.gz").stat().st_mtime - plans[0].stat().st_mtime
         return Seconds(stage, max(one["seconds"] for one in said), took)
 
 

@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = ROOT / "tests/bench"
 sys.path[:0] = [str(ROOT / ".collections"), str(ROOT / "tests")]
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests  # noqa: E402
+from harness import journals  # noqa: E402
 from rigs.fleet.fleet import Fleet  # noqa: E402
 from rigs.simulated import nodes  # noqa: E402
 
@@ -111,8 +111,8 @@ class Bench:
 
     def _measured(self) -> None:
         """A stage that failed early would be fast: every host must have a measured record."""
-        run = max((self.folder / "results").glob("*/journal*"), key=lambda p: p.stat().st_mtime)
-        text = "".join(p.read_text() for p in ([run] if run.is_file() else sorted(run.rglob("*.jsonl"))))
+        run = max((self.folder / "results").glob("*/journal.jsonl.gz"), key=lambda p: p.stat().st_mtime)
+        text = journals.text(run).decode()
         missing = [h for h in self.fleet.hosts if f'"{h}"' not in text]
         if missing or "measured" not in text:
             raise SystemExit(f"not measured: {missing[:5]}; {text[:600]}; {(self.folder / 'log').read_text(errors='replace')[-2000:]}")
@@ -180,63 +180,6 @@ def stage_long() -> None:
         "<= 1.25",
         f"{LONG} s + the instant stage of {instant:.2f} s, {HOSTS} hosts, forks {FORKS}: {took:.2f} s",
         ratio <= 1.25,
-    )
-
-
-def nccl_text(rows: int) -> str:
-    """A whole output of two ranks with rows that all differ: sizes by a step of 1 KiB, busbw equal to algbw."""
-    largest = 1024 * rows
-    lines = [
-        "# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809",
-        "# Collective test starting: all_reduce_perf",
-        f"# nThread 1 nGpus 2 minBytes 1024 maxBytes {largest} step: 1024(bytes) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0",  # noqa: E501
-        *(f"#  Rank {i:2d} Group  0 Pid   3230 on  simulated device {i:2d} [0000:{26 + i:02x}:00] NVIDIA H200" for i in (0, 1)),
-        "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong ",
-    ]
-    total = 0.0
-    for n in range(1, rows + 1):
-        out, inplace = 100 + n / 100, 90 + n / 100
-        half = "{0:8.2f} {1:7.2f} {1:7.2f} {2:7d}"
-        halves = " ".join(half.format(1.024 * n / speed, speed, 0) for speed in (out, inplace))
-        lines.append(f"{1024 * n:12d} {256 * n:12d}  float     sum      -1  {halves}")
-        total += out + inplace
-    lines += ["# Out of bounds values : 0 OK", f"# Avg bus bandwidth    : {total / rows / 2:g}"]
-    lines.append("# Collective test concluded: all_reduce_perf")
-    return "\n".join(lines) + "\n"
-
-
-def nccl_parse() -> None:
-    rows = 20000
-    text = nccl_text(rows)
-
-    def bare() -> int:
-        found = []
-        for line in text.split("\n"):
-            if line and line[0] != "#":
-                words = line.split()
-                found.append([int(words[0]), int(words[1]), words[2], words[3], int(words[4]), *map(float, words[5:])])
-        return len(found)
-
-    def ours() -> int:
-        parsed = nccl_tests.parse(text, 0)
-        if parsed["outcome"] != "measured":
-            raise SystemExit(f"not measured: {parsed['reason']}")
-        return len(parsed["rows"])
-
-    took: dict[str, list[float]] = {"bare": [], "ours": []}
-    for _ in range(7):
-        for name, of in (("bare", bare), ("ours", ours)):
-            began = time.process_time()
-            assert of() == rows
-            took[name].append(time.process_time() - began)
-    fast, slow = statistics.median(took["bare"]), statistics.median(took["ours"])
-    show(
-        "nccl_parse",
-        round(fast / slow, 3),
-        "ratio",
-        ">= 0.6",
-        f"split and float of {rows} rows: {fast:.3f} s against {slow:.3f} s",
-        fast / slow >= 0.6,
     )
 
 
@@ -327,7 +270,7 @@ def gpu_overhead() -> None:
 FIGURES: dict[str, t.Callable[[], None]] = {
     f.__name__: f
     for f in (
-        *(stage_overhead, stage_speedup, stage_long, nccl_parse, localise, matrix, all_pairs, kube_stack, gpu_overhead),
+        *(stage_overhead, stage_speedup, stage_long, localise, matrix, all_pairs, kube_stack, gpu_overhead),
         *(gemm_check, ddp, history, regression, scrape, report_scale, console, sharing, soak),
     )
 }

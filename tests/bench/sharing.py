@@ -26,9 +26,9 @@ import typing as t
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / ".collections"), str(ROOT / "tests/unit/plugin_utils/sharing")]
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages import sharing as stage  # noqa: E402
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import cases, conclusion, engine, parameters, system  # noqa: E402
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import Answer  # noqa: E402
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.kubernetes import on_cluster as stage  # noqa: E402
 from memory import GIB, Memory  # noqa: E402
 
 SCHEDULERS, GPUS, CLIENTS, EVERY_S = 16, 4, 8, 2

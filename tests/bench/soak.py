@@ -23,9 +23,9 @@ import typing as t
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / ".collections"), str(ROOT / "tests")]
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node  # noqa: E402
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import soak  # noqa: E402
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.runner import signed  # noqa: E402
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program.runner import signed  # noqa: E402
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node  # noqa: E402
 from ansible_collections.gpufleet.acceptance.plugins.modules.soak import OPTIONS  # noqa: E402
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations  # noqa: E402
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Completer  # noqa: E402

@@ -27,7 +27,7 @@ import yaml
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from drills import fleets, groups, health, host, loopback, made, past, soak  # noqa: E402
+from drills import controllers, fleets, gpus, groups, health, host, host_parts, kernel, loopback, made, past, peers, second, soak  # noqa: E402
 from rigs.simulated import nodes  # noqa: E402
 
 HEALTHY = 12
@@ -57,9 +57,12 @@ FAULTS: list[tuple[str, str]] = [
     ("nccl_reduced", "a smaller message than asked for"),
     ("nccl_slow=0.85", "a missed threshold only logged"),
     ("nccl_slow=0.93 warn", "a value in the warning band"),
-    ("nccl_dip warn", "slow from 16 MiB to 512 MiB, and right on the plateau"),
+    ("nccl_dip", "slow from 16 MiB to 512 MiB, and right on the plateau"),
+    ("nccl_dip_third", "a third of the bandwidth from 16 MiB to 512 MiB, which one step of the sweep shows"),
+    ("nccl_dip_late", "two milliseconds more for each message: right on the plateau, slow below"),
+    ("nccl_dip_every_other", "slow at every other size"),
     ("nccl_dip_one warn", "slow at 4 GiB only"),
-    ("nccl_dip_flat warn", "slow where identical nodes are not, without a step in its own sweep"),
+    ("nccl_dip_flat", "slow where identical nodes are not, without a step in its own sweep"),
     ("nccl_slow=8", "bits taken for bytes: 3824 GB/s"),
     ("nccl_slow=2", "both directions counted: more than NVLink and switch can give"),
     ("nccl_zero", "no bandwidth at all"),
@@ -115,6 +118,8 @@ FAULTS: list[tuple[str, str]] = [
     ("mem_denied", "memory of the other NUMA node could not be had"),
     ("mem_peer=0.4", "one pair of GPUs at less than half speed"),
     ("mem_crowd=0.6", "a GPU that sends slowly to the others only while all of them send"),
+    ("mem_indirect", "one GPU reaches the others through the host's memory only, at 18 GB/s"),
+    ("mem_all_indirect", "no GPU of a board with NVLinks reaches another one directly"),
     ("mem_copy=0.85", "slow copies inside one GPU's memory"),
     ("mem_read=0.85", "slow reads of one GPU's memory"),
     ("mem_copy=1.4", "more than the memory's datasheet"),
@@ -125,6 +130,7 @@ FAULTS: list[tuple[str, str]] = [
     ("mem_bits", "a bit of the memory that does not hold its value"),
     ("mem_ecc", "an uncorrectable memory error during the test"),
     ("mem_half", "only half of the memory was tested"),
+    ("mem_unproven", "a memory test that proves nothing of itself"),
     ("train_odd", "one GPU computes other bits than its siblings, without an error"),
     ("train_wrong", "wrong products beside a training that is right"),
     ("train_nan", "a loss that is not finite"),
@@ -339,11 +345,17 @@ Part = t.Callable[[pathlib.Path], tuple[int, list[str], list[str]]]
 PARTS: dict[str, Part] = {
     "groups": groups.accepted,
     "health": health.accepted,
+    "gpus": gpus.accepted,
     "hosts": host.accepted,
+    "kernel": kernel.accepted,
+    "controllers": controllers.accepted,
+    "parts of hosts": host_parts.accepted,
     "ports": loopback.accepted,
+    "second looks": second.accepted,
     "soak": soak.accepted,
     "fleets": lambda _folder: fleets.wrong(),
     "past": lambda _folder: past.wrong(),
+    "peers": lambda _folder: peers.wrong(),
 }
 
 

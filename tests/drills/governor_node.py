@@ -19,10 +19,11 @@ import sys
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import governor, perftest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import Session
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import governor
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import perftest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.session import Session
 
 STATE = "/var/lib/gpufleet-acceptance"
 MODULE = pathlib.Path("/tmp/drill/module")

@@ -10,9 +10,10 @@ from __future__ import annotations
 import pathlib
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, launching, observation
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp, hccl
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import group, launching
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp, hccl_group
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, single_checks, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Completer
@@ -110,11 +111,16 @@ TABLE = (
 LONGER = TABLE.replace("33554432,", "16777216,").replace(
     "33554432  ", "16777216          | 657.55         | 25.51474             | success\n33554432  ", 1
 )
+LAUNCH = "+ mpirun -f hosts -n 4 ./bin/all_reduce_test -p 2 -b 32M -e 64M -f 2 -d fp32 -o sum -n 20 -w 5\n"
+# As fast as TABLE by the printed bandwidth, with 1000 iterations.
+SLOW = TABLE.replace("iters is 20", "iters is 1000", 1)
 ENDS = "".join(f"gpufleet: rank {rank} on npu-0{rank // 2 + 1} ended with status 0.\n" for rank in range(4))
 HCCL_HEALTHY: list[tuple[str, dict[str, t.Any]]] = [
     ("two nodes with two NPUs each", {}),
     ("a longer sweep", {"out": LONGER, "sizes": ("16M", "64M")}),
     ("GB/s of 2^30 bytes", {"out": TABLE.replace("25.51474", "23.76245")}),
+    ("the command line in front of the table", {"out": LAUNCH + TABLE}),
+    ("a launch that took as long as its rows say", {"duration_s": 12.5}),
 ]
 HCCL_FAULTS: list[tuple[str, dict[str, t.Any]]] = [
     ("every rank alone, each with a fine table", {"out": TABLE * 4}),
@@ -132,6 +138,13 @@ HCCL_FAULTS: list[tuple[str, dict[str, t.Any]]] = [
     ("a bandwidth that does not belong to its time", {"out": TABLE.replace("| 25.51474", "| 55.51474", 1)}),
     ("a row of a faster run", {"out": LONGER.replace("2630.20        | 25.51474", "657.55         | 102.05898"), "sizes": ("16M", "64M")}),
     ("a row of a slower run", {"out": LONGER.replace("2630.20        | 25.51474", "6575.50        | 10.20590"), "sizes": ("16M", "64M")}),
+    ("the output of a run with other iterations", {"out": TABLE.replace("iters is 20", "iters is 200", 1)}),
+    ("the output of a run with another warm-up", {"out": TABLE.replace("warmup_iters is 5", "warmup_iters is 50")}),
+    ("the output of a run of another type", {"out": LAUNCH.replace("fp32", "int8") + TABLE}),
+    ("the output of a run of another number of ranks", {"out": LAUNCH.replace("-n 4", "-n 16") + TABLE}),
+    ("the output of a run of another operation", {"out": LAUNCH.replace("all_reduce", "broadcast") + TABLE}),
+    ("the output of a run with other sizes in its command line", {"out": LAUNCH.replace("-e 64M", "-e 1G") + TABLE}),
+    ("rows that tell of more time than the launch took", {"duration_s": 0.001, "out": SLOW}),
     ("missing log counted as healthy", {"out": ""}),
     ("usage text with exit status 0", {"out": "USAGE: ./test \n"}),
     ("a fine table and a bad exit status", {"rc": 3}),
@@ -146,7 +159,7 @@ PARAMS: Record = {
 def exchanges(folder: pathlib.Path, given: dict[str, t.Any]) -> set[str]:
     given = {"out": TABLE, "err": ENDS, "rc": 0, "timed_out": False, **given}
     sizes = given.pop("sizes", ("32M", "64M"))
-    head = hccl.HcclHead(PARAMS, Node(60), None)
+    head = hccl_group.HcclHead(PARAMS, Node(60), None)
     head.launcher.version = "Hydra 4.3.2"
     head.group.folder, head.group.ssh = "/nonexistent/folder", ["ssh"]
     head.group.members = [
@@ -156,7 +169,8 @@ def exchanges(folder: pathlib.Path, given: dict[str, t.Any]) -> set[str]:
     slots, check = range(2), {"check": "all_reduce", "variant": "gpus=all type=fp32"}
     argv = ["mpirun", "-n", "4", *launching.watched(["all_reduce_test"])]
     job = launching.Job([launching.LaunchCommand(argv, {})], head.group.members, 4, 30, "")
-    job.order = {"sizes": [hccl.nccl.size(word) for word in sizes]}
+    job.order = {"sizes": [hccl_group.nccl.size(word) for word in sizes], "type": "fp32"}
+    job.duration_s = given.get("duration_s", 0.0)
     for name, value in given.items():
         setattr(job, name, value)
     context = head.context_of("all_reduce", {"type": "fp32"}, head.group.members, [*slots])
@@ -206,12 +220,18 @@ _B300: Record = {**_NODE, "gpu": "NVIDIA B300 SXM6 AC", "gpus": 8, "nvls": True}
 _L40S: Record = {**_NODE, "gpu": "NVIDIA L40S", "gpus": 8}
 _PAIR: Record = {**_NODE, "gpu": "NVIDIA H100 PCIe", "gpus": 2}
 _GEMM: Record = {"shape": "8192x8192x8192", "backend": "torch"}
+_MI300X: Record = {"gpu": "AMD Instinct MI300X", "gpus": 8, "nvls": False, "algorithm": "auto", "op": "all_reduce", "type": "float"}
+_PCIE4: Record = {"gpu": "NVIDIA A100-SXM4-80GB", "pcie_gen": 4, "pcie_width": 16}
 NUMBERS_HEALTHY: list[tuple[t.Any, ...]] = [
     ("NDR in a leaf", "rdma", "write_lat", "latency", "us", 2, 1.7, {**_IB, "hops": 1}),
     ("NDR between pods", "rdma", "write_lat", "latency", "us", 2, 2.8, _IB),
     ("RoCE between leaves", "rdma", "write_lat", "latency", "us", 2, 4.0, {**_IB, "link_layer": "Ethernet"}),
     ("NDR at its rate", "rdma", "write_bw", "bandwidth", "Gb/s", 65536, 392.0, _IB),
-    ("400G of RoCE with an MTU of 1024", "rdma", "write_bw", "bandwidth", "Gb/s", 65536, 370.0, {**_IB, "link_layer": "Ethernet"}),
+    ("400G of RoCE", "rdma", "write_bw", "bandwidth", "Gb/s", 65536, 391.0, {**_IB, "link_layer": "Ethernet"}),
+    ("NDR both ways", "rdma", "write_bw", "bandwidth", "Gb/s", 65536, 785.0, {**_IB, "bidirectional": True}),
+    ("8 x MI355X", "nccl_node", "all_reduce", "busbw", "GB/s", 16 << 30, 361.0, {**_MI300X, "gpu": "AMD Instinct MI355X"}),
+    ("FP8 of a B200", "gemm", "fp8", "tflops", "TFLOPS", None, 2900.0, {**_GEMM, "gpu": "NVIDIA B200", "type": "fp8"}),
+    ("copies of an A100 both ways", "gpu_memory", "bidirectional", "bandwidth", "GB/s", None, 18.4, _PCIE4),
     ("800G at its rate", "rdma", "write_bw", "bandwidth", "Gb/s", 65536, 785.0, {**_IB, "nic_gbps": 800}),
     ("8 x A800 in a quick test", "nccl_node", "all_reduce", "busbw", "GB/s", 1 << 30, 157.0, _A800),
     ("8 x V100 of 16 GB", "nccl_node", "all_reduce", "busbw", "GB/s", 2 << 30, 125.0, _V100),
@@ -225,6 +245,12 @@ NUMBERS_FAULTS: list[tuple[t.Any, ...]] = [
     ("3 us in a leaf of InfiniBand", "rdma", "write_lat", "latency", "us", 2, 3.0, {**_IB, "hops": 1}),
     ("a read of 9 us", "rdma", "read_lat", "latency", "us", 2, 9.0, {**_IB, "op": "read"}),
     ("NDR at 346 Gb/s", "rdma", "write_bw", "bandwidth", "Gb/s", 65536, 346.0, _IB),
+    ("NDR both ways at 692 Gb/s", "rdma", "write_bw", "bandwidth", "Gb/s", 65536, 692.0, {**_IB, "bidirectional": True}),
+    ("FP8 of a B200 at 2200", "gemm", "fp8", "tflops", "TFLOPS", None, 2200.0, {**_GEMM, "gpu": "NVIDIA B200", "type": "fp8"}),
+    ("a GB300 at 1490", "gemm", "bf16", "tflops", "TFLOPS", None, 1490.0, {**_GEMM, "gpu": "NVIDIA GB300", "type": "bf16"}),
+    ("8 x MI300X at 280 GB/s", "nccl_node", "all_reduce", "busbw", "GB/s", 16 << 30, 280.0, _MI300X),
+    ("8 x MI355X at MI300X's 310", "nccl_node", "all_reduce", "busbw", "GB/s", 16 << 30, 310.0, {**_MI300X, "gpu": "AMD Instinct MI355X"}),
+    ("copies of an A100 both ways at 13 GB/s", "gpu_memory", "bidirectional", "bandwidth", "GB/s", None, 13.0, _PCIE4),
     ("800G at 690 Gb/s", "rdma", "write_bw", "bandwidth", "Gb/s", 65536, 690.0, {**_IB, "nic_gbps": 800}),
     ("25G at 20 Gb/s", "rdma", "write_bw", "bandwidth", "Gb/s", 65536, 20.0, {**_IB, "nic_gbps": 25, "link_layer": "Ethernet"}),
     ("8 x A800 at 100 GB/s", "nccl_node", "all_reduce", "busbw", "GB/s", 1 << 30, 100.0, _A800),

@@ -13,8 +13,8 @@ import typing as t
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import xids
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl, stack
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl_node, stack
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_tests import OPTIONS
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Completer
@@ -54,8 +54,14 @@ def line(said: str, where: str = LAST, number: int = 7) -> str:
 
 def numbered(*classes: xids.Class) -> list[int]:
     """An Xid of each row of the table that has one of these classes."""
-    return [first for first, _last, of, _meaning in xids.ROWS if of in classes]
+    return [row[0] for row in xids.ROWS if row[2] in classes]
 
+
+PROBE_FAILED = (
+    f"4,7,9000000,-;nvidia: probe of {NOBODY}.0 failed with error -1\n"
+    "4,8,9000000,-;NVRM: The NVIDIA probe routine failed for 1 device(s).\n"
+)
+LOADED = "6,9,9000000,-;nvidia-nvlink: Nvlink Core is being initialized, major device number 234\n"
 
 HEALTHY = [
     Plant("nothing is wrong", "", FINE),
@@ -77,7 +83,7 @@ WORTH_A_LOOK = [
     Plant("a slot of 8 lanes, where the other GPUs have 16", "slot_lanes=8", WARN),
     Plant("half of the power", "power_limit=350.00", WARN),
     Plant("half of the power from the first test on", "after:power_limit=350.00", WARN),
-    Plant("slots of generation 3 on all GPUs", "slots_of_all=3", WARN),
+    Plant("slots of generation 3 on all GPUs of a virtual machine", "slots_of_all=3", WARN),
     Plant("a slot of generation 4 on one GPU", "slot=4", WARN),
     Plant("no NVLink is listed on any GPU", "links_silent", WARN),
     Plant("no GPU reports its memory errors", "ecc_untold_of_all", WARN),
@@ -89,6 +95,17 @@ WORTH_A_LOOK = [
     *(Plant(f"somebody else's application ends with Xid {n}", f"xid={n}_y", WARN) for n in (13, 31, 43, 45)),
     Plant("the driver asks for nothing any more", "", WARN, line("154, GPU recovery action changed from 0x1 (x) to 0x0 (None)")),
     Plant("an NVLink 5 error that is not fatal", "xid=149_Nonfatal", WARN),
+    Plant("bit errors of an NVLink", "", WARN, line("149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 03 (0x00086226 0x00000001 0x00000000)")),
+    Plant(
+        "an NVLink 5 error of an unknown pattern", "", WARN, line("145, RLW_X Nonfatal XC0 i0 Link 03 (0x040983e2 0x00000008 0x00000000)")
+    ),
+    Plant(
+        "an NVLink 5 error that leaves the action to Xid 154",
+        "",
+        WARN,
+        line("145, RLW_SRC_TRACK Nonfatal XC1 i0 Link 12 (0x040988e2 0x00000008 0x00000000)"),
+    ),
+    Plant("a GPU that the driver took when it was loaded again", "", FINE, f"{PROBE_FAILED}{LOADED}"),
     Plant("a row was marked for remapping", "xid=63_y", WARN),
 ]
 FAULTS = [
@@ -101,6 +118,7 @@ FAULTS = [
     Plant("a route of the fabric is unhealthy", "fabric_route"),
     Plant("the fabric is configured wrongly", "fabric_configuration"),
     Plant("17 of 18 NVLinks on every GPU", "links_of_all=17"),
+    Plant("slots of generation 4 on all GPUs", "slots_of_all=4 cells=virtualization_mode:Host_VGPU"),
     Plant("no NVLink at all on any GPU", "links_of_all=0"),
     Plant("17 of 18 NVLinks on one GPU", "links=17"),
     Plant("18 NVLinks at half their rate on every GPU", "link_rate=13.281"),
@@ -135,7 +153,14 @@ FAULTS = [
     *(
         Plant(f"between the health check and the test: {fault}", f"between:{fault}")
         for fault in (
-            "remap_failure", "remap_pending", "rows=11", "ecc", "recovery=Reset", "pcie_width", "fabric_degraded", "links_of_all=17",
+            "remap_failure",
+            "remap_pending",
+            "rows=11",
+            "ecc",
+            "recovery=Reset",
+            "pcie_width",
+            "fabric_degraded",
+            "links_of_all=17",
         )
     ),
     Plant("nvidia-smi cannot be asked after the test", "after:smi_mismatch", UNKNOWN),
@@ -145,7 +170,7 @@ FAULTS = [
     Plant("8 of 16 PCIe lanes under load", "pcie_lanes=8", settings=LONG),
     *(
         Plant(f"Xid {n} since boot", "", FAIL, line(f"{n}, pid=7, name=x, y"))
-        for n in numbered(xids.MEMORY, xids.LOST, xids.FAULT, xids.LINK, xids.RESET)
+        for n in numbered(xids.MEMORY, xids.DRAM, xids.SRAM, xids.LOST, xids.FAULT, xids.LINK, xids.RESET, xids.ECC_OFF)
     ),
     *(
         Plant(f"Xid {n} while a test passes", f"xid={n}_Fatal")
@@ -161,6 +186,39 @@ FAULTS = [
     Plant("a GPU was gone when the driver started", "", FAIL, f"4,7,9,-;NVRM: GPU {NOBODY}.0: GPU has fallen off the bus.\n"),
     Plant("a GPU that the driver could not start", "", FAIL, f"3,7,9,-;NVRM: GPU {NOBODY}.0: RmInitAdapter failed! (0x26:0x56:1474)\n"),
     Plant("an older driver could not start a GPU", "", FAIL, "3,7,9,-;NVRM: RmInitAdapter failed! (0x26:0xffff:1096)\n"),
+    Plant("a GPU that the driver did not take", "", FAIL, f"{LOADED}{PROBE_FAILED}"),
+    Plant(
+        "a GPU without address space",
+        "",
+        FAIL,
+        f"3,7,9,-;NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:\\x0aNVRM: BAR1 is 0M @ 0x0 (PCI:{NOBODY}.0)\n",
+    ),
+    Plant(
+        "two GPUs that the driver did not take, without addresses",
+        "",
+        FAIL,
+        "3,7,9,-;NVRM: The NVIDIA probe routine failed for 2 device(s).\n",
+    ),
+    Plant(
+        "a GPU that the driver does not support",
+        "",
+        FAIL,
+        f"3,7,9,-;NVRM: The NVIDIA GPU {NOBODY}.0 (PCI ID: 10de:2901)"
+        "\\x0aNVRM: installed in this system is not supported by the\\x0aNVRM: NVIDIA 535.1 driver release.\n",
+    ),
+    Plant(
+        "a GPU whose system processor does not start",
+        "",
+        FAIL,
+        "3,7,9,-;NVRM: GPU0 kgspInitRm_IMPL: unexpected WPR2 already up, cannot proceed with booting GSP\n",
+    ),
+    Plant(
+        "a nonfatal NVLink 5 error that asks for a reset",
+        "",
+        FAIL,
+        line("145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a4c2 0x00000001 0x00000001)"),
+    ),
+    Plant("an NVLink that went down at its other end", "", FAIL, line("149, NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x025001c6 0x00000000)")),
     Plant("the driver could start no GPU", "no_gpu", FAIL, f"3,7,9,-;NVRM: GPU {LAST}.0: RmInitAdapter failed! (0x26:0x56:1474)\n"),
     Plant("the test's own process ended with Xid 31", "xid_own=31_y", UNKNOWN),
     Plant("the test's own process ended with Xid 13", "xid_own=13_y", UNKNOWN),
@@ -171,19 +229,24 @@ FAULTS = [
 ]
 
 
-def judged(folder: pathlib.Path, plant: Plant) -> set[str]:
+# Puts more into the root of a node.
+Planting = t.Callable[[pathlib.Path], None]
+
+
+def judged(folder: pathlib.Path, plant: Plant, planting: Planting = lambda _root: None) -> set[str]:
     """The verdicts of the health check and of one test after it."""
     host = nodes.local(folder, 1, kernel_log=plant.logged, faults=plant.faults, gpus=plant.gpus, **plant.settings)
+    planting(pathlib.Path(host["acceptance_root"]))
     tools = folder / "bin"
     given = {"binary_dir": str(tools), "ops": ["all_reduce"], "sizes": "8M:16G"}
     params = t.cast("dict[str, t.Any]", ArgumentSpecValidator(OPTIONS).validate(given).validated_parameters)
-    params["checks"] = nccl.default_checks(params)
+    params["checks"] = nccl_node.default_checks(params)
     asked = {"checks": [{"check": "gpu_health", "variant": ""}], "gpu_count": plant.gpus}
     records: list[dict[str, t.Any]] = []
     items: list[dict[str, t.Any]] = []
     run = Run(folder, samples.RUN)
     run.dir.mkdir()
-    steps: list[tuple[str, t.Any, dict[str, t.Any]]] = [("stack", stack.probe, asked), ("nccl_node", nccl.probe, params)]
+    steps: list[tuple[str, t.Any, dict[str, t.Any]]] = [("stack", stack.probe, asked), ("nccl_node", nccl_node.probe, params)]
     for stage, probe, settings in steps if plant.health else steps[1:]:
         if stage == "nccl_node" and plant.between:
             with open(folder / "root/dev/kmsg", "a") as log:
@@ -202,16 +265,27 @@ def judged(folder: pathlib.Path, plant: Plant) -> set[str]:
     return words
 
 
-def accepted(folder: pathlib.Path) -> tuple[int, list[str], list[str]]:
-    """Return the number of planted faults, the accepted ones, and the good nodes that are not accepted as they should be."""
-    plants = [*HEALTHY, *WORTH_A_LOOK, *FAULTS]
+def judged_all(plants: t.Sequence[tuple[Plant, Planting]], folder: pathlib.Path, name: str) -> list[set[str]]:
+    """Return the verdicts of each plant."""
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda numbered: judged(folder / f"health-{numbered[0]}", numbered[1]), enumerate(plants)))
+        return list(pool.map(lambda numbered: judged(folder / f"{name}-{numbered[0]}", *numbered[1]), enumerate(plants)))
+
+
+def mistakes(part: str, plants: t.Sequence[Plant], found: t.Sequence[set[str]], healthy: int) -> tuple[list[str], list[str]]:
+    """Return the faults that were accepted, and the nodes that are worse than they should be; the first `healthy` plants are good nodes."""
     accepts: list[str] = []
     rejects: list[str] = []
     for number, (plant, words) in enumerate(zip(plants, found, strict=True)):
         worst = next((word for word in ("FAIL", "UNKNOWN", "WARN", "PASS") if word in words), "nothing")
         if worst not in plant.verdicts:
-            bad = number < len(HEALTHY) or worst in ("FAIL", "UNKNOWN")
-            (rejects if bad else accepts).append(f"health: {plant.what}: {', '.join(sorted(words))}")
+            bad = number < healthy or worst in ("FAIL", "UNKNOWN")
+            (rejects if bad else accepts).append(f"{part}: {plant.what}: {', '.join(sorted(words))}")
+    return accepts, rejects
+
+
+def accepted(folder: pathlib.Path) -> tuple[int, list[str], list[str]]:
+    """Return the number of planted faults, the accepted ones, and the good nodes that are not accepted as they should be."""
+    plants = [*HEALTHY, *WORTH_A_LOOK, *FAULTS]
+    found = judged_all([(plant, lambda _root: None) for plant in plants], folder, "health")
+    accepts, rejects = mistakes("health", plants, found, len(HEALTHY))
     return len(WORTH_A_LOOK) + len(FAULTS), accepts, rejects

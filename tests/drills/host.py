@@ -14,11 +14,11 @@ import sqlite3
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import settings
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import host_health
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Completer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
@@ -44,7 +44,8 @@ def recorded(name: str) -> str:
 
 class Plant(t.NamedTuple):
     """A fault that `write` plants on the second machine; the worst verdict that it must have, the GB/s of its NUMA nodes,
-    codes of what was counted while they were measured, and a change of what its management controller says by Redfish."""
+    codes of what was counted while they were measured, and a change of what its management controller says by Redfish. `alike`: all
+    machines have it."""
 
     what: str
     worst: str
@@ -52,6 +53,7 @@ class Plant(t.NamedTuple):
     rates: tuple[float, float] = (200.0, 203.0)
     changes: t.Sequence[str] = ()
     redfish: t.Callable[[Tree], t.Any] = lambda _tree: None
+    alike: bool = False
 
 
 class Controller(Service):
@@ -186,7 +188,7 @@ def judged(folder: pathlib.Path, plant: Plant) -> tuple[str, str]:
         machine = MachineTree(folder / name, f"35A1B{number}")
         machine.disk(recorded("smartctl-nvme-good.json"))
         machine.controller(recorded("sdr-elist-healthy.txt"))
-        bad = name == NAMES[1]
+        bad = plant.alike or name == NAMES[1]
         if bad:
             plant.write(machine)
         os.environ["PATH"] = f"{machine.root}/bin:/usr/bin:/bin"
@@ -205,16 +207,21 @@ def judged(folder: pathlib.Path, plant: Plant) -> tuple[str, str]:
 
 def accepted(folder: pathlib.Path) -> tuple[int, list[str], list[str]]:
     """Return the number of planted faults, the accepted ones, and the good machines that are not accepted as they should be."""
+    return tried(folder, "host", PLANTS)
+
+
+def tried(folder: pathlib.Path, name: str, plants: t.Sequence[Plant]) -> tuple[int, list[str], list[str]]:
+    """Return what accepted() does, of these plants."""
     accepts: list[str] = []
     rejects: list[str] = []
     path = os.environ["PATH"]
     try:
-        for number, plant in enumerate(PLANTS):
-            worst, others = judged(folder / f"host-{number}", plant)
+        for number, plant in enumerate(plants):
+            worst, others = judged(folder / f"{name}-{number}", plant)
             if worst != plant.worst:
-                (rejects if plant.worst in (FINE, WARN) and worst in (FAIL, UNKNOWN) else accepts).append(f"host: {plant.what}: {worst}")
-            if others != FINE:
-                rejects.append(f"host: beside {plant.what}: {others}")
+                (rejects if plant.worst in (FINE, WARN) and worst in (FAIL, UNKNOWN) else accepts).append(f"{name}: {plant.what}: {worst}")
+            if others != (plant.worst if plant.alike else FINE):
+                rejects.append(f"{name}: beside {plant.what}: {others}")
     finally:
         os.environ["PATH"] = path
-    return sum(plant.worst != FINE for plant in PLANTS), accepts, rejects
+    return sum(plant.worst != FINE for plant in plants), accepts, rejects

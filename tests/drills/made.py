@@ -8,6 +8,7 @@ whole chain; what somebody has done to the folder afterwards has not."""
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import pathlib
 import shutil
@@ -15,9 +16,10 @@ import typing as t
 
 import msgspec
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import conclude
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, members
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
+from harness import journals
 
 Record = dict[str, t.Any]
 Change = t.Callable[[list[Record]], list[Record]]
@@ -114,14 +116,24 @@ HONEST: list[tuple[str, Change]] = [
 
 def _line(edit: t.Callable[[list[str]], list[str]]) -> t.Callable[[pathlib.Path], None]:
     def change(folder: pathlib.Path) -> None:
-        path = folder / "journal.jsonl"
-        path.write_text("".join(edit(path.read_text().splitlines(keepends=True))))
+        path = folder / "journal.jsonl.gz"
+        lines = [line.decode() for line in journals.lines(path)]
+        journals.write(path, "".join(edit(lines)).encode())
 
     return change
 
 
 def _raw(edit: t.Callable[[pathlib.Path], t.Any]) -> t.Callable[[pathlib.Path], None]:
-    return lambda folder: edit(sorted((folder / "raw" / NODE).glob("nccl_node-*"))[0])
+    return lambda folder: edit(folder / "raw" / f"{NODE}.txt.gz")
+
+
+def _with_other_numbers(path: pathlib.Path) -> None:
+    """Write all texts of a node anew, as the collection writes them."""
+    texts = [part.content or b"" for part in members.parts(path)]
+    path.unlink()
+    for text in texts:
+        with members.locked(path) as tail:
+            tail.append(members.part(text.replace(b".4", b".5"), hashlib.sha256(text).digest(), tail.end))
 
 
 TAMPERED: list[tuple[str, t.Callable[[pathlib.Path], None]]] = [
@@ -129,7 +141,7 @@ TAMPERED: list[tuple[str, t.Callable[[pathlib.Path], None]]] = [
     ("a line was taken out", _line(lambda lines: lines[:3] + lines[4:])),
     ("lines in another order", _line(lambda lines: lines[::-1])),
     ("a better line was added", _line(lambda lines: [*lines, lines[-1].replace('"attempt": 1', '"attempt": 2')])),
-    ("the tool's output was edited", _raw(lambda path: path.write_text(path.read_text().replace("4", "5")))),
+    ("the tool's output was edited", _raw(_with_other_numbers)),
     ("the tool's output was deleted", _raw(lambda path: path.unlink())),
     ("the plan was edited", respaced),
 ]  # fmt: skip

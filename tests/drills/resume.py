@@ -29,7 +29,7 @@ import typing as t
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import process  # noqa: E402
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process  # noqa: E402
 from harness.fleet_runs import Acceptance, Done, results_of, run_folder  # noqa: E402
 from rigs.fleet.fleet import Fleet  # noqa: E402
 
@@ -67,7 +67,7 @@ class Drill:
                 results = results_of(command)
                 continue
             if self.source.random() < 0.3:
-                with open(folder / "journal.jsonl", "ab") as journal:
+                with open(folder / "journal.jsonl.gz", "ab") as journal:
                     journal.write(HALF)
             more = ("-e", f"run_id={folder.name}")
             command = self.runs.command(FAULTS, *more, results=results, playbook="playbooks/resume.yml")

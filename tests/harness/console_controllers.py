@@ -16,7 +16,7 @@ import time
 import typing as t
 
 import yaml
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, cluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from harness.fleet_runs import ROOT

@@ -28,8 +28,7 @@ def opened(results: pathlib.Path, **given: t.Any) -> memory.Opened:
     run = runs.judged(results, 2, runs.fleet(a=672.0, b=400.0), acceptance_history=True)
     with open(run.dir / "report.json", "a", encoding="utf-8") as report:
         report.write(f'\n "causes": {json.dumps([*map(_cause, TEXTS)])}\n')
-    with open(run.dir / "journal.jsonl", "a", encoding="utf-8") as journal:
-        journal.writelines(json.dumps({"subject": {"id": NODE}, "context": _parts(text)}) + "\n" for text in TEXTS)
+    run.journal.append({"subject": {"id": NODE}, "context": _parts(text)} for text in TEXTS)
     folder = results / saved_forms.FOLDER
     folder.mkdir(parents=True)
     fields = [[name, text] for name in ("nodes", "labels", "device", "variables", "kind", "stage") for text in TEXTS]

@@ -17,6 +17,8 @@ import tempfile
 import time
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
+from harness import journals
 from rigs import common
 from rigs.fleet.fleet import Fleet
 from rigs.simulated import nodes
@@ -129,7 +131,8 @@ class Acceptance:
         left = self.left(host)
         results = [line for line in left if re.fullmatch(rf"{host}: /var/lib/gpufleet-acceptance(/[^/]+(/\w+\.jsonl)?)?", line)]
         kept = any(line.endswith(".jsonl") for line in results)
-        return [line for line in left if line not in results and not (kept and line == f"{host}: /usr/bin/python3")]
+        guardian = f"{host}: /usr/bin/python3 -c {payload.READ_PROGRAM}"
+        return [line for line in left if line not in results and not (kept and line == guardian)]
 
     def left(self, host: str) -> list[str]:
         """Processes and files that the host did not have before."""
@@ -213,7 +216,7 @@ class Acceptance:
         folder = run_folder(results_of(command))
         if folder is None:
             return Done(status, output, None, [], [])
-        return Done(status, output, folder, latest(folder), read(folder / "journal.jsonl"))
+        return Done(status, output, folder, latest(folder), journals.of(folder))
 
     def run(
         self, hosts: t.Iterable[str], *more: str, environment: dict[str, str] | None = None, cwd: pathlib.Path = ROOT, **options: t.Any

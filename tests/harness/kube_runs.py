@@ -11,7 +11,8 @@ import pathlib
 import subprocess
 import typing as t
 
-from harness.fleet_runs import ROOT, Done, latest, read, run_folder
+from harness import journals
+from harness.fleet_runs import ROOT, Done, latest, run_folder
 from harness.namespace import Namespace, roles
 from rigs.kubernetes.kubernetes import Kubernetes
 from rigs.simulated import nodes
@@ -19,10 +20,7 @@ from rigs.simulated import nodes
 TOOLS = {
     "acceptance_nvidia_smi": "/opt/simulated/bin/nvidia-smi",
     "nccl_node_binary_dir": "/opt/simulated/bin",
-    "gemm_python": "/opt/simulated/bin/python3-torch",
-    "gpu_memory_python": "/opt/simulated/bin/python3-torch",
-    "train_python": "/opt/simulated/bin/python3-torch",
-    "stack_python": "/opt/simulated/bin/python3-torch",
+    "acceptance_python": "/opt/simulated/bin/python3-torch",
 }
 EXTRA = {"acceptance_simulated": True, "acceptance_gpu_count": 8, "nccl_node_sizes": ["8M:16G"]}
 _NUMBERS = itertools.count(1)
@@ -60,8 +58,8 @@ class KubeRuns(Namespace):
         assert "Traceback" not in done.stdout, done.stdout[-4000:]
         folder = run_folder(self.folder / "results")
         if folder is None or not (folder / "verdicts.jsonl").exists():
-            return Done(done.returncode, done.stdout, folder, [], read(folder / "journal.jsonl") if folder else [])
-        return Done(done.returncode, done.stdout, folder, latest(folder), read(folder / "journal.jsonl"))
+            return Done(done.returncode, done.stdout, folder, [], journals.of(folder) if folder else [])
+        return Done(done.returncode, done.stdout, folder, latest(folder), journals.of(folder))
 
     def pods(self) -> list[dict[str, t.Any]]:
         return list(self.admin.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"])

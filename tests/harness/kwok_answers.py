@@ -25,7 +25,7 @@ SILENT = ("oom", "killed", "evicted", "refused")
 
 # Runs on the rig's control machine, in the server that answers for the kubelets. The facts are as many as a real node's.
 LOG = f"""{payload.unpacking()}
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import frame, observation
 
 def observations(node):
     uuids = ["GPU-%s-%d" % (node, number) for number in range({GPUS})]

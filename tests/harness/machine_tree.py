@@ -22,26 +22,33 @@ UNCORRECTABLE = (
 )  # fmt: skip
 
 
-def structures(slots: dict[str, tuple[int, int]], batch: str = BATCH) -> list[bytes]:
-    """Return the structures of an SMBIOS table: a memory device for each {locator: (MiB, MT/s)}; 0 MiB is an empty slot. `batch` begins the
-    serial numbers."""
+# The size of a module that the firmware does not know.
+UNKNOWN_SIZE = 0xFFFF
+
+
+def structures(
+    slots: dict[str, tuple[int, int]], batch: str = BATCH, banks: dict[str, str] | None = None, asset: str = "asset"
+) -> list[bytes]:
+    """Return the structures of an SMBIOS table: a memory device for each {locator: (MiB, MT/s)}; 0 MiB is an empty slot, UNKNOWN_SIZE a
+    module of unknown size. `batch` begins the serial numbers, `banks` has the bank of each locator."""
     found = []
     for number, (slot, (mib, speed)) in enumerate(slots.items()):
-        short = 0 if not mib else mib if mib < 0x7FFF else 0x7FFF
+        short = 0 if not mib else mib if mib < 0x7FFF or mib == UNKNOWN_SIZE else 0x7FFF
         data = struct.pack(
             "<HHHHHBBBBBHHBBBBBIHHHH", 0x1000, 0xFFFE, 80, 64, short, 9, 0, 1, 2, 34, 0x2080, 4800 if mib else 0, 3, 4, 5, 6, 2,
             mib if short == 0x7FFF else 0, speed, 1100, 1100, 1100,
         )  # fmt: skip
         serial = f"{batch}{number:02X}" if mib else "NO DIMM"
-        texts = (slot, f"P{slot[1]} CHANNEL {slot[7]}", "Maker", serial, "asset", "M321R8GA0BB0")
+        bank = f"P{slot[1]} CHANNEL {slot[7]}" if banks is None else banks[slot]
+        texts = (slot, bank or "Not Specified", "Maker", serial, asset, "M321R8GA0BB0")
         body = data + b"".join(text.encode() + b"\0" for text in texts) + b"\0"
         found.append(struct.pack("<BBH", 17, 4 + len(data), 0x1100 + number) + body)
     return found
 
 
-def smbios(slots: dict[str, tuple[int, int]], batch: str = BATCH) -> bytes:
+def smbios(slots: dict[str, tuple[int, int]], batch: str = BATCH, banks: dict[str, str] | None = None, asset: str = "asset") -> bytes:
     """Return a whole table with these memory devices, a system structure before them and its end behind them."""
-    devices = b"".join(structures(slots, batch))
+    devices = b"".join(structures(slots, batch, banks, asset))
     return struct.pack("<BBH", 1, 4, 1) + b"Example\0\0" + devices + struct.pack("<BBH", 127, 4, 0xFEFF) + b"\0\0"
 
 
@@ -96,6 +103,29 @@ class MachineTree:
         for name, content in files.items():
             self.write(f"{folder}/{name}", f"{content}\n")
 
+    def driver(self, address: str, name: str | None) -> None:
+        """Bind a PCI device to a driver, or to none."""
+        link = self.path(f"sys/bus/pci/devices/{address}/driver")
+        if link.is_symlink():
+            link.unlink()
+        if name:
+            self.path(f"sys/bus/pci/drivers/{name}").mkdir(parents=True, exist_ok=True)
+            link.symlink_to(self.path(f"sys/bus/pci/drivers/{name}"))
+
+    def pci(self, chain: t.Sequence[str], code: str, driver: str | None = None, top: str = "pci0000:00", **files: t.Any) -> None:
+        """Add a PCI device of a class below a chain of ports (`chain` ends with the device itself), and the ports that are missing."""
+        for depth, address in enumerate(chain):
+            link = self.path(f"sys/bus/pci/devices/{address}")
+            if link.is_symlink():
+                continue
+            folder = self.path(f"sys/devices/{top}").joinpath(*chain[: depth + 1])
+            folder.mkdir(parents=True)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(folder)
+            self.device(address, **{"class": code if address == chain[-1] else "0x060400"})
+        self.device(chain[-1], **files)
+        self.driver(chain[-1], driver)
+
     def errors(
         self, address: str, correctable: int = 0, nonfatal: dict[str, int] | None = None, fatal: dict[str, int] | None = None
     ) -> None:
@@ -126,6 +156,19 @@ class MachineTree:
         self.write("smartctl.json", said)
         self.tool("smartctl", f'cat "{self.root}/smartctl.json"; exit {rc}')
 
+    def scsi(self, name: str, code: str, place: str = "0:0:0:0", at: str = "0000:00:17.0", **files: t.Any) -> None:
+        """Give the machine a disk of SCSI that runs behind an adapter of a class at a PCI address."""
+        if not self.path(f"sys/bus/pci/devices/{at}").is_symlink():
+            self.pci([at], code, "ahci")
+        folder = f"sys/devices/pci0000:00/{at}/ata1/host0/target0:0:0/{place}"
+        self.write(f"{folder}/block/{name}/removable", files.pop("removable", "0"))
+        self.path(f"{folder}/block/{name}/device").symlink_to(self.path(folder))
+        self.path("sys/block").mkdir(exist_ok=True, parents=True)
+        self.path(f"sys/block/{name}").symlink_to(self.path(f"{folder}/block/{name}"))
+        self.write(f"{folder}/block/{name}/size", "1000")
+        for file, content in {"state": "running", **files}.items():
+            self.write(f"{folder}/{file}", content)
+
     def _numa(self) -> None:
         for node, cpus in ((0, "0-3"), (1, "4-7")):
             self.write(f"sys/devices/system/node/node{node}/cpulist", f"{cpus}\n")
@@ -155,6 +198,11 @@ class MachineTree:
         self.device(GPU, current_link_speed="2.5 GT/s PCIe")  # asleep
         self.device(NIC, **{"infiniband/mlx5_0/node_guid": "x"})
         self.device(DISK, **{"nvme/nvme0/model": "x"})
-        for name, text in (("model", "Example NVMe"), ("serial", "S6EX001"), ("address", DISK)):
+        for name, text in (
+            ("model", "Example NVMe"), ("serial", "S6EX001"), ("address", DISK), ("state", "live"), ("transport", "pcie"),
+            ("nvme0n1/size", "7501476528"),
+        ):  # fmt: skip
             self.write(f"sys/class/nvme/nvme0/{name}", f"{text}\n")
+        for address, name in ((GPU, "nvidia"), (NIC, "mlx5_core"), (DISK, "nvme")):
+            self.driver(address, name)
         self.write("sys/bus/pci/slots/5/address", f"{GPU.rpartition('.')[0]}\n")

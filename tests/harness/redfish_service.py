@@ -61,7 +61,8 @@ def machine(batch: str = BATCH) -> dict[str, Resource]:
         },
         "/Systems": collection(f"{BASE}/Systems", ["1"]),
         "/Systems/1": {
-            "Name": "System", "SerialNumber": "SN0001", "Status": {**OK, "HealthRollup": "OK"}, "Memory": reference(f"{SYSTEM}/Memory"),
+            "Name": "System", "Manufacturer": "Example", "SerialNumber": "SN0001",
+            "Status": {**OK, "HealthRollup": "OK"}, "Memory": reference(f"{SYSTEM}/Memory"),
             "LogServices": reference(f"{SYSTEM}/LogServices"),
         },
         "/Systems/1/Memory": collection(f"{SYSTEM}/Memory", DIMMS),

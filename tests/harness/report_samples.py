@@ -87,6 +87,7 @@ def judgement(
     words = {word: count for word, count in counts.items() if count}
     measured = len(verdicts) - counts["UNKNOWN"]
     coverage = {"planned": len(verdicts), "measured": measured, "skipped": 0, "verdicts": words, "ratio": 1.0, "unknown": []}
+    coverage["not_measured"] = [f"{v.subject.id} {v.stage} {v.check}: UNKNOWN (timeout)" for v in verdicts if v.verdict == "UNKNOWN"]
     given = {"verdicts": verdicts, "accepted": accepted, "why": "because", "counts": counts, "coverage": coverage, "notes": []}
     given["passed"] = fields.get("accepted", accepted)
     of = {"nodes": nodes.judged(verdicts), "deciding": deciding, "simulated": simulated, "drift": {}, "warnings": [], "tables": {}}

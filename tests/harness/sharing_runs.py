@@ -11,7 +11,8 @@ import subprocess
 import time
 import typing as t
 
-from harness.fleet_runs import latest, read, run_folder
+from harness import journals
+from harness.fleet_runs import latest, run_folder
 from harness.sharing import WINDOW, Clusters
 from rigs.sharing.defects import ALL, BEYOND
 
@@ -91,10 +92,9 @@ class Matrix:
     def measured(self, results: pathlib.Path) -> list[tuple[str, str, str]]:
         """(cluster, case, status) of each line of the journal."""
         folder = run_folder(results)
-        journal = folder / "journal.jsonl" if folder else None
         return [
             (line["target"].rpartition("-")[2], line["check"].upper().replace("_", "-"), line["context"].get("case", {}).get("status", ""))
-            for line in (read(journal) if journal and journal.exists() else [])
+            for line in (journals.of(folder) if folder else [])
         ]
 
     def left(self) -> list[str]:

@@ -12,6 +12,7 @@ import pathlib
 import typing as t
 
 import pytest
+import quick
 from harness.fleet_runs import Acceptance
 from harness.own_rig import own
 from harness.sharing import Clusters, two_clusters
@@ -19,6 +20,8 @@ from rigs.fleet.fleet import Fleet
 from rigs.fleet.fleet import Options as Host
 from rigs.kubernetes.kubernetes import Kubernetes
 from rigs.rdma.rdma import Guests, Options
+from rigs.simulated import nodes
+from rigs.slurm.slurm import Slurm
 from xdist.scheduler import LoadScopeScheduling
 
 # Where names of tests begin.
@@ -29,7 +32,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "browser: needs chromium")
     config.addinivalue_line("markers", "fleet: needs the fleet rig (root)")
     config.addinivalue_line("markers", "kubernetes(own): needs the Kubernetes rig (root, a minute); with own=True clusters of its own")
-    config.addinivalue_line("markers", "long: waits for deadlines or stands up a rig for one thing; not part of `make test`")
+    config.addinivalue_line("markers", "long: waits for deadlines or stands up a rig for one thing; not part of CI")
+    config.addinivalue_line("markers", "quick: part of `make test` (quick.py)")
     config.addinivalue_line("markers", "rdma: needs the soft-RoCE guests (root, minutes)")
 
 
@@ -55,9 +59,10 @@ def file_of(nodeid: str) -> str:
     return nodeid.partition("::")[0]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files on big rigs first, then the others from the longest text to the shortest: with short files at the end, no worker waits
-    long for the last one."""
+    """Mark the tests of `make test`. Put files on big rigs first, then the others from the longest text to the shortest: with short files
+    at the end, no worker waits long for the last one."""
     order = [*BIG_RIGS, ""]
     size = {file: (ROOT / file).stat().st_size for file in {file_of(item.nodeid) for item in items}}
 
@@ -67,6 +72,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return order.index(rig), 0 if rig else -size[file]
 
     items.sort(key=place)
+    for item in items:
+        if quick.is_quick(item.nodeid):
+            item.add_marker(pytest.mark.quick)
 
 
 class ByRig(LoadScopeScheduling):
@@ -137,16 +145,29 @@ def rig_rdma() -> t.Iterator[Guests]:
 
 
 @pytest.fixture(scope="session")
-def rig_kubernetes() -> t.Iterator[Kubernetes]:
-    """A cluster of our own: two nodes that run containers, three that exist in the API only. A test leaves it as it found it."""
-    yield from stand(shared_cluster())
+def rig_kubernetes(request: pytest.FixtureRequest) -> t.Iterator[Kubernetes]:
+    """A cluster of our own: two nodes that run containers, and, but for `make test`, three that exist in the API only. A test leaves it as
+    it found it."""
+    yield from stand(shared_cluster(is_small=request.config.getoption("markexpr") == "quick"))
 
 
 @contextlib.contextmanager
-def shared_cluster() -> t.Iterator[Kubernetes]:
+def shared_cluster(is_small: bool) -> t.Iterator[Kubernetes]:
+    """Put up a cluster. `is_small`: with what the tests of `make test` need, for which fewer programs are built."""
     with own(Kubernetes) as cluster:
-        cluster.up(2, 3)
+        cluster.up(2, 0, operators=quick.OPERATORS) if is_small else cluster.up(2, 3)
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def rig_slurm() -> t.Iterator[Slurm]:
+    """A Slurm of our own on four hosts, whose tools are those of healthy nodes. A test leaves it as it found it."""
+    with own(Fleet) as fleet:
+        for number, host in enumerate(fleet.up(4), 1):
+            nodes.planted(fleet.plant(host), number)
+        slurm = Slurm(fleet)
+        slurm.up()
+        yield slurm
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import typing as t
 import xml.etree.ElementTree as ET
 
 import pytest
+from harness import journals
 from harness.fleet_runs import ROOT, Acceptance, Done, results_of, run_folder
 
 pytestmark = pytest.mark.fleet
@@ -65,6 +66,26 @@ def test_a_python_that_answers_nonsense(nonsense: Done, kind: str) -> None:
         assert "ErrorSummary" not in v["reason"] and v["reason"].encode() and not CONTROL.search(v["reason"])
 
 
+def test_a_python_that_a_node_lacks_is_told_before_any_load_by_variable_and_host(acceptance: Acceptance) -> None:
+    hosts = ("gpu-11", "gpu-12", "gpu-13")
+    for host in hosts:
+        acceptance.plant(host)
+    variables = {
+        "gpu-11": {"acceptance_python": "/nowhere/bin/python3"}, "gpu-12": {"ansible_python_interpreter": "/nowhere/bin/python3"},
+    }  # fmt: skip
+    done = acceptance.run(hosts, "--tags", "stack,nccl_node,gemm", variables=variables)
+    assert done.good("gpu-13"), done.output[-3000:]
+    for host, code, words in (
+        ("gpu-11", "tool_missing", "acceptance_python: found /nowhere/bin/python3, which does not exist"),
+        ("gpu-12", "no_python", "set ansible_python_interpreter"),
+    ):
+        records = [m for m in done.journal if m["target"] == host]
+        assert {m["reason_code"] for m in records} == {code} and len({m["reason"] for m in records}) == 1, records
+        assert host in records[0]["reason"] and words in records[0]["reason"]
+        assert done.of(host) == {"UNKNOWN"}
+    acceptance.nothing_left(*hosts)
+
+
 def test_ids_that_are_paths_stay_names(nonsense: Done) -> None:
     assert any("tmp/evil-of-a-node" in v["subject"]["id"] for v in nonsense.on("gpu-10"))
     assert not list(pathlib.Path("/tmp").glob("evil-of-a-node*")) and nonsense.folder
@@ -104,7 +125,7 @@ def test_junit_and_prometheus_parse(nonsense: Done) -> None:
 
 def test_megabytes_of_garbage_do_not_fill_the_controller(nonsense: Done) -> None:
     assert nonsense.folder
-    assert max(len(line) for line in (nonsense.folder / "journal.jsonl").read_text().splitlines()) < 1 << 18
+    assert max(map(len, journals.lines(nonsense.folder / "journal.jsonl.gz"))) < 1 << 18
     assert (nonsense.folder / "report.json").stat().st_size < 1 << 20
 
 

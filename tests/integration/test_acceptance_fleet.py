@@ -93,7 +93,7 @@ def test_a_host_in_trouble_is_nobody_elses(faulty: Done, acceptance: Acceptance)
 def test_a_host_that_never_answered_is_connected_to_once(faulty: Done) -> None:
     reasons = {m["reason"] for m in faulty.journal if m["target"] == "gpu-08"}
     assert len(reasons) == 1 and {m["stage"] for m in faulty.journal if m["target"] == "gpu-08"} == {
-        "stack", "host_health", "gpu_memory", "nic_loopback", "nccl_node", "gemm", "train",
+        "stack", "host_health", "gpu_memory", "nic_loopback", "nccl_node", "gemm", "train", "host_health_after",
     }  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def test_junit_lists_every_verdict(faulty: Done) -> None:
 
 def test_skip_tags_leaves_a_stage_out_and_says_so(healthy: Acceptance) -> None:
     done = healthy.run(GOOD[:2], "--skip-tags", "nccl_node")
-    stages = {"stack", "host_health", "gpu_memory", "nic_loopback", "gemm", "train"}
+    stages = {"stack", "host_health", "gpu_memory", "nic_loopback", "gemm", "train", "host_health_after"}
     assert done.status == 0 and {v["stage"] for v in done.verdicts} == stages
     assert "PARTIAL" in done.output and "nccl_node" in done.output.split("PARTIAL", 1)[1].splitlines()[0]
     assert done.folder and "PARTIAL" in (done.folder / "report.md").read_text()
@@ -178,7 +178,8 @@ def test_the_strategy_of_the_environment_does_not_matter(healthy: Acceptance) ->
     assert done.status != 0 and done.good("gpu-01") and done.good("gpu-03") and "FAIL" in done.of("gpu-02")
     order = [m["stage"] for m in done.journal]
     # No host is ahead of the others.
-    assert order == sorted(order, key=["stack", "host_health", "gpu_memory", "nic_loopback", "nccl_node", "gemm", "train"].index)
+    stages = ["stack", "host_health", "gpu_memory", "nic_loopback", "nccl_node", "gemm", "train", "host_health_after"]
+    assert order == sorted(order, key=stages.index)
 
 
 def test_more_hosts_than_forks_all_run_at_once(healthy: Acceptance) -> None:
@@ -229,7 +230,7 @@ def test_without_root_the_rest_is_measured_and_the_blind_spots_named(healthy: Ac
     ("arguments", "words"),
     [
         (("--tags", "nope"), "no stage is left"),
-        (("--skip-tags", "stack,host_health,gpu_memory,nic_loopback,nccl_node,gemm,train"), "no stage is left"),
+        (("--skip-tags", "stack,host_health,gpu_memory,nic_loopback,nccl_node,gemm,train,host_health_after"), "no stage is left"),
         (("--skip-tags", "always"), "would skip the plan and the verdict"),
         (("--start-at-task", "x"), "choose stages with --tags"),
         (("-e", "acceptance_hosts=nobody"), "matches 'nobody': nothing to accept"),

@@ -18,12 +18,14 @@ import pytest
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Why the API server refuses pods; empty if it does not.
+REFUSED: list[str] = []
 MALFORMED = "gpu in ("
 SECRET = "hunter2-of-the-proxy"
 
 
 class Api(http.server.BaseHTTPRequestHandler):
-    """An API server with one node, cordoned, which allows everything."""
+    """An API server with two nodes, cordoned, which allows everything."""
 
     protocol_version = "HTTP/1.1"
 
@@ -37,11 +39,15 @@ class Api(http.server.BaseHTTPRequestHandler):
         if self.path.startswith("/apis/kubeflow.org") or self.path.startswith("/apis/batch.volcano.sh"):
             self._answer(404, {"message": "the server could not find the requested resource", "code": 404})
             return
-        there = self.path.startswith("/api/v1/nodes") and selector in ("", "single=1")
-        self._answer(200, {"metadata": {}, "items": [node()] if there else []})
+        names = {"": ["n1", "n2"], "single=1": ["n1"], "single=2": ["n2"]} if self.path.startswith("/api/v1/nodes") else {}
+        self._answer(200, {"metadata": {}, "items": [node(name) for name in names.get(selector, [])]})
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
+        if REFUSED and "/pods" in self.path:
+            assert "dryRun=All" in self.path
+            self._answer(403, {"kind": "Status", "status": "Failure", "message": REFUSED[0], "reason": "Forbidden", "code": 403})
+            return
         self._answer(201, {"metadata": {"name": "made"}, "status": {"allowed": True}})
 
     def do_DELETE(self) -> None:
@@ -58,10 +64,11 @@ class Api(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def node() -> dict[str, t.Any]:
+def node(name: str) -> dict[str, t.Any]:
     devices = {"nvidia.com/gpu": "8"}
     status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": devices, "capacity": devices}
-    return {"metadata": {"name": "n1", "labels": {"single": "1"}}, "spec": {"unschedulable": True}, "status": status}
+    metadata = {"name": name, "labels": {"single": name[1]}, "uid": f"uid-{name}"}
+    return {"metadata": metadata, "spec": {"unschedulable": True}, "status": status}
 
 
 @pytest.fixture
@@ -109,9 +116,8 @@ def test_each_bad_cluster_costs_its_own_nodes_only(tmp_path: pathlib.Path, api: 
     clusters = {
         "away": {"acceptance_kube_server": f"http://127.0.0.1:{closed_port}"},
         "empty": {"acceptance_kube_server": api, "acceptance_nodes": {"selector": "empty=1"}},
-        "malformed": {"acceptance_kube_server": api, "acceptance_nodes": {"selector": MALFORMED}},
         "single": {"acceptance_kube_server": api, "acceptance_nodes": {"selector": "single=1", "expected": 1}},
-        "short": {"acceptance_kube_server": api, "acceptance_nodes": {"selector": "single=1"}, "nccl_fabric_node_count": 4},
+        "short": {"acceptance_kube_server": api, "acceptance_nodes": {"selector": "single=2"}, "nccl_fabric_node_count": 4},
     }
     hosts = {"h200-01": good, "h200-03": good, **{name: {**cluster, **own} for name, own in clusters.items()}}
     stages = ["stack", "nccl_fabric"]
@@ -123,9 +129,8 @@ def test_each_bad_cluster_costs_its_own_nodes_only(tmp_path: pathlib.Path, api: 
     said = {
         "away": ("away", "connection refused"),
         "empty": ("empty", "selector empty=1 matches no node"),
-        "malformed": ("malformed", f"acceptance_nodes: selector {MALFORMED!r}: the request is invalid: unable to parse requirement"),
         "single": ("single/n1", "found 1 node (single/n1), expected at least two"),
-        "short": ("short/n1", "4 nodes were asked for and 1 are in the group"),
+        "short": ("short/n2", "4 nodes were asked for and 1 are in the group"),
     }
     for name, (subject, words) in said.items():
         group, member = found["nccl_fabric", f"nccl_fabric/{name}"], found["nccl_fabric", subject]
@@ -150,6 +155,37 @@ def test_each_bad_cluster_costs_its_own_nodes_only(tmp_path: pathlib.Path, api: 
 def test_what_is_wrong_is_said_before_anything_is_measured(tmp_path: pathlib.Path, variables: dict[str, t.Any], said: str) -> None:
     status, output = accept(tmp_path, {"all": {"hosts": {"lab": variables}}})
     assert status != 0 and said in " ".join(output.split()) and not list(tmp_path.glob("results/*")), output
+
+
+def test_what_the_plan_reads_of_clusters_is_refused_before_anything_is_measured(tmp_path: pathlib.Path, api: str) -> None:
+    cluster = {"acceptance_plane": "kubernetes", "acceptance_kube_image": "lab/tester:1", "acceptance_kube_server": api}
+    wrong = {
+        "malformed": (
+            {"lab": {"acceptance_nodes": {"selector": MALFORMED}}},
+            f"acceptance_nodes: selector {MALFORMED!r}: the request is invalid: unable to parse requirement",
+        ),
+        "twins": (
+            {"lab": {"acceptance_nodes": {"selector": "single=1"}}, "again": {"acceptance_nodes": {"names": ["n1"]}}},
+            "lab: lab/n1 is the same node as again/n1: two hosts of the inventory select it",
+        ),
+        "file": ({"lab": {"acceptance_kube_token_file": "/nowhere"}}, "lab: acceptance_kube_token_file: /nowhere: No such file"),
+    }
+    for name, (hosts, words) in wrong.items():
+        place = tmp_path / name
+        place.mkdir()
+        for more in ([], ["--check"]):
+            status, output = accept(place, {"all": {"hosts": {host: {**cluster, **own} for host, own in hosts.items()}}}, *more)
+            assert status != 0 and words in " ".join(output.split()) and not list(place.glob("results/*")), output
+
+
+def test_a_pod_that_the_cluster_refuses_is_told_by_check_mode(tmp_path: pathlib.Path, api: str) -> None:
+    REFUSED.append("exceeded quota: gpus, requested: 1, used: 8, limited: 8")
+    host = {"acceptance_plane": "kubernetes", "acceptance_kube_image": "lab/tester:1", "acceptance_kube_server": api}
+    try:
+        status, output = accept(tmp_path, {"all": {"hosts": {"lab": host}}}, "--check", "--tags", "stack")
+    finally:
+        REFUSED.clear()
+    assert status != 0 and REFUSED == [] and "exceeded quota: gpus" in " ".join(output.split()), output
 
 
 def test_a_list_of_one_needs_no_brackets(tmp_path: pathlib.Path) -> None:

@@ -4,7 +4,7 @@
 
 """The console in a real browser, over simulated nodes and real runs: from the form to the verdict, cancelled in the middle, opened again.
 
-Pictures of the pages are kept in the folder that CONSOLE_PICTURES names."""
+Pictures of the pages are made if CONSOLE_PICTURES names a folder for them."""
 
 from __future__ import annotations
 
@@ -109,21 +109,29 @@ def ask(browser: Browser, console: Console, nodes: str) -> str:
     return str(browser.value("location.pathname.slice(6)"))
 
 
+@pytest.fixture(scope="module")
+def measured(console: Console, browser: Browser) -> str:
+    """A node with a finished run, whichever tests ran before."""
+    ask(browser, console, NODES[0])
+    browser.wait("document.querySelector('a.main')", 180)
+    return NODES[0]
+
+
 def test_from_the_form_to_the_verdict_and_found_again_in_the_history(console: Console, browser: Browser, pictures: pathlib.Path) -> None:
     name = ask(browser, console, NODES[0])
     browser.value("window.same = true")
     browser.wait(f"{TEXT}.includes('running')", 90)
-    browser.picture(pictures / "running.png")
+    picture(browser, pictures / "running.png")
     # The page follows by itself; nobody reloads it.
     browser.wait("document.querySelector('a.main')", 180)
     assert browser.value("window.same") is True
     assert browser.console == []
-    browser.picture(pictures / "finished.png")
+    picture(browser, pictures / "finished.png")
     browser.value("document.querySelector('a.main').click()")
     browser.wait("location.pathname.startsWith('/results/') && document.querySelector('iframe.report')")
     assert "ACCEPTED" in browser.value(TEXT) and "all_reduce_perf" in browser.value(TEXT)
     run = browser.value("location.pathname.slice(9)")
-    browser.picture(pictures / "result.png", full=True)
+    picture(browser, pictures / "result.png", full=True)
     # The report draws itself in its frame, and reaches nothing of the console from there.
     browser.open(f"{console.url}/results/{run}/report.html", "document.documentElement.dataset.drawn")
     assert browser.value("location.origin !== 'null' && self.origin === 'null'")
@@ -162,7 +170,7 @@ def test_cancelled_in_the_middle_and_open_while_the_console_begins_again(
     # However it goes, its worker goes with it, and the session of the page outlives both.
     console.end(signal.SIGKILL)
     browser.wait("document.querySelector('.live').classList.contains('off')", 60)
-    browser.picture(pictures / "away.png")
+    picture(browser, pictures / "away.png")
     console.open()
     browser.wait("document.querySelector('.live').innerText === 'live'", 60)
     token = browser.value("""fetch('/start').then((r) => r.text()).then((x) =>
@@ -209,7 +217,7 @@ def test_a_reload_keeps_what_was_typed(console: Console, browser: Browser) -> No
     assert browser.value(f"[{box}.checked, {box}.disabled]") == [False, False]
 
 
-def test_keys_lead_to_pages_and_to_the_jump_box(console: Console, browser: Browser) -> None:
+def test_keys_lead_to_pages_and_to_the_jump_box(console: Console, browser: Browser, measured: str) -> None:
     browser.open(f"{console.url}/runs")
     key = "document.body.dispatchEvent(new KeyboardEvent('keydown', {{key: '{0}', bubbles: true, cancelable: true}}))"
     browser.value(key.format("/"))
@@ -219,14 +227,14 @@ def test_keys_lead_to_pages_and_to_the_jump_box(console: Console, browser: Brows
     browser.value(f"{key.format('g')}; {key.format('f')}")
     browser.wait("location.pathname === '/' && document.querySelector('table.map')")
     # The row of a node leads to it, and the column of its last run to the result.
-    browser.value(f"document.querySelector('table.map a[href$=\"{NODES[0]}\"]').click()")
+    browser.value(f"document.querySelector('table.map a[href$=\"{measured}\"]').click()")
     browser.wait("location.pathname === '/node' && document.querySelector('.timeline')")
 
 
-def test_what_passed_of_a_node_is_folded_until_it_is_asked_for(console: Console, browser: Browser) -> None:
-    page = f"{console.url}/node?name={NODES[0]}"
+def test_what_passed_of_a_node_is_folded_until_it_is_asked_for(console: Console, browser: Browser, measured: str) -> None:
+    page = f"{console.url}/node?name={measured}"
     fold = "document.querySelector('#passed-nccl_node').closest('details')"
-    browser.open(page)
+    browser.open(page, "document.querySelector('#passed-nccl_node')")
     assert browser.value(f"{fold}.open") is False and browser.value(f"{fold}.clientHeight") < 60
     browser.value(f"{fold}.querySelector('summary').focus()")
     browser.press("Enter")
@@ -287,11 +295,11 @@ def test_axe_finds_nothing_and_a_phone_scrolls_in_one_direction(
         browser.open(f"{console.url}{way}")
         browser.value("document.querySelectorAll('details').forEach((d) => { d.open = true })")
         assert axe.violations(browser) == [], name
-        browser.picture(pictures / f"{name}-{scheme}.png", full=True)
+        picture(browser, pictures / f"{name}-{scheme}.png", full=True)
         browser.size(375, 800)
         assert axe.violations(browser) == [], name
         assert browser.value("document.documentElement.scrollWidth") <= 375, name
-        browser.picture(pictures / f"{name}-{scheme}-phone.png", full=True)
+        picture(browser, pictures / f"{name}-{scheme}-phone.png", full=True)
     browser.size(1280, 900)
     browser.media("light")
 
@@ -428,6 +436,12 @@ def test_nothing_comes_from_elsewhere(console: Console, browser: Browser) -> Non
         browser.open(f"{console.url}{way}")
         assert all(one.startswith(console.url) for one in browser.requests)
         assert browser.console == [] and browser.dialogs == []
+
+
+def picture(browser: Browser, path: pathlib.Path, full: bool = False) -> None:
+    """Make a picture of the page if somebody wants to look at it: without a GPU one of a long page takes a second of a processor."""
+    if os.environ.get("CONSOLE_PICTURES"):
+        browser.picture(path, full)
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,12 @@ import typing as t
 
 import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp, nccl_fabric
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp, nccl_group
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.agent import MARK, PLANTED
 from ansible_collections.gpufleet.acceptance.plugins.modules.ddp import OPTIONS
 from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_fabric import OPTIONS as FABRIC
+from harness import journals
 from rigs import common, pytorch
 from rigs.fleet.fleet import Fleet
 from rigs.simulated import nodes
@@ -172,7 +173,9 @@ def test_a_slow_rank_is_named(fleet: Fleet) -> None:
 def test_a_rank_that_goes_its_own_way_is_named(fleet: Fleet) -> None:
     seen = train(fleet, {"kind": "diverge", "rank": 3}, sizes="64K:64K")
     assert of(seen, "training")["reason_code"] == "wrong_results" and "after step 3" in of(seen, "training")["reason"]
-    assert of(seen, "localise")["subject"]["id"] == "gpu-02/gpu/slot-1", seen
+    # On a busy machine another rank may be slow besides.
+    found = [one for one in seen if one["check"] == "localise" and one["context"]["findings"][0]["code"] == "wrong_results"]
+    assert [one["subject"]["id"] for one in found] == ["gpu-02/gpu/slot-1"], seen
 
 
 def test_a_port_that_somebody_has_is_named(fleet: Fleet) -> None:
@@ -192,7 +195,7 @@ def test_bandwidth_between_nodes_without_nccl_tests(fleet: Fleet) -> None:
     wanted = {"members": members, "ssh_args": ["-F", str(fleet.ssh_config)], "tool": "torch", "python": pytorch.PYTHON, "iterations": 3}
     params = ArgumentSpecValidator(FABRIC).validate(wanted).validated_parameters
     params["checks"] = [{"check": "all_reduce", "variant": "backend=gloo gpus=all sizes=64K:128K type=float"}]
-    (seen,) = nccl_fabric.probe(params, Node(200))
+    (seen,) = nccl_group.probe(params, Node(200))
     assert seen["outcome"] == "measured" and [row["size"] for row in seen["series"]] == [64 << 10, 128 << 10], seen["reason"]
     assert seen["context"]["hosts"] == dict.fromkeys(fleet.hosts, 1) and seen["metrics"]["busbw"]["value"] > 0
     nothing_left(fleet)
@@ -207,7 +210,8 @@ def command(fleet: Fleet, results: pathlib.Path, *more: str, playbook: str = "ac
     variables = {
         "acceptance_results_dir": str(results), "acceptance_stages": ["ddp"], "acceptance_simulated": True,
         "acceptance_fabric_address": "{{ ansible_host }}", "acceptance_expectations": [expected], **nodes.tools_at("/opt/simulated/bin"),
-        **{f"ddp_{name}": value for name, value in SMALL.items()}, **changes,
+        **{f"ddp_{name}": value for name, value in SMALL.items()}, "ddp_straggler_percent": 1000.0,  # others may be busy on these cores
+        **changes,
     }  # fmt: skip
     return [str(ROOT / ".venv/bin/ansible-playbook"), playbook, "-i", str(fleet.inventory), "-e", json.dumps(variables), *more]
 
@@ -223,8 +227,8 @@ def run(fleet: Fleet, results: pathlib.Path, *more: str, playbook: str = "accept
     )  # fmt: skip
     plans = list(results.glob("*/plan.json"))
     assert len(plans) == 1 and done.returncode == 0, done.stdout[-3000:]
-    texts = [(plans[0].parent / name).read_text() for name in ("verdicts.jsonl", "journal.jsonl")]
-    verdicts, journal = ([json.loads(line) for line in text.splitlines()] for text in texts)
+    verdicts = [json.loads(line) for line in (plans[0].parent / "verdicts.jsonl").read_text().splitlines()]
+    journal = journals.of(plans[0].parent)
     assert {v["verdict"] for v in verdicts} == {"PASS"}, done.stdout[-3000:]
     return verdicts, journal
 

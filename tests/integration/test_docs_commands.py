@@ -21,7 +21,7 @@ from harness.pages import files_of
 
 # Commands that are not run here: a pattern of the whole command, and why.
 NOT_RUN = {
-    r"make (demo|test|unit|lint|integration|integration-all|docs|sanity|fuzz\b.*|drill.*|release\b.*)":
+    r"make (demo|test|test-all|unit|lint|integration|integration-rest|integration-all|docs|sanity|fuzz\b.*|drill.*|release\b.*)":
         "is a step of CI or of the long set itself",
     r"\.ci/run": "is CI itself",
     r"make setup( .*)?|export .*|\. .*": "sets up what this test runs in",

@@ -15,6 +15,8 @@ import time
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import raw
+from harness import journals
 from rigs.fleet.fleet import Fleet
 from rigs.simulated import nodes
 from rigs.simulated.mpi import build
@@ -49,7 +51,7 @@ class Done(t.NamedTuple):
         return next(m for m in self.journal if m["subject"]["id"] == "nccl_fabric" and m["check"] == "all_reduce")
 
     def raw(self) -> str:
-        return (self.folder / self.group()["raw"]).read_text()
+        return raw.read(self.folder, self.group()["raw"]).decode()
 
 
 @pytest.fixture(scope="module")
@@ -106,8 +108,8 @@ def finish(results: pathlib.Path, status: int, output: str) -> Done:
     plans = sorted(results.glob("*/plan.json"))
     assert plans and "Traceback" not in output, output[-3000:]
     folder = plans[-1].parent
-    lines = [(folder / name).read_text().splitlines() for name in ("verdicts.jsonl", "journal.jsonl")]
-    return Done(status, output, folder, *([json.loads(line) for line in each] for each in lines))
+    verdicts = [json.loads(line) for line in (folder / "verdicts.jsonl").read_text().splitlines()]
+    return Done(status, output, folder, verdicts, journals.of(folder))
 
 
 def left(fleet: Fleet) -> list[str]:

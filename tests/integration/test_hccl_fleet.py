@@ -18,6 +18,7 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import baseline
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import measurement_of
+from harness import journals
 from rigs import common
 from rigs.fleet.fleet import Fleet
 from rigs.simulated import nodes
@@ -164,9 +165,8 @@ def run(fleet: Fleet, results: pathlib.Path, **changes: t.Any) -> tuple[str, lis
     )  # fmt: skip
     plans = list(results.glob("*/plan.json"))
     assert plans and "Traceback" not in done.stdout, done.stdout[-3000:]
-    texts = [(plans[0].parent / name).read_text() for name in ("verdicts.jsonl", "journal.jsonl")]
-    verdicts, journal = ([json.loads(line) for line in text.splitlines()] for text in texts)
-    return f"status {done.returncode}\n{done.stdout}", verdicts, journal
+    verdicts = [json.loads(line) for line in (plans[0].parent / "verdicts.jsonl").read_text().splitlines()]
+    return f"status {done.returncode}\n{done.stdout}", verdicts, journals.of(plans[0].parent)
 
 
 def test_one_report_over_a_mixed_fleet(npus: Fleet, tmp_path: pathlib.Path) -> None:

@@ -48,7 +48,7 @@ def test_a_machine_before_and_after_its_parts_failed(tmp_path: pathlib.Path) -> 
     assert first["facts"]["dimms"][1] == "P0-DIMMB1: 32 GiB at 4800 MT/s" and first["facts"]["dimms"][6] == "P1-DIMMC1: empty"
     assert first["facts"]["nvme_disks"][0].startswith("1 x QEMU NVMe Ctrl")
     assert [first[check]["outcome"] for check in ("memory", "pcie", "kernel")] == ["measured"] * 3, first
-    assert [codes(first[check]) for check in ("memory", "pcie", "kernel")] == [["dimm_differs"], [], []]
+    assert [codes(first[check]) for check in ("memory", "pcie", "kernel")] == [["dimm_differs", "dimm_unbalanced"], [], []]
     assert not set(first["memory"]["context"]["not_looked_for"]) and not set(first["pcie"]["context"]["not_looked_for"])
     assert {link["kind"] for link in first["pcie"]["context"]["links"]} == {"NVMe", "NIC"}
     assert first["bmc"]["outcome"] == "measured" and len(first["by_device"]["sensors"].splitlines()) == 9
@@ -61,5 +61,7 @@ def test_a_machine_before_and_after_its_parts_failed(tmp_path: pathlib.Path) -> 
         "host_memory", "pcie_error", "pcie_error",
     )  # fmt: skip
     assert "mc#0csrow#1channel#1 (mc0 rank3 csrow 1 channel 1): 1 uncorrectable memory error" in last["memory"]["reason"]
-    assert codes(last["memory"]) == ["dimm_differs", "host_memory", "host_memory_corrected"] and codes(last["kernel"]) == ["pcie_error"]
+    assert codes(last["memory"]) == ["dimm_differs", "dimm_unbalanced", "host_memory", "host_memory_corrected"]
+    # The disk below the port is cut off by its error; what of that is logged before the look is a matter of time.
+    assert {"pcie_error"} <= set(codes(last["kernel"])) <= {"pcie_error", "pcie_nonfatal", "disk"}
     assert "fatal PCIe errors since boot: DLP 1" in last["pcie"]["reason"]

@@ -18,8 +18,8 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, client
-from harness import kwok_answers
-from harness.fleet_runs import ROOT, Done, latest, read, run_folder
+from harness import journals, kwok_answers
+from harness.fleet_runs import ROOT, Done, latest, run_folder
 from harness.namespace import roles
 from harness.own_rig import own
 from rigs import common
@@ -101,7 +101,7 @@ class Mixed:
         folder = run_folder(self.results())
         if folder is None or not (folder / "verdicts.jsonl").exists():
             return Done(done.returncode, done.stdout, folder, [], [])
-        return Done(done.returncode, done.stdout, folder, latest(folder), read(folder / "journal.jsonl"))
+        return Done(done.returncode, done.stdout, folder, latest(folder), journals.of(folder))
 
     def nothing_left(self, seconds: float = 90) -> None:
         end = time.monotonic() + seconds
@@ -147,7 +147,8 @@ def test_planted_faults_on_both_planes_and_only_those_are_found(healthy: Mixed) 
         acceptance_kube_annotations=kwok_answers.HELD,
         acceptance_kube_tolerations=[{"key": "kwok.x-k8s.io/node", "operator": "Exists"}],
     )
-    away = {**healthy.lab(acceptance_nodes={"expected": ["n1", "n2"]}), "acceptance_kube_context": "nowhere"}
+    away = healthy.lab(acceptance_nodes={"expected": ["n1", "n2"]}, acceptance_kube_server="https://127.0.0.1:1")
+    del away["acceptance_kube_kubeconfig"]
     try:
         done = healthy.run({"lab": lab, "away": away}, "--tags", "stack")
     finally:
@@ -155,7 +156,7 @@ def test_planted_faults_on_both_planes_and_only_those_are_found(healthy: Mixed) 
     assert done.status != 0, done.output[-3000:]
     assert bad(done) == {
         healthy.fleet.hosts[2]: {"ecc"},
-        "away": {"credentials"},
+        "away": {"cluster_unreachable"},
         "lab/kube-02": {"gpu_count"},
         "lab/kwok-0007": {"incomplete_output"},
         "lab/kwok-0013": {"oom_killed"},
@@ -166,7 +167,7 @@ def test_planted_faults_on_both_planes_and_only_those_are_found(healthy: Mixed) 
     assert done.of("lab") and not [m for m in done.journal if m["subject"]["id"].startswith("lab/kwok-0001") and m["attempt"] > 1]
     assert {m["plane"] for m in done.journal} == {"ssh", "kubernetes"}
     words = [m["reason"] for m in done.journal if m["target"] == "away"]
-    assert words and all("context 'nowhere' is not in kubeconfig" in reason for reason in words)
+    assert words and all("onnection refused" in reason for reason in words)
     images = {m["context"].get("image_id") for m in done.journal if m["subject"]["id"] == "lab/kube-01"}
     assert len(images) == 1 and images.pop()
     assert len(list((done.folder / "nodes").iterdir())) == HOSTS + 2 + KWOK - 3
@@ -178,6 +179,12 @@ PLAYBOOKS: dict[str, list[str]] = {
     "judge": [], "verify": [], "restore": [], "status": [], "cleanup": [], "compare": [], "baseline": [],
     "history": ["-e", "node=lab/kube-01"],
 }  # fmt: skip
+
+
+def test_a_context_that_does_not_exist_is_refused_before_anything_is_measured(healthy: Mixed) -> None:
+    done = healthy.run({"lab": healthy.lab(acceptance_kube_context="nowhere")}, "--tags", "stack")
+    assert done.status != 0 and done.folder is None, done.output[-3000:]
+    assert "context 'nowhere' is not in kubeconfig" in " ".join(done.output.split())
 
 
 def test_every_playbook_of_the_readme_runs_over_a_mixed_inventory(healthy: Mixed) -> None:
@@ -260,7 +267,7 @@ def test_a_kubelet_that_dies_in_the_middle_costs_its_own_node(healthy: Mixed) ->
         healthy.cluster.start("kube-02", "kubelet")
     folder = run_folder(results)
     assert folder
-    lost = [m for m in read(folder / "journal.jsonl") if m["subject"]["id"] == "lab/kube-02"]
+    lost = [m for m in journals.of(folder) if m["subject"]["id"] == "lab/kube-02"]
     assert {m["reason_code"] for m in lost} == {"lost_node"} and "node kube-02 is not ready" in lost[0]["reason"], lost
     assert {v["verdict"] for v in latest(folder) if v["subject"]["id"] == "lab/kube-01"} <= {"PASS", "WARN"}
     healthy.nothing_left(90)
@@ -287,7 +294,7 @@ def test_a_controller_that_ends_in_the_middle_leaves_nothing_and_is_resumed(heal
     folder = run_folder(results)
     assert folder
     end = time.monotonic() + 120
-    while len({m["subject"]["id"].split("/gpu")[0] for m in read(folder / "journal.jsonl")}) < 5:
+    while len({m["subject"]["id"].split("/gpu")[0] for m in journals.of(folder)}) < 5:
         assert time.monotonic() < end
         time.sleep(0.2)
     running.send_signal(number)
@@ -296,7 +303,7 @@ def test_a_controller_that_ends_in_the_middle_leaves_nothing_and_is_resumed(heal
     healthy.answers.plant()
     again = [word if word != "acceptance.yml" else "playbooks/resume.yml" for word in command]
     done = subprocess.run([*again, "-e", f"run_id={folder.name}"], cwd=ROOT, capture_output=True, text=True, timeout=300)
-    journal = read(folder / "journal.jsonl")
+    journal = journals.of(folder)
     attempts = {m["subject"]["id"]: m["attempt"] for m in journal if m["check"] == "cuda"}
     assert set(attempts) == {f"lab/{name}" for name in names}, done.stdout[-3000:]
     assert len([m for m in journal if m["check"] == "cuda" and m["outcome"] == "measured"]) == len(names)

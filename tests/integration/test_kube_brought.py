@@ -132,7 +132,8 @@ def test_a_machine_that_somebody_measures_by_ssh_is_not_measured_by_a_pod(cluste
         said = stack(cluster, api, image=cluster.image)
     finally:
         holder.communicate()
-    assert said[first]["reason_code"] == "duplicate_identity" and "a run over SSH measures this very machine" in said[first]["reason"]
+    assert said[first]["reason_code"] == "duplicate_identity"
+    assert "a run on the machine itself measures this very machine" in said[first]["reason"]
     assert facts(said[second])["machine_id"]
     assert facts(stack(cluster, api, image=cluster.image)[first])["machine_id"], "afterwards it is free"
 

@@ -15,6 +15,7 @@ import typing as t
 import pytest
 import test_kube_groups as groups
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.agent import PLANTED
+from harness import journals
 from rigs import common, pytorch
 from rigs.kubernetes.kubernetes import Kubernetes
 from test_ddp_fleet import CHECKS, SMALL
@@ -61,7 +62,7 @@ def accepted(
     said = subprocess.run(argv, cwd=groups.ROOT, capture_output=True, text=True, timeout=400, check=False)
     reports = list((folder / "results").glob("*/report.json"))
     assert len(reports) == 1, said.stdout[-3000:] + said.stderr[-2000:]
-    journal = [json.loads(line) for line in reports[0].with_name("journal.jsonl").read_text().splitlines()]
+    journal = journals.of(reports[0].parent)
     return json.loads(reports[0].read_text())["accepted"], journal
 
 

@@ -13,7 +13,8 @@ import time
 import typing as t
 
 import pytest
-from harness.fleet_runs import ROOT, latest, read, run_folder
+from harness import journals
+from harness.fleet_runs import ROOT, latest, run_folder
 from harness.kube_runs import KubeRuns
 from harness.namespace import roles
 from rigs.kubernetes.kubernetes import Kubernetes
@@ -80,7 +81,7 @@ def test_pods_answer_with_their_numbers_while_they_work_and_say_so_in_their_logs
     assert {(one["run"], one["stage"], one["node"]) for one in events} == {(folder.name, "nccl_node", "kube-02")}
     kept = [json.loads(line) for line in said.splitlines() if '"stage_kept"' in line]
     assert {one["node"] for one in kept} == {"lab/kube-01", "lab/kube-02"}
-    waited = [m["context"].get("pod_waited_s") for m in read(folder / "journal.jsonl")]
+    waited = [m["context"].get("pod_waited_s") for m in journals.of(folder)]
     assert waited and all(isinstance(one, float) and one >= 0 for one in waited if one is not None)
     runs.nothing_left()
 

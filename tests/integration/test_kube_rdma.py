@@ -19,8 +19,9 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import rendezvous
+from harness import journals
 from harness import rails as rails_of
-from harness.fleet_runs import ROOT, Done, latest, read, run_folder
+from harness.fleet_runs import ROOT, Done, latest, run_folder
 from harness.kube_runs import KubeRuns
 from harness.own_rig import own
 from rigs.kubernetes.kubernetes import Kubernetes
@@ -180,7 +181,7 @@ def test_a_pod_killed_in_its_rounds_costs_its_own_pairs_and_a_resume_measures_th
     found = worst(latest(folder))
     assert found["kube-01|kube-03"]["verdict"] == "PASS"
     assert "FAIL" not in {v["verdict"] for v in found.values()} and found["kube-02"]["verdict"] == "UNKNOWN", found
-    assert {m["reason_code"] for m in read(folder / "journal.jsonl") if m["subject"]["id"] == "lab/kube-02" and m["stage"] == "rdma"} == {
+    assert {m["reason_code"] for m in journals.of(folder) if m["subject"]["id"] == "lab/kube-02" and m["stage"] == "rdma"} == {
         "pod_deleted"
     }
     rails.plant()
@@ -272,7 +273,7 @@ def test_a_guardian_holds_the_governor_while_the_rounds_last(rig_kubernetes: Kub
         assert found.of("kube-01") == OWN and not found.ledger("kube-01").exists() and not found.ledger("kube-02").exists()
     folder = run_folder(tmp_path / "results")
     assert folder
-    records = read(folder / "journal.jsonl")
+    records = journals.of(folder)
     done = held(records, "kube-01")
     assert (done["state"], done["given_back"]) == ("switched", ["restored the governor of 2 policies"])
     assert held(records, "kube-02")["reason_code"] == "no_cpufreq"
@@ -302,7 +303,7 @@ def test_the_governor_comes_back_after_kill_9_of_the_test_pod_and_of_the_guardia
         assert all(found.of(node) == OWN and not found.ledger(node).exists() for node in rails.cluster.nodes)
     folder = run_folder(rails.folder / "results")
     assert folder
-    records = read(folder / "journal.jsonl")
+    records = journals.of(folder)
     assert held(records, "kube-01")["given_back"] == ["restored the governor of 2 policies"]
     lost = held(records, "kube-03")
     assert (lost["state"], lost["reason_code"]) == ("lost", "guardian_lost")

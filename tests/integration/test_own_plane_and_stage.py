@@ -13,12 +13,13 @@ import typing as t
 
 import pytest
 import yaml
+from harness import journals
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = "ansible_collections.gpufleet.acceptance.plugins"
 
 PLANE = f"""
-from {PACKAGE}.module_utils import observation
+from {PACKAGE}.module_utils.answer import observation
 from {PACKAGE}.plugin_utils.planes import base
 
 class OnToy(base.StageOnTarget):
@@ -79,7 +80,7 @@ STAGE = Scratch()
 """
 
 PROBE = f"""
-from {PACKAGE}.module_utils import observation
+from {PACKAGE}.module_utils.answer import observation
 
 def probe(params, node):
     for check in params["checks"]:
@@ -148,7 +149,7 @@ def test_a_plane_and_stages_of_ones_own_are_accepted_like_the_shipped_ones(place
     nodes = {("disk", "node", "box/a", "PASS"), ("disk", "node", "box/b", "PASS")}
     assert found == nodes | {("link", "pair", "box/a|box/b", "PASS")}
     assert "the toys were counted" in output and "one link" in output
-    assert {json.loads(line)["plane"] for path in place.glob("results/*/journal.jsonl") for line in path.open()} == {"toy"}
+    assert {m["plane"] for m in journals.all_in(place / "results")} == {"toy"}
 
 
 def test_a_stage_of_ones_own_is_the_same_on_a_machine_behind_ssh(place: pathlib.Path) -> None:
@@ -165,11 +166,11 @@ def test_a_probe_of_ones_own_is_run_on_a_machine_behind_ssh(place: pathlib.Path)
     assert (status, [(v["verdict"], v["value"]) for v in verdicts]) == (0, [("PASS", 95.0)]), output[-3000:]
 
 
-@pytest.mark.parametrize("plane", ["slurm", "ansible_collections.toy.lab.plugins.plugin_utils.nothing"])
+@pytest.mark.parametrize("plane", ["pbs", "ansible_collections.toy.lab.plugins.plugin_utils.nothing"])
 def test_an_unknown_plane_is_refused_by_the_plan(place: pathlib.Path, plane: str) -> None:
     status, output, _verdicts = accept(place, {"box": {"acceptance_plane": plane}}, [{"name": "disk", "role": "disk"}])
     assert status != 0 and "box: acceptance_plane" in output and "Traceback" not in output
-    assert not list(place.glob("results/*/journal.jsonl"))
+    assert not list(place.glob("results/*/journal.*"))
 
 
 def test_a_description_that_cannot_be_used_is_named(place: pathlib.Path) -> None:

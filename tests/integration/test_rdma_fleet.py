@@ -14,6 +14,7 @@ import time
 import typing as t
 
 import pytest
+from harness import journals
 from rigs.fleet.fleet import Fleet, Options
 from rigs.simulated import pairs
 
@@ -140,7 +141,7 @@ def test_a_sample_is_accepted(healthy: Fleet, tmp_path: pathlib.Path) -> None:
     done = run(healthy, tmp_path, rdma_scope="sample", rdma_partners=3)
     assert done.status == 0, done.output[-3000:]
     assert len([v for v in done.verdicts if v["subject"]["kind"] == "pair"]) == 3 * HOSTS, "each pair in both directions"
-    assert "nothing had to be measured again" in (done.folder / "journal.jsonl").read_text()
+    assert "nothing had to be measured again" in json.dumps(journals.of(done.folder))
     nothing_left(healthy)
 
 
@@ -229,7 +230,7 @@ def test_what_both_ends_had_finished_is_taken_after_kill_9(healthy: Fleet, tmp_p
     run_id = next(tmp_path.glob("*/plan.json")).parent.name
     again = run(healthy, tmp_path, "--limit", ",".join(here), "-e", f"run_id={run_id}", playbook="playbooks/resume.yml")
     assert again.status == 0, again.output[-3000:]
-    journal = [m for m in map(json.loads, (again.folder / "journal.jsonl").read_text().splitlines()) if m["stage"] == "rdma"]
+    journal = [m for m in journals.of(again.folder) if m["stage"] == "rdma"]
     assert {m["attempt"] for m in journal} == {1} and {m["outcome"] for m in journal} == {"measured"}
     measured = {(m["check"], m["variant"], m["subject"]["id"]): m for m in journal if m["subject"]["kind"] == "pair"}
     assert len(measured) == 12 and len(journal) == 12 + 4
@@ -254,7 +255,7 @@ def memos(fleet: Fleet, host: str) -> list[dict[str, t.Any]]:
 @pytest.mark.parametrize(("port", "op", "check"), [("1", "write", "write_bw"), ("", "", "read_bw")])
 def test_one_pair_in_one_command(healthy: Fleet, tmp_path: pathlib.Path, port: str, op: str, check: str) -> None:
     """What is left empty is as what is left out."""
-    command = ["-e", "server=gpu-02", "-e", "client=gpu-05", "-e", "device=mlx5_0", "-e", f"port={port}", "-e", f"op={op}"]
+    command = ["-e", "server=gpu-02", "-e", "client=gpu-05", "-e", "device=mlx5_0", "-e", f"ib_port={port}", "-e", f"op={op}"]
     variables = {name: value for name, value in VARIABLES.items() if name != "acceptance_stages"}
     binary = str(ROOT / ".venv/bin/ansible-playbook")
     values = json.dumps({**variables, "acceptance_results_dir": str(tmp_path)})
@@ -263,8 +264,7 @@ def test_one_pair_in_one_command(healthy: Fleet, tmp_path: pathlib.Path, port: s
         cwd=ROOT, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:]
-    (journal,) = tmp_path.glob("*/journal.jsonl")
-    found = [m for m in map(json.loads, journal.read_text().splitlines()) if m["subject"]["kind"] == "pair"]
+    found = [m for m in journals.all_in(tmp_path) if m["subject"]["kind"] == "pair"]
     assert [(m["check"], m["subject"]["id"], m["outcome"]) for m in found] == [(check, "gpu-02|gpu-05", "measured")] * 2
     assert {m["context"]["rails"][0]["a"] for m in found} == {"gpu-02/nic/mlx5_0/1", "gpu-05/nic/mlx5_0/1"}, "each served once"
     nothing_left(healthy)
@@ -282,7 +282,7 @@ def test_a_firewall_that_drops(healthy: Fleet, tmp_path: pathlib.Path) -> None:
         done = run(healthy, tmp_path, "--limit", few, rdma_test_timeout=5, rdma_patience=5, rdma_start_window=15)
     finally:
         subprocess.run([*namespace, "-D", *rule], check=True)
-    served = {m["subject"]["id"] for m in map(json.loads, (done.folder / "journal.jsonl").read_text().splitlines())
+    served = {m["subject"]["id"] for m in journals.of(done.folder)
               if m["subject"]["kind"] == "pair" and m["reason_code"] == "partner"}  # fmt: skip
     assert served and all("gpu-02" in pair for pair in served)
     good = done.of("rdma", "PASS", "WARN")

@@ -17,6 +17,7 @@ import time
 import typing as t
 
 import pytest
+from harness import journals
 from rigs.rdma.rdma import GOVERNORS, Guests
 
 pytestmark = pytest.mark.rdma
@@ -55,8 +56,7 @@ def run(guests: Guests, results: pathlib.Path, **variables: t.Any) -> tuple[path
     """Return a run in which no emulated clock kept a test from its number: resumed for a pair, made anew for a test asked again."""
     for _attempt in range(3):
         folder, verdicts = resumed(guests, results, **variables)
-        journal = sorted(results.glob("*/journal.jsonl"))[-1].read_text().splitlines()
-        again = [m for m in map(json.loads, journal) if m["stage"] == "rdma_again"]
+        again = [m for m in journals.of(sorted(results.glob("*/plan.json"))[-1].parent) if m["stage"] == "rdma_again"]
         if not any(flake in (row.get("reason") or "") for m in again for row in m["series"] for flake in FLAKES):
             break
     return folder, verdicts
@@ -112,7 +112,7 @@ def test_a_slow_link_a_downed_port_and_governors_that_differ(rig_rdma: Guests, t
     assert "rdma-02/nic/mlx5_1/1" in convicted and "bad row" in convicted and "convicted" in convicted
     page = (folder / "report.html").read_text()
     assert "Rail 0" in page and "Rail 1" in page and "The worst pairs" in page
-    measured = [m for m in map(json.loads, (sorted(tmp_path.glob("*/journal.jsonl"))[-1]).read_text().splitlines())]
+    measured = journals.of(sorted(tmp_path.glob("*/plan.json"))[-1].parent)
     switched = {m["target"]: m["context"]["governor"]["state"] for m in measured if m["stage"] == "rdma" and m["check"] == "timetable"}
     assert switched == {"rdma-01": "switched", "rdma-02": "switched", "rdma-03": "switched", "rdma-04": "already"}
     as_born(rig_rdma)
@@ -139,7 +139,7 @@ def test_ports_against_themselves(rig_rdma: Guests, tmp_path: pathlib.Path) -> N
     measured += [(check, f"rdma-03/nic/mlx5_{port}/1") for check in ("write_bw", "write_bw_all") for port in (0, 1)]
     assert {words[key][0] for key in measured} <= {"PASS", "WARN"}, said  # an attempt after the first is a WARN
     assert words["write_bw_all", "rdma-04"] == ("SKIPPED", "one_port"), said
-    journal = [json.loads(line) for line in sorted(tmp_path.glob("*/journal.jsonl"))[-1].read_text().splitlines()]
+    journal = journals.of(sorted(tmp_path.glob("*/plan.json"))[-1].parent)
     held = {m["target"]: m["context"]["governor"]["state"] for m in journal if m["check"] == "write_bw" and m["outcome"] == "measured"}
     assert held == {"rdma-03": "switched", "rdma-04": "already"}
     as_born(rig_rdma)

@@ -6,15 +6,18 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
+import json
 import pathlib
-import re
+import threading
 import time
 import typing as t
-import zlib
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.pages import OF_A_RUN
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model, page
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model, page
 from harness import report_samples as samples
 from rigs.browser import Browser, executable
 
@@ -28,7 +31,8 @@ CONTRASTS = """(() => {
     return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
   const behind = (e) => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
     const n = numbers(c); if (n.length < 4 || n[3] > 0) return c; } return "rgb(255,255,255)"; };
-  return [...document.querySelectorAll(".b, .sub, .sim, .stamp b, td, th, a, summary, .verdict strong, .where, .part, dt")].map((e) => {
+  const read = ".b, .sub, .sim, .stamp b, td, th, a, summary, .verdict strong, .where, .part, dt, button, input, label";
+  return [...document.querySelectorAll(read)].map((e) => {
     const [x, y] = [light(getComputedStyle(e).color), light(behind(e))];
     return [(Math.max(x, y) + 0.05) / (Math.min(x, y) + 0.05), e.className || e.tagName]; });
 })()"""
@@ -109,11 +113,103 @@ def test_nothing_that_a_node_sent_runs(browser: Browser, pages: dict[str, pathli
     assert "\\x1b[2J" in text
 
 
+def opened(browser: Browser, count: int) -> list[list[str]]:
+    """Wait until so many nodes are shown. Return the cells of each row of the first one."""
+    browser.wait(f"document.querySelectorAll('.one-node').length === {count}")
+    return browser.value("""[...document.querySelector('.one-node').querySelectorAll('tbody tr')]
+      .map((row) => [...row.cells].map((cell) => cell.innerText))""")
+
+
+def test_a_node_is_shown_with_all_of_its_rows_by_its_name_or_a_link(browser: Browser, pages: dict[str, pathlib.Path]) -> None:
+    made = model.build(*samples.fleet(2000, 20))
+    browser.size(1280, 900)
+    browser.media("light")
+    browser.open(pages["large"], DRAWN)
+    for count, name in enumerate((made["nodes"][-1]["name"], made["nodes"][1000]["name"]), 1):
+        browser.value("document.getElementById('node-name').value = ''; document.getElementById('node-name').focus()")
+        browser.type(f" {name} ")
+        browser.press("Enter")
+        rows = opened(browser, count)
+        groups = [group for stage in made["stages"] for group in stage["checks"]]
+        shown = [row for group in groups for row in group["rows"] if row["node"] == name]
+        assert len(rows) == len(shown) == 20
+        assert [row[2] for row in rows] == [f"{formats.number(row['value'])} {row['unit']}" for row in shown]
+        assert browser.value("document.activeElement.innerText").startswith(name)
+    assert browser.value("document.querySelectorAll('#node-names option').length") == 2000
+    browser.value("document.querySelector('#nodes ~ .scroll a').click()")
+    assert any("FAIL" in cell for row in opened(browser, 3) for cell in row)
+    browser.value("document.querySelector('.one-node button').click()")
+    assert browser.value("[document.querySelectorAll('.one-node').length, document.activeElement.id]") == [2, "node-name"]
+    browser.value("document.querySelector('#nodes ~ .scroll a').click()")
+    opened(browser, 3)
+    browser.value("document.querySelector('#nodes ~ .scroll a').click()")  # it is there
+    browser.value("document.getElementById('node-name').value = 'none of these'; document.getElementById('node-open').click()")
+    browser.wait("document.getElementById('node-said').innerText === 'No node of this page is called none of these.'")
+    opened(browser, 3)
+    assert (browser.requests[1:], browser.console) == ([], [])
+
+
+def test_an_address_names_a_node_whatever_it_is_called(browser: Browser, pages: dict[str, pathlib.Path]) -> None:
+    browser.size(1280, 900)
+    browser.open(pages["hostile"], DRAWN)
+    names = browser.value("JSON.parse(document.getElementById('nodes-index').textContent).nodes.map(([name]) => name)")
+    assert len(names) >= len(samples.HOSTILE)
+    for count, name in enumerate(names, 1):
+        browser.value(f"location.hash = '#node=' + encodeURIComponent({json.dumps(name)})")
+        assert opened(browser, count)
+    browser.value("location.hash = '#node=%'")
+    browser.wait("document.getElementById('node-said').innerText.includes('names no node')")
+    titles = browser.value("[...document.querySelectorAll('.one-node h3')].map((title) => title.firstChild.textContent)")
+    assert titles == [f"{name} " for name in reversed(names)]
+    browser.value("""(() => { for (const e of document.querySelectorAll('body *'))
+      for (const kind of ['mouseover', 'mousemove', 'focus']) e.dispatchEvent(new MouseEvent(kind, {bubbles: false})); })()""")
+    assert browser.value("window.harm") is None and browser.dialogs == []
+    assert browser.value("document.querySelectorAll('img, iframe, svg a, main a:not([href^=\"#\"]), .one-node a').length") == 0
+    assert browser.value("document.querySelector('#opened').innerText.includes('<script>window.harm=1</script>')")
+    assert browser.requests == [pages["hostile"].resolve().as_uri()]
+
+
+def test_a_node_is_shown_in_the_frame_of_the_console(browser: Browser, pages: dict[str, pathlib.Path]) -> None:
+    """Whose policy lets scripts run and takes everything else away."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def end_headers(self) -> None:
+            self.send_header("content-security-policy", OF_A_RUN["content-security-policy"])
+            super().end_headers()
+
+        def log_message(self, *_: t.Any) -> None: ...
+
+    folder = functools.partial(Handler, directory=str(pages["large"].parent))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), folder) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        browser.open(f"http://127.0.0.1:{server.server_port}/large.html", DRAWN)
+        assert browser.value("self.origin") == "null"
+        browser.value("document.querySelector('#nodes ~ .scroll a').click()")
+        assert len(opened(browser, 1)) == 20
+        browser.value("document.querySelector('.one-node button').click()")
+        browser.wait("!document.querySelector('.one-node') && location.hash === '#one-node'")
+        assert (len(browser.requests), browser.console) == (1, [])
+        server.shutdown()
+
+
+def test_a_browser_that_cannot_unpack_says_so_and_shows_the_rest(
+    browser: Browser, pages: dict[str, pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    old = tmp_path / "old.html"
+    old.write_text(pages["large"].read_text().replace("<head>", "<head><script>delete window.DecompressionStream</script>", 1))
+    browser.open(old, "document.getElementById('node-said').innerText")
+    assert "has no DecompressionStream" in browser.value("document.getElementById('node-said').innerText")
+    assert not browser.value("document.getElementById('open-node').checkVisibility()")
+    assert browser.value("document.querySelectorAll('.card').length") > 10
+
+
 @pytest.mark.parametrize("name", ["small", "large", "hostile", "pairs"])
 def test_a_phone_scrolls_in_one_direction_only(browser: Browser, pages: dict[str, pathlib.Path], name: str) -> None:
     browser.size(375, 800, phone=True)
     browser.media("light")
     browser.open(pages[name], DRAWN)
+    browser.value("document.querySelector('#nodes ~ .scroll a').click()")
+    opened(browser, 1)
     assert browser.value("document.documentElement.scrollWidth") <= 375
     assert browser.value("innerWidth") == 375
     wide = browser.value("[...document.querySelectorAll('.plot .main-svg')].map((s) => s.getBoundingClientRect().right)")
@@ -125,27 +221,8 @@ def test_all_text_can_be_read(browser: Browser, pages: dict[str, pathlib.Path], 
     browser.size(1280, 900)
     browser.media(scheme)
     browser.open(pages["hostile"], DRAWN)
+    browser.value("document.querySelector('#nodes ~ .scroll a').click()")
+    opened(browser, 1)
     found = browser.value(CONTRASTS)
     assert len(found) > 100
     assert min(found) > [4.5], min(found)
-
-
-def test_it_prints_on_a4_in_dark_ink_whatever_the_theme(browser: Browser, pages: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> None:
-    browser.size(1280, 900)
-    browser.media("dark")
-    browser.open(pages["small"], DRAWN)
-    browser.value("""addEventListener('beforeprint', () => { window.seen = {
-      ink: getComputedStyle(document.documentElement).getPropertyValue('--ink').trim(),
-      charts: [...document.querySelectorAll('.plot')].map((p) => p._fullLayout.width) }; })""")
-    browser.pdf(tmp_path / "report.pdf")
-    pdf = (tmp_path / "report.pdf").read_bytes()
-    sizes = {tuple(round(float(x)) for x in m.split()[2:]) for m in re.findall(rb"/MediaBox ?\[([^\]]*)\]", pdf)}
-    assert sizes in ({(595, 842)}, {(594, 841)}, {(595, 841)}, {(594, 842)}), sizes
-    seen = browser.value("window.seen")
-    assert (seen["ink"], set(seen["charts"])) == ("#1a2027", {680})
-    # The last byte of a stream may look like the end of a line before `endstream`.
-    pages_drawn = [zlib.decompressobj().decompress(s) for s in re.findall(rb"stream\r?\n(x.*?)\r?\nendstream", pdf, re.S)]
-    assert sum(len(s) for s in pages_drawn) > 50_000, "the charts are lines on paper, not empty boxes"
-    # And back on the screen it is as it was.
-    browser.open(pages["small"], DRAWN)
-    assert browser.value("document.documentElement.classList.contains('printing')") is False

@@ -86,7 +86,7 @@ def test_a_run_that_is_refused_for_what_no_host_did_fails_all(results: pathlib.P
 def test_check_mode_shows_the_plan_and_is_no_run(tmp_path: pathlib.Path, diff: tuple[str, ...]) -> None:
     done = play(tmp_path / "results", "--limit", FEW, "--check", *diff)
     assert done.status == 0 and "NOT ACCEPTED" not in done.output and not any(done.recap().values()), done.output[-3000:]
-    assert "check mode, nothing is measured and no run is begun: 96 checks on 4 hosts" in done.output
+    assert "check mode, nothing is measured and no run is begun: 104 checks on 4 hosts" in done.output
     assert ("+gemm: h100-03: bf16 mode=alone" in done.output) == bool(diff)
     assert not (tmp_path / "results").exists()
 

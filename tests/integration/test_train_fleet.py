@@ -123,7 +123,9 @@ def test_a_quick_test_of_two_nodes_says_what_it_does_not_show(runs: Acceptance) 
     for host in hosts:
         runs.plant(host, gpus=8)
     few = {"train_gpus": 1, "train_width": 16, "train_batch": 32, "train_shapes": ["64x64x64"], "train_device": "cpu"}
-    inventory = {host: {"train_python": pytorch.PYTHON, "train_minutes": 600, "nccl_node_types": ["half"]} for host in hosts}
+    settings = {"train_python": pytorch.PYTHON, "train_minutes": 600, "nccl_node_types": ["half"]}
+    as_a_gpu = {"PYTHONPATH": "/opt/simulated/bin", "GPUFLEET_TEST_SUMS": "single"}
+    inventory = {host: {**settings, "train_env": as_a_gpu} for host in hosts}
     done = runs.run(hosts, "-e", json.dumps(few), playbook="playbooks/quick.yml", variables=inventory)
     assert done.status == 0 and done.folder and all(done.good(host) for host in hosts), done.output[-3000:]
     assert {v["stage"] for v in done.verdicts} == {"stack", "nccl_node", "train"}

@@ -57,7 +57,7 @@ def test_a_run_is_judged_again_with_the_same_findings(results: pathlib.Path, run
 
 def test_a_run_is_verified_if_its_version_could_prove_it(results: pathlib.Path) -> None:
     whole, unproven = ask(results, "verify", "-e", f"run_id={JUDGED}"), ask(results, "verify", "-e", f"run_id={UNCHAINED}")
-    assert whole.status == 0 and f"run {JUDGED} is whole: 60 lines of the journal" in flat(whole), whole.output[-2000:]
+    assert whole.status == 0 and f"run {JUDGED} is whole: 60 measurements" in flat(whole), whole.output[-2000:]
     assert unproven.status and "made by an older version, whose journal is not chained: nobody can say" in flat(unproven)
 
 

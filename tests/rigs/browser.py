@@ -18,6 +18,8 @@ import tempfile
 import time
 import typing as t
 
+from rigs.browser_network import own_network
+
 # Text has no width without a font.
 PACKAGES = {"chromium": "chromium", "/usr/share/fonts/truetype/liberation": "fonts-liberation"}
 FLAGS = (
@@ -43,10 +45,12 @@ class Browser:
         # Chromium reads commands from descriptor 3 and answers on 4; these copies lie above both.
         high = [os.dup2(fd, 100 + i, inheritable=True) for i, fd in enumerate((commands, answers))]
         shell = 'exec "$0" "$@" 3<&100 4>&101 100<&- 101>&-'
-        arguments = [found, *FLAGS, f"--user-data-dir={self.profile}", "--remote-debugging-pipe", "about:blank"]
+        self._network = own_network()
+        through = self._network.FLAGS if self._network else ()
+        arguments = [found, *FLAGS, *through, f"--user-data-dir={self.profile}", "--remote-debugging-pipe", "about:blank"]
         self.process = subprocess.Popen(
             ["bash", "-c", shell, *arguments], pass_fds=high, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, preexec_fn=self._network.enter if self._network else None,  # noqa: PLW1509
         )  # fmt: skip
         for fd in (commands, answers, *high):
             os.close(fd)
@@ -76,6 +80,8 @@ class Browser:
             self.process.kill()
             self.process.wait()
         os.close(self._from)
+        if self._network:
+            self._network.close()
         shutil.rmtree(self.profile, ignore_errors=True)
 
     def open(self, path: pathlib.Path | str, wait_for: str = "true", seconds: float = 60) -> None:

@@ -21,13 +21,14 @@ from rigs.postgres import postgres
 from rigs.prometheus import prometheus
 from rigs.rdma import rdma
 from rigs.simulated.mpi import build
+from rigs.slurm import slurm
 
 if __name__ == "__main__":
     if os.geteuid():
         print("not root: tests that need a rig will be skipped", file=sys.stderr)
         sys.exit(0)
     every: dict[str, str] = {}
-    rigs = (fleet, rdma, kubernetes, images, browser, prometheus, postgres, pytorch, rulebook, lldp)
+    rigs = (fleet, rdma, kubernetes, images, browser, prometheus, postgres, pytorch, rulebook, lldp, slurm)
     for packages in (*(rig.PACKAGES for rig in rigs), *build.PACKAGES.values()):
         every.update(packages)
     try:

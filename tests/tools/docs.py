@@ -31,8 +31,9 @@ from rigs import browser, common  # noqa: E402
 
 # The pages of docs/ in the order of the menu. Those that are not here come last.
 CHAPTERS: dict[str, tuple[str, ...]] = {
-    "Use": ("docs/using", "docs/hardware", "docs/verdicts", "docs/rules", "docs/history", "docs/console", "docs/observability",
-            "docs/kubernetes", "docs/launchers", "docs/awx", "docs/eda", "docs/execution_environment", "docs/sinks", "docs/xids"),
+    "Use": ("docs/using", "docs/what_it_finds", "docs/hardware", "docs/verdicts", "docs/rules", "docs/history", "docs/console",
+            "docs/observability", "docs/kubernetes", "docs/launchers", "docs/awx", "docs/eda", "docs/execution_environment", "docs/sinks",
+            "docs/xids"),
     "Stages": ("docs/host_health", "docs/gpu_memory", "docs/nic_loopback", "docs/soak", "docs/dcgm", "docs/rdma", "docs/fabric", "docs/ddp",
                "docs/hccl", "docs/gpu_sharing"),
     "Extend": ("docs/stages", "docs/architecture", "docs/glossary", "CONTRIBUTING", "tests/README"),

@@ -13,7 +13,7 @@ import typing as t
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / ".collections"))
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands  # noqa: E402
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, gates  # noqa: E402
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import (  # noqa: E402
     Expectation,
     shipped,
@@ -25,6 +25,8 @@ HEAD = """# What is expected of which hardware
 Written from `roles/common/files/expectations/` by `tests/tools/hardware_table.py`; change the tables, not this page. Each entry there
 has its source and date. PASS is 0.95 of a value, WARN 0.90 (of a time: the value divided by these). **measured**: somebody published
 this number; **vendor**: a datasheet; **derived**: from another number or from link rates, with the efficiency that the source states.
+`passes` and `warns` stand where a row has limits of its own. **held against** names the published limits of the same hardware, which
+are listed at the end with who uses them; a lint fails where a row passes what one of them refuses. A dash: none is known.
 A number with `?` says nothing where it is missed (UNKNOWN), since how the machine is wired is not told. What no row is about is
 UNKNOWN until `acceptance_expectations` or `playbooks/baseline.yml` says what to expect.
 """
@@ -60,7 +62,7 @@ NOT_COVERED = [
     ("train", "training itself on all but H200", "not published; the products of `compute` are held to those of `gemm`"),
     (
         "gpu_memory",
-        "copies of GB300; both directions at once but of PCIe 5; all GPUs at once, far memory, between GPUs, latency",
+        "links of fewer than 8 lanes; all GPUs at once, far memory, between GPUs, latency",
         "not published, or healthy machines differ too much: held to the other GPUs of the node and to identical machines",
     ),
     (
@@ -88,6 +90,7 @@ def text() -> str:
     parts = [HEAD, coverage(entries)]
     for stage in [*STAGES, *sorted({e.match["stage"] for e in entries} - set(STAGES))]:
         parts.append(table(STAGES.get(stage, stage), [e for e in entries if e.match["stage"] == stage]))
+    parts.append(limits())
     missing = "".join(f"| {stage} | {what} | {why} |\n" for stage, what, why in NOT_COVERED)
     parts.append(f"## What is not covered\n\n| stage | hardware | why |\n|---|---|---|\n{missing}")
     return "\n".join(parts)
@@ -119,7 +122,18 @@ def kinds(entries: t.Sequence[Expectation]) -> str:
 
 def table(title: str, entries: t.Sequence[Expectation]) -> str:
     rows = sorted({row(e) for e in entries})
-    return f"## {title}\n\n| GPU | check | for | value | confidence |\n|---|---|---|---|---|\n{''.join(rows)}"
+    return f"## {title}\n\n| GPU | check | for | value | confidence | held against |\n|---|---|---|---|---|---|\n{''.join(rows)}"
+
+
+def limits() -> str:
+    """Return the table of published limits."""
+    rows = []
+    for gate in gates.load():
+        both = f", refuses below {gate.refuses:g}" if gate.refuses else ""
+        how = f"our test gives {gate.share:g} of it: {gate.why}" if gate.why else f"not held: {gate.not_held}" if gate.not_held else ""
+        rows.append(f"| `{gate.id}` | {gate.value:g} {gate.unit}{both} | {gate.by} | {gate.date} | {gate.confidence} | {how} |\n")
+    head = "| limit | passes from | who uses it | date | confidence | remark |\n|---|---|---|---|---|---|\n"
+    return f"## Published limits\n\n{head}{''.join(rows)}"
 
 
 def row(e: Expectation) -> str:
@@ -131,7 +145,9 @@ def row(e: Expectation) -> str:
     gpus = ", ".join(short(name) for name in several(e.match.get("gpu"))) or "any"
     check = words(e.match.get("check", e.match.get("op", "")))
     doubt = "?" if e.missed == "unknown" else ""
-    return f"| {gpus} | {check} | {'; '.join(said)} | {e.value:g}{doubt} {e.unit} | {e.confidence} |\n"
+    own = "".join(f", {word} {number:g}" for word, number in (("passes", e.passes), ("warns", e.warns)) if number is not None)
+    held = ", ".join(f"`{gate}`" for gate in e.gates) or "-"
+    return f"| {gpus} | {check} | {'; '.join(said)} | {e.value:g}{doubt} {e.unit}{own} | {e.confidence} | {held} |\n"
 
 
 def several(value: t.Any) -> list[t.Any]:

@@ -19,17 +19,13 @@ import typing as t
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / ".collections"))
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import (
-    fabric,
-    gemm,
-    gpu_memory,
-    nccl,
-    nic_loopback,
-    train,
-)
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nccl, nvidia
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import collective as fabric
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gemm, gpu_memory, nccl_node, train
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.rdma import loopback
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_fabric import OPTIONS
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, physics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, gates, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma
 
 # What selects an expectation and is not hardware: settings of NCCL.
@@ -63,7 +59,7 @@ def _nccl_node(entry: expectations.Expectation, name: str) -> t.Iterator[tuple[s
     for check, count, env in itertools.product(_checks(entry, ["all_reduce", "all_gather"]), options(entry, "gpus"), ENVIRONMENTS):
         seen = [{"name": name, "uuid": f"GPU-{number}"} for number in range(count)]
         for kind in options(entry, "type"):
-            yield check, nccl._context(check, {"type": kind or "float"}, seen, env, Node(60))
+            yield check, nccl_node._context(check, {"type": kind or "float"}, seen, env, Node(60))
 
 
 def _nccl_fabric(entry: expectations.Expectation, name: str) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
@@ -73,7 +69,8 @@ def _nccl_fabric(entry: expectations.Expectation, name: str) -> t.Iterator[tuple
         validated = ArgumentSpecValidator(OPTIONS).validate({"members": members, "checks": [], "env": env})
         head = fabric.GroupHead(validated.validated_parameters, Node(60), None)
         ports = [{"device": f"mlx5_{n}", "port": 1, "link_layer": "InfiniBand", "rate_gbps": rate, "gids": []} for n in range(nics)]
-        for domains, check in itertools.product({1, -(-nodes // 18)}, _checks(entry, ["all_reduce", "all_gather"])):
+        racks = {1, -(-nodes // 18), *filter(None, options(entry, "nvlink_domains"))}
+        for domains, check in itertools.product(sorted(racks), _checks(entry, ["all_reduce", "all_gather"])):
             for number, seat in enumerate(head.group.members):
                 seat.gpu, seat.ports = name, ports
                 seat.nvlink_domain = f"{number * domains // nodes}" if nccl.mnnvl([name]) else ""
@@ -105,25 +102,26 @@ def _gpu_memory(entry: expectations.Expectation, name: str) -> t.Iterator[tuple[
     for check, generation, width in itertools.product(
         _checks(entry, list(gpu_memory.CHECKS)), options(entry, "pcie_gen"), options(entry, "pcie_width")
     ):
-        yield check, gpu_memory._hardware(check, [{"name": name, "pcie": {"gen_max": generation, "width_max": width}}])
+        link = {"gen_max": generation, "width": width, "width_max": width}
+        yield check, gpu_memory._hardware(check, [{"name": name, "virtual": False, "pcie": link}], nvidia.Nvidia)
 
 
 def _nic_loopback(entry: expectations.Expectation, _name: str) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
     device = {"device": "mlx5_0", "type": "MT4129", "driver": "mlx5_core", **dict.fromkeys(("numa_node", "pcie", "pci_path", "pci"))}
     for check, rate, layer in itertools.product(
-        _checks(entry, [*nic_loopback.TESTS, *nic_loopback.OF_GPU]), options(entry, "nic_gbps"), ("InfiniBand", "Ethernet")
+        _checks(entry, [*loopback.TESTS, *loopback.OF_GPU]), options(entry, "nic_gbps"), ("InfiniBand", "Ethernet")
     ):
         port = {"device": "mlx5_0", "port": 1, "rate_gbps": rate, "link_layer": layer, "state": "ACTIVE", "gid": {}}
-        yield check, nic_loopback.LoopbackPort(device, port, {}).context(check)
+        yield check, loopback.LoopbackPort(device, port, {}).context(check)
 
 
-def _rdma(entry: expectations.Expectation, _name: str) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
+def _rdma(entry: expectations.Expectation, name: str) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
     tests = [f"{op}_{kind}" for op in ("read", "write", "send", "atomic") for kind in ("bw", "lat")]
     for both, rate, layer in itertools.product((False, True), options(entry, "nic_gbps"), ("InfiniBand", "Ethernet")):
         wanted = {"rdma_tests": tests, "rdma_size": 65536, "rdma_latency_size": 2, "rdma_bidirectional": both, "rdma_qps": 1}
         counts = {"rdma_iterations": 5000, "rdma_latency_iterations": 5000, "rdma_duration": 0, "rdma_extra_args": [], "rdma_gpu": False}
         for kind in rdma.kinds({**wanted, **counts}):
-            port = {"rate_gbps": rate, "link_layer": layer, "nic": "mlx5_ib"}
+            port = {"rate_gbps": rate, "link_layer": layer, "nic": "mlx5_ib", "gpu": name}
             for hops in ({}, {"hops": 1}):
                 yield kind["check"], {**kind["context"], **rdma.of_ports(port, port), **hops}
 
@@ -147,7 +145,7 @@ def unreachable(entries: t.Sequence[expectations.Expectation], of: t.Iterable[ex
 
 def _without_machine() -> None:
     """No setting of the machine that this runs on counts."""
-    fabric.nccl_settings = nccl.nccl_settings = types.SimpleNamespace(of_machine=lambda _node, _env: {})
+    fabric.nccl_settings = nccl_node.nccl_settings = types.SimpleNamespace(of_machine=lambda _node, _env: {})
 
 
 def main(names: list[str]) -> int:
@@ -172,6 +170,9 @@ def main(names: list[str]) -> int:
                 findings.update(physics.lint(entries))
                 top = max(entry.rank for entry in entries)
                 findings.update(_lost(entries, [entry for entry in entries if entry.rank == top], "error"))
+                if not chosen:
+                    findings.update(gates.lint(entries, gates.load()))
+                    findings.update(_silent())
                 count = max(count, len(entries))
     except expectations.ExpectationError as error:
         print(f"error: {error}")
@@ -181,6 +182,16 @@ def main(names: list[str]) -> int:
     errors = sum(finding.level == "error" for finding in findings)
     print(f"{count} expectations, {errors} errors")
     return 1 if errors else 0
+
+
+def _silent() -> t.Iterator[physics.LintFinding]:
+    """Yield an error for each shipped entry without `gates`: it has to say which published limits it was held against, or that none is
+    known."""
+    for path in sorted((expectations.FILES / "expectations").glob("*.yml")):
+        for raw in expectations.read(path)[0]:
+            if "gates" not in raw:
+                text = "gates: found nothing, expected the published limits that it was held against, [] where none is known"
+                yield physics.LintFinding("error", f"{path.name} `{raw['id']}`", raw["id"], text)
 
 
 def _lost(

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write the JSON schemas of plans, measurements and verdicts from their one definition, plugins/plugin_utils/records/model.py."""
+"""Write the JSON schemas of plans, measurements, their shared values and verdicts from their one definition, records/model.py."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ def texts() -> dict[str, str]:
     schemas = {
         "measurement-v1.json": _schema(model.Measurement, "measurement/v1", model.JOURNAL_FIELDS, model.MEASUREMENT_RULES),
         "plan-v1.json": _schema(model.Plan, "plan/v1", {}, {}),
+        "shared-v1.json": _schema(model.SharedValue, "shared/v1", model.CHAIN, {}),
         "verdict-v1.json": _schema(model.Verdict, "verdict/v1", {}, {}),
     }
     return {name: json.dumps(schema, indent=1) + "\n" for name, schema in schemas.items()}

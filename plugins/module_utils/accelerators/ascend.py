@@ -13,10 +13,12 @@ import os
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import acl, base
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import acl, base, on_bus
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import absent, reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.absent import Absent
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import Tree
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import npu_smi
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 # The first question after boot starts the driver's management.
 QUERY_TIMEOUT_S = 60.0
@@ -24,6 +26,7 @@ QUERY_TIMEOUT_S = 60.0
 ANSWER_S = 30.0
 # What an idle NPU has in use of its own HBM is some 3.4 GiB of 64 (910B and A3, drivers 23 to 25).
 IDLE_MIB = 8192
+NOT_REPORTED = Absent("npu-smi does not report it")
 INTERVAL_S = 1
 # Where the driver puts hccn_tool.
 HCCN_TOOL = "/usr/local/Ascend/driver/tools/hccn_tool"
@@ -45,6 +48,7 @@ class Ascend(base.Accelerator):
     torch = "npu"
     torch_plugin = "torch_npu"
     collectives = "hccl"
+    device_files = r"/dev/davinci\d+"
     lacks = ("float64", "bfloat16")
     link = "network port"
 
@@ -119,7 +123,7 @@ class Ascend(base.Accelerator):
             "gsp_firmware": None,
             "memory_total_mib": chip["memory_total_mib"],
             "memory_used_mib": chip["memory_used_mib"],
-            "utilization": None if chip["utilization"] is None else int(chip["utilization"]),
+            "utilization": chip["utilization"],
             "persistence": None,
             "mig": None,
             "compute_mode": None,
@@ -141,12 +145,17 @@ class Ascend(base.Accelerator):
             "retired_pages": {"single_bit": ecc["isolated_single"], "double_bit": ecc["isolated_double"], "pending": None},
             "throttle_reasons": [],
             "throttle_us": {},
-            "clocks": {"sm": None, "mem": None, "max_sm": None},
-            "application_clock": {"now": None, "default": None},
-            "power": {"draw_w": chip["power_w"], "limit_w": None, "default_limit_w": None},
+            "clocks": dict.fromkeys(("sm", "mem", "max_sm"), NOT_REPORTED),
+            "application_clock": dict.fromkeys(("now", "default"), NOT_REPORTED),
+            "power": {"draw_w": chip["power_w"], "limit_w": NOT_REPORTED, "default_limit_w": NOT_REPORTED},
             "temperature_c": chip["temperature_c"],
-            "pcie": {"gen": None, "gen_max": None, "gen_device": None, "width": None, "width_max": None, "replays": None},
+            "pcie": dict.fromkeys(("gen", "gen_max", "gen_device", "width", "width_max", "replays"), NOT_REPORTED),
             "slot_known": False,
+            "virtual": None,
+            "module": None,
+            "board_part_number": None,
+            "place": {},
+            "unreadable": [],
             "fabric": dict.fromkeys(("state", "status", "health", "bandwidth", "faults", "cluster", "clique")),
             "processes": [
                 {"pid": p["pid"], "name": p["name"], "used_mib": p["used_mib"], "type": "C"}
@@ -160,27 +169,66 @@ class Ascend(base.Accelerator):
         if device["lost"]:
             problems.append(("gpu_lost", device["lost"]))
         problems += base.lifetime(device)
-        pages = (device["retired_pages"]["single_bit"] or 0) + (device["retired_pages"]["double_bit"] or 0)
-        if pages:
+        pages = absent.at_least((device["retired_pages"]["single_bit"], device["retired_pages"]["double_bit"]))
+        if base.above(pages, 0):
             problems.append(("ecc_past", f"{pages} memory pages are isolated"))
-        if device["ecc"]["volatile_uncorrected"] is None:
-            problems.append(("unsupported", "npu-smi does not report its memory errors (info -t ecc)"))
+        unread = device["ecc"]["volatile_uncorrected"]
+        if isinstance(unread, Absent):
+            problems.append(("unsupported", f"npu-smi does not report its memory errors (info -t ecc): {unread.why}"))
+        if isinstance(pages, Absent) and not isinstance(unread, Absent):
+            problems.append(("unreadable_state", f"npu-smi does not report which pages of its memory are isolated: {pages.why}"))
         if not device["lost"] and device["health"].upper() != "OK":
             problems.append(("npu_alarm", f"the driver says {device['health']}: {device['alarms'] or 'see npu-smi info -t health'}"))
         return sorted(problems, key=lambda problem: problem[0] in reasons.MILD)
 
     def siblings(self, snapshot: base.Snapshot) -> dict[str, list[base.Problem]]:
-        largest = max((g["memory_total_mib"] or 0 for g in snapshot["gpus"]), default=0)
+        largest = max((absent.plain(g["memory_total_mib"]) or 0 for g in snapshot["gpus"]), default=0)
         return {
             g["uuid"]: [("gpu_state", f"it has {g['memory_total_mib']} MiB of memory, and another NPU of the node {largest} MiB")]
             for g in snapshot["gpus"]
-            if g["uuid"] and g["memory_total_mib"] is not None and g["memory_total_mib"] < base.MEMORY_SHARE * largest
+            if g["uuid"] and (absent.plain(g["memory_total_mib"]) or largest) < base.MEMORY_SHARE * largest
         }
 
     def unseen(self, snapshot: base.Snapshot) -> list[str]:
-        """Return the device files beyond those that npu-smi shows. A container has only the files that were given to it."""
-        files = sorted(path for path in glob.glob("/dev/davinci*") if re.fullmatch(r"/dev/davinci\d+", path))
+        """Return the device files beyond those that npu-smi shows, of those that this process may open. A container has only the files that
+        were given to it."""
+        files = [path for path in self._files() if not on_bus.withheld(Tree(self.node), path)]
         return files[len(snapshot["gpus"]) :] if self.node.root == "/" else []
+
+    @staticmethod
+    def _files() -> list[str]:
+        return sorted(path for path in glob.glob("/dev/davinci*") if re.fullmatch(r"/dev/davinci\d+", path))
+
+    @staticmethod
+    def _on_bus(tree: Tree) -> list[on_bus.OnBus]:
+        """Return the processing accelerators of Huawei; the driver's name has changed with its generations."""
+        return on_bus.devices(tree, "0x19e5", ("0x1200",))
+
+    def present(self) -> list[on_bus.OnBus]:
+        tree = Tree(self.node)
+        devices = self._on_bus(tree)
+        drivers = {device.driver for device in devices if device.driver}
+        may_not = self.node.root == "/" and all(on_bus.withheld(tree, path) for path in self._files() or ["/dev/davinci0"])
+        return on_bus.usable(tree, devices, drivers, lambda _address: "no device file may be opened" if may_not else "")
+
+    def bus(self, snapshot: base.Snapshot) -> on_bus.Bus:
+        shown = {str(g["bdf"]) for g in snapshot["gpus"] if g["bdf"]}
+        if not shown or (snapshot.get("simulated") and not os.path.isdir(self.node.path("/sys"))):
+            return on_bus.Bus([], {})
+        tree = Tree(self.node)
+        devices = self._on_bus(tree)
+        drivers = {device.driver for device in devices if device.driver and not on_bus.FOR_GUESTS.fullmatch(device.driver)}
+        listed = {on_bus.place(address) for address in shown}
+        silent = [device for device in devices if device.driver in drivers and on_bus.place(device.address) not in listed]
+        refused = sum(bool(on_bus.withheld(tree, path)) for path in self._files()) if self.node.root == "/" else 0
+        # Which file is which device is not known: all that are silent are of others only if there are as many files that may not be opened.
+        why = f"this process may not open {refused} of the files /dev/davinci*" if refused else ""
+        if not refused and on_bus.has_own_devices(tree) and len(self._files()) == len(shown):
+            refused, why = len(silent), "its device file was not given to this container"
+        is_of_others = 0 < len(silent) <= refused
+        return on_bus.compare(
+            tree, devices, shown, drivers, self.word, os.path.basename(self.program), lambda _address: why if is_of_others else ""
+        )
 
     # The network ports -----------------------------------------------------------------------------------------------
 
@@ -220,6 +268,8 @@ class Ascend(base.Accelerator):
                 problems[uuid] = ("port_down", f"its network port is {state or 'unreadable'}, on another NPU of this node it is UP")
             elif state == "UP" and speed is not None and speed < best:
                 problems[uuid] = ("port_down", f"its network port runs at {speed:g} Gb/s, on another NPU of this node at {best:g}")
+            elif state == "UP" and speed is None and best:
+                problems[uuid] = ("gpu_state", f"its network port is up and does not tell its speed, that of another NPU has {best:g} Gb/s")
             elif net in BAD_NET:
                 problems[uuid] = ("port_down", f"the network behind its port does not answer: net_health is {net}")
         return problems

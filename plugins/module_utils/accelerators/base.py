@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The interface between probes and the accelerators of a node, the same for every kind.
 
-Each device is a dict with the keys of parsers/nvidia_smi.parse_xml; an unknown value is None, never 0. Devices other than GPUs also have
+Each device is a dict with the keys of parsers/nvidia_smi.parse_xml; a number that could not be read is Absent (answer/absent.py), a text
+None; neither is healthy. Devices other than GPUs also have
 `word` (their name for people) and `idle_mib` (MiB of memory in use on an idle device).
 
 This module util is PRIVATE to the collection.
@@ -13,9 +14,12 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import types
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import chassis, on_bus
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.absent import Absent, Value, plain
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 Device = t.Dict[str, t.Any]
 # What snapshot() gives: {"outcome", "reason_code", "reason", "kind", "driver", "cuda", "simulated", "gpus": [Device]}.
@@ -34,7 +38,7 @@ MEMORY_SHARE = 0.99
 
 
 class DeviceSample(t.NamedTuple):
-    """One line of the sampler about a device: values of SERIES of evidence.py, why it was throttled, and whether it works."""
+    """One line of the sampler about a device: values of SERIES of state/evidence.py, why it was throttled, and whether it works."""
 
     uuid: str
     values: dict[str, float]
@@ -68,7 +72,8 @@ class Load:
 
 class Logged(t.NamedTuple):
     """An error of a device in the kernel's log. `where`: its PCI address, None if the line has none. `code`: the reason code; `own_code`:
-    the reason code if the process `pid` belongs to our own test. Of lines with the same `name` about a device only the last one counts."""
+    the reason code if the process `pid` belongs to our own test. Of lines with the same `name` about a device only the last one counts.
+    `until_load`: the error ends when the driver is loaded again, since it then asks the device again."""
 
     where: str | None
     name: str
@@ -76,6 +81,31 @@ class Logged(t.NamedTuple):
     own_code: str
     pid: int | None
     words: str
+    until_load: bool = False
+
+
+class TakenBack(t.NamedTuple):
+    """The errors that a line of the kernel's log ends, of those that hold until the driver is loaded: all of those before it, or, whenever
+    they were logged, those of the device at the PCI address `where`, which is none of this host's."""
+
+    where: str | None
+
+
+_Data = t.TypeVar("_Data")
+
+
+def standing(entries: t.Iterable[tuple[Logged | TakenBack, _Data]]) -> list[tuple[Logged, _Data]]:
+    """Return the errors of a log that no line takes back, each with its data. `entries` are in the order of the log."""
+    errors: list[tuple[Logged, _Data]] = []
+    foreign: set[str | None] = set()
+    for entry, data in entries:
+        if isinstance(entry, Logged):
+            errors.append((entry, data))
+        elif entry.where is None:
+            errors = [(error, of) for error, of in errors if not error.until_load]
+        else:
+            foreign.add(entry.where)
+    return [(error, of) for error, of in errors if not (error.until_load and error.where and error.where in foreign)]
 
 
 class Start(t.NamedTuple):
@@ -87,6 +117,23 @@ class Start(t.NamedTuple):
     env: dict[str, str]
     code: str
     problem: t.Callable[[dict[str, t.Any], int | None], Problem | None]
+
+
+class Driver(t.NamedTuple):
+    """How a test copies and computes on the devices by their driver alone, without PyTorch: gpu_memory and soak.
+
+    `library`: the driver's library (context `backend`). `words`: the driver for people, with its version behind it. `api`: a module of
+    workloads/ with the names of workloads/cuda_driver.py. `memory`, `products`: modules with the names of workloads/memory_kernels.py and
+    product_kernel.py. `bad_throttle`: the throttle reasons, by their names in a sample's sensors, that no machine in order shows under
+    load.
+    """
+
+    library: str
+    words: str
+    api: types.ModuleType
+    memory: types.ModuleType
+    products: types.ModuleType
+    bad_throttle: t.AbstractSet[str] = frozenset()
 
 
 class Accelerator:
@@ -114,9 +161,23 @@ class Accelerator:
     torch_plugin = ""
     collectives = ""
     lacks: tuple[str, ...] = ()
+    # Which of the builds of PyTorch that have this type is meant: the name of its version in torch.version (`cuda`, `hip`), what people
+    # call it, and the names of the libraries of matrix products as torch.backends.cuda.preferred_blas_library() has them.
+    torch_build = ""
+    torch_build_word = ""
+    torch_blas: t.Mapping[str, str] = {}
+    # By what gemm multiplies matrices, the first that a node has: `torch`, or a name of LIBRARIES in workloads/gemm.py. Empty: not at all.
+    products: tuple[str, ...] = ()
+    # Programs in the form of nccl-tests (`all_reduce_perf`), by the name of their package, and the library that they measure. Empty: none.
+    collective_tests = ""
+    collective_library = ""
+    # How gpu_memory and soak reach the devices; None if they cannot.
+    driver: Driver | None = None
     # PCI vendor, and the beginnings of the PCI classes of the devices; None if no RDMA device of the host is to be chosen by its
     # distance from them.
     pci: tuple[str, tuple[str, ...]] | None = None
+    # Pattern of the device files of the devices.
+    device_files = ""
     # Options that hand all devices to a container, by engine; variables by which a runtime hands over all of them, or none.
     container: t.Mapping[str, t.Sequence[str]] = {}
     runtime_all: t.Mapping[str, str] = {}
@@ -178,6 +239,11 @@ class Accelerator:
         """Return the problem, by UUID, of each device whose model has links for certain, where links() could read none."""
         return {}
 
+    def links_failed(self, snapshot: Snapshot) -> dict[str, Problem]:
+        """Return the problem, by UUID, of each device whose link was lost, as the counters say that link_errors() read last. What counters
+        that are high without a loss mean, siblings() says."""
+        return {}
+
     def links_beside(self, snapshot: Snapshot) -> dict[str, Problem] | None:
         """Return links_down() for the comparison before and after each test: None if the links cannot be read, {} if reading them takes too
         long and the counters of link_errors() show the same."""
@@ -191,6 +257,18 @@ class Accelerator:
         """Devices that the kernel driver has and the tool does not show."""
         return []
 
+    def bus(self, snapshot: Snapshot) -> on_bus.Bus:
+        """Return the devices of the kind that the PCI bus has and the tool does not show."""
+        return on_bus.Bus([], {})
+
+    def present(self) -> list[on_bus.OnBus]:
+        """Return the devices of the kind that the PCI bus has for this process, whether or not a tool or a driver shows them."""
+        return []
+
+    def places(self, snapshot: Snapshot) -> chassis.Places | None:
+        """Return how many devices the machine has places for, by what it is; None if nothing tells it."""
+        return None
+
     def facts(self, snapshot: Snapshot, links: Links | None) -> dict[str, t.Any]:
         """Return the facts that must be the same on every node of a cluster, without the identities of the devices."""
         raise NotImplementedError
@@ -198,6 +276,37 @@ class Accelerator:
     def start(self) -> Start:
         """Return the script that starts the runtime."""
         raise NotImplementedError
+
+    # What a test is started with ------------------------------------------------------------------------------------
+
+    @classmethod
+    def visible_names(cls, devices: t.Sequence[Device]) -> list[str]:
+        """Return what the variable `visible` calls these devices."""
+        return [str(device["uuid"] if cls.visible_by_uuid else device["index"]) for device in devices]
+
+    @classmethod
+    def torch_order(cls) -> dict[str, t.Any]:
+        """Return what a workload must know of the kind to use its devices by PyTorch, as plain data."""
+        return {"plugin": cls.torch_plugin, "build": cls.torch_build, "build_word": cls.torch_build_word, "blas": dict(cls.torch_blas)}
+
+    # What a device should be ----------------------------------------------------------------------------------------
+
+    @classmethod
+    def memory_of_model(cls, name: str) -> int | None:
+        """Return the MiB of memory that the tool shows of a healthy device of a model; None if that is not known."""
+        return None
+
+    @classmethod
+    def host_link(cls, device: Device) -> tuple[int | None, int | None] | None:
+        """Return the PCIe generation and width that a device and its slot can do, each None if it cannot be read; None if the device is
+        reached by another link than PCIe."""
+        generation, lanes = (plain(device["pcie"][name]) for name in ("gen_max", "width_max"))
+        return None if generation is None and lanes is None else (_whole(generation), _whole(lanes))
+
+    @classmethod
+    def is_on_board(cls, device: Device, devices: t.Sequence[Device]) -> bool:
+        """Return True if links of a board join a device to the others of the node (`devices`) for certain, by what its model is."""
+        return False
 
     # What the rest of a run needs of the kind ------------------------------------------------------------------------
 
@@ -253,9 +362,41 @@ class Accelerator:
         sample is of a device under load."""
         return []
 
+    def takes_back(self, line: str) -> TakenBack | None:
+        """Return what a line of the kernel's log takes back of errors that hold until the driver is loaded; None if it takes nothing
+        back."""
+        return None
+
     def logged(self, line: str) -> Logged | None:
         """Return the device error that a line of the kernel's log reports, None if it reports none."""
         return None
+
+
+def device_of(tool: str, **known: t.Any) -> Device:
+    """Return a device with all keys that shared code reads, those in `known` with their values. Of the others a number is Absent, since
+    `tool` does not report it, and a text is None."""
+    unknown = Absent(f"{tool} does not report it")
+    texts = (
+        "index", "uuid", "serial", "name", "architecture", "bdf", "vbios", "gsp_firmware", "persistence", "mig", "compute_mode", "lost",
+        "recovery_action", "ecc_mode", "virtual", "module", "board_part_number",
+    )  # fmt: skip
+    numbers = {
+        "ecc": ("volatile_uncorrected", "volatile_corrected", "aggregate_uncorrected", "aggregate_corrected"),
+        "clocks": ("sm", "mem", "max_sm"), "application_clock": ("now", "default"), "power": ("draw_w", "limit_w", "default_limit_w"),
+        "pcie": ("gen", "gen_max", "gen_device", "width", "width_max", "replays"),
+    }  # fmt: skip
+    return {
+        **dict.fromkeys(texts),
+        **{group: dict.fromkeys(names, unknown) for group, names in numbers.items()},
+        "ecc": {**dict.fromkeys(numbers["ecc"], unknown), "unrepairable": None},
+        "memory_total_mib": unknown, "memory_used_mib": unknown, "utilization": unknown, "temperature_c": unknown,
+        "remapped_rows": dict.fromkeys(("correctable", "uncorrectable", "pending", "failure")),
+        "retired_pages": dict.fromkeys(("single_bit", "double_bit", "pending")),
+        "place": dict.fromkeys(("chassis", "tray", "slot", "module")),
+        "fabric": dict.fromkeys(("state", "status", "health", "bandwidth", "faults", "cluster", "clique")),
+        "throttle_reasons": [], "throttle_us": {}, "processes": [], "unreadable": [], "slot_known": False,
+        **known,
+    }  # fmt: skip
 
 
 def lifetime(device: Device) -> list[Problem]:
@@ -263,10 +404,51 @@ def lifetime(device: Device) -> list[Problem]:
     of its life were repaired where
     nothing is pending and the rows that were remapped are few."""
     ecc, word = device["ecc"], device.get("word", "GPU")
-    problems = []
-    if ecc["volatile_uncorrected"]:
-        problems.append(("ecc", f"{ecc['volatile_uncorrected']} uncorrectable memory errors since the driver was loaded"))
-    elif ecc["aggregate_uncorrected"]:
-        words = f"{ecc['aggregate_uncorrected']} uncorrectable memory errors in the {word}'s life"
-        problems.append(("ecc_past", f"{words}, none of them since the driver was loaded; the driver does not report when"))
-    return problems
+    now, ever = ecc["volatile_uncorrected"], ecc["aggregate_uncorrected"]
+    if above(now, 0):
+        return [("ecc", f"{now} uncorrectable memory errors since the driver was loaded")]
+    if above(ever, 0):
+        words = f"{ever} uncorrectable memory errors in the {word}'s life"
+        since = "none of them since the driver was loaded" if now == 0 else "those since the driver was loaded cannot be read"
+        return [("ecc_past", f"{words}, {since}; the driver does not report when")]
+    return []
+
+
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)
+
+
+def above(value: Value | None, limit: float) -> bool:
+    """Return True if a value could be read and is above a limit."""
+    return value is not None and not isinstance(value, Absent) and value > limit
+
+
+class Allowance(t.NamedTuple):
+    """How many errors that hardware repaired by itself a healthy device may have counted: `ever` of them, and `daily` more for each day
+    since the driver can have been loaded (the uptime of the machine). A device has too many also if it has more than `spread` of them and
+    TIMES_SIBLINGS times as many as the median of its siblings, whatever the time."""
+
+    ever: float
+    daily: float
+    spread: float
+
+    def problem(self, count: Value, siblings: t.Sequence[Value], days: float | None, kind: str = "GPUs") -> str | None:
+        """Return why a count is too high, None if it is not. `kind` is the word for the siblings."""
+        if isinstance(count, Absent):
+            return None
+        others = sorted(value for value in siblings if not isinstance(value, Absent))
+        if others and count > self.spread and count > TIMES_SIBLINGS * others[(len(others) - 1) // 2]:
+            return f"other {kind} of its model in the node have {others[(len(others) - 1) // 2]:g}"
+        # The same words before and after a test.
+        if count > self.ever + self.daily * (days or 0.0):
+            more = f" and {self.daily:g} for each day since the machine was started" if self.daily else ""
+            return f"a healthy one has fewer than {self.ever:g}{more}"
+        return None
+
+
+TIMES_SIBLINGS = 10
+# Corrected errors of memory: healthy memory shows next to none; a row with many is remapped. PCIe replays: as the machine's own links
+# (host/pci.py, CORRECTABLE_PER_DAY), and some while links train.
+CORRECTED = Allowance(ever=1000, daily=100, spread=100)
+CORRECTED_IN_LIFE = Allowance(ever=100_000, daily=0, spread=10_000)
+REPLAYS = Allowance(ever=1000, daily=100, spread=100)

@@ -12,7 +12,8 @@ import os
 import pwd
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import container
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 SYSTEM, OF_USER = "/etc/nccl.conf", ".nccl.conf"
 # Engines whose containers see neither the files nor the environment of the host.
@@ -34,8 +35,8 @@ def of_machine(node: Node, env: t.Mapping[str, t.Any]) -> dict[str, str]:
     """Return NCCL's settings in the files and in the environment of this machine, without those that the run sets by `env`."""
     if node.contained and node.exec["kind"] in APART:
         return {}
-    # A tool in a pod has the files of its image, wherever the host's are mounted.
-    read = Node(0).read if os.environ.get("GPUFLEET_POD_UID") else node.read
+    # A tool in a container has the files of its image, wherever the host's are mounted.
+    read = Node(0).read if container.is_inside() else node.read
     environment = {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}
     conf_file = str(env.get("NCCL_CONF_FILE") or environment.get("NCCL_CONF_FILE") or "")
     return {name: value for name, value in {**in_files(read, conf_file), **environment}.items() if name not in env}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import ascend, base, nvidia
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 KINDS: dict[str, type[base.Accelerator]] = {kind.kind: kind for kind in (nvidia.Nvidia, ascend.Ascend)}
 # The kind that holds where nothing says which kind a node has.
@@ -30,14 +30,33 @@ def make(kind: str, node: Node) -> base.Accelerator:
     return accelerator_class(node, node.tools.get(accelerator_class.option, accelerator_class.tool))
 
 
-def carried_by(backend: str) -> type[base.Accelerator] | None:
-    """Return the kind whose collectives PyTorch runs by this backend; None if it is of no kind, as gloo is."""
-    return next((kind for kind in KINDS.values() if kind.collectives == backend), None)
+def having(name: str) -> tuple[str, ...]:
+    """Return the kinds whose class has a value of this attribute: those that a probe which needs it can measure."""
+    return tuple(kind for kind, of in KINDS.items() if getattr(of, name))
 
 
-def of_torch(device: str) -> type[base.Accelerator] | None:
-    """Return the first kind whose devices have this type in PyTorch; None if it is of no kind, as cpu is."""
-    return next((kind for kind in KINDS.values() if kind.torch == device), None)
+def carried_by(backend: str, own: type[base.Accelerator] | None = None) -> type[base.Accelerator] | None:
+    """Return the kind whose collectives PyTorch runs by this backend; None if it is of no kind, as gloo is. Several kinds may have a
+    backend of one name: `own`, the kind of the node, comes before the others."""
+    return next((kind for kind in _first(own) if kind.collectives == backend), None)
+
+
+def of_torch(device: str, own: type[base.Accelerator] | None = None) -> type[base.Accelerator] | None:
+    """Return the kind whose devices have this type in PyTorch; None if it is of no kind, as cpu is. Several kinds may have a type of one
+    name: `own`, the kind of the node, comes before the others."""
+    return next((kind for kind in _first(own) if kind.torch == device), None)
+
+
+def of_resource(resource: str) -> type[base.Accelerator]:
+    """Return the kind whose device plugin offers a resource, such as `nvidia.com/gpu`, by its own name or as a part of a device
+    (`DOMAIN/...`); the default kind if no kind has it."""
+    domain = resource.partition("/")[0]
+    candidates = [kind for kind in KINDS.values() if kind.resource.partition("/")[0] == domain]
+    return next((kind for kind in candidates if kind.resource == resource), candidates[0] if candidates else DEFAULT)
+
+
+def _first(own: type[base.Accelerator] | None) -> list[type[base.Accelerator]]:
+    return [*([own] if own else []), *KINDS.values()]
 
 
 def hidden() -> dict[str, str]:

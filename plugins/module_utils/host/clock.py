@@ -12,9 +12,9 @@ import ctypes
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import installed
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.look import Look
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.check_report import CheckReport
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import installed
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
 # Seconds. etcd warns from 1 s between two of its members (rafthttp, maxClockDriftBetweenPeers); 0.1 s is what the facts of a node allow.
@@ -60,27 +60,27 @@ def of_keeper(node: Node) -> tuple[str, float] | None:
     return None
 
 
-def look(node: Node, look: Look) -> None:
+def inspect(node: Node, report: CheckReport) -> None:
     """Look at the clock."""
-    judge(of_kernel(), of_keeper(node), look)
+    judge(of_kernel(), of_keeper(node), report)
 
 
-def judge(kernel: KernelClock | None, keeper: tuple[str, float] | None, look: Look) -> None:
+def judge(kernel: KernelClock | None, keeper: tuple[str, float] | None, report: CheckReport) -> None:
     """Record what the kernel and the program that keeps the time say."""
     if kernel is None:
-        look.missed("clock", "whether the clock is synchronised: the kernel does not say it")
+        report.missed("clock", "whether the clock is synchronised: the kernel does not say it")
     else:
-        look.saw("whether the kernel's clock is synchronised")
-        look.details["clock"] = kernel._asdict()
+        report.saw("whether the kernel's clock is synchronised")
+        report.details["clock"] = kernel._asdict()
         if not kernel.synchronised:
-            look.found("clock_free", "the clock is not synchronised: no NTP or PTP service keeps it")
+            report.found("clock_free", "the clock is not synchronised: no NTP or PTP service keeps it")
     if keeper is None:
-        look.missed("clock_offset", "the clock's offset: none of chronyc, ntpq and timedatectl says it")
+        report.missed("clock_offset", "the clock's offset: none of chronyc, ntpq and timedatectl says it")
         return
     name, offset = keeper
-    look.saw(f"the clock's offset ({name})")
-    look.details["clock_offset_s"] = offset
+    report.saw(f"the clock's offset ({name})")
+    report.details["clock_offset_s"] = offset
     if abs(offset) > WARN_S:
         limit = FAIL_S if abs(offset) > FAIL_S else WARN_S
         code = "clock_off" if limit == FAIL_S else "clock_offset"
-        look.found(code, f"the clock is off by {offset:.3f} s by {name}, more than {limit:g} s")
+        report.found(code, f"the clock is off by {offset:.3f} s by {name}, more than {limit:g} s")

@@ -19,7 +19,8 @@ import struct
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.ipmi import DISCRETE_WORDS, GENERIC_WORDS
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import ipmi_states
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.ipmi import NOT_ASKED
 
 # Functions and commands.
 SENSOR, STORAGE = 0x04, 0x0A
@@ -27,13 +28,16 @@ GET_READING = SENSOR, 0x2D
 RESERVE_SDR, GET_SDR = (STORAGE, 0x22), (STORAGE, 0x23)
 GET_SEL_INFO, GET_SEL, GET_SEL_TIME = (STORAGE, 0x40), (STORAGE, 0x43), (STORAGE, 0x48)
 # Completion codes.
-RESERVATION_LOST, NOT_PRESENT = 0xC5, 0xCB
+INVALID_COMMAND, RESERVATION_LOST, NOT_PRESENT = 0xC1, 0xC5, 0xCB
 # The first and the last id of a list of records.
 FIRST, LAST = 0x0000, 0xFFFF
 # Bytes of a record that are asked for at once: some controllers send no more than 16 or so.
 CHUNK = 16
-FULL, COMPACT = 0x01, 0x02
+FULL, COMPACT, EVENT_ONLY = 0x01, 0x02, 0x03
 THRESHOLD, SENSOR_SPECIFIC = 0x01, 0x6F
+# Kinds of records of the log (table 32-1): an event, and what Linux writes when it panics (drivers/char/ipmi/ipmi_msghandler.c).
+EVENT, PANIC = 0x02, 0xF0
+FIRMWARE = 0x0F
 # The management controller's own address: sensors of other owners are behind it.
 OWN = 0x20
 # Bits of the log's state (table 31-2): events were dropped because it was full.
@@ -45,14 +49,6 @@ ONE_ANSWER_S = 10.0
 UNITS = {1: "degrees C", 2: "degrees F", 3: "degrees K", 4: "Volts", 5: "Amps", 6: "Watts", 7: "Joules", 17: "CFM", 18: "RPM", 19: "Hz"}
 # {bit of the states of a sensor with thresholds: ipmitool's word}, the gravest first.
 STATES = {5: "unr", 2: "lnr", 4: "ucr", 1: "lcr", 3: "unc", 0: "lnc"}
-LIMITS = ("Lower Non-critical", "Lower Critical", "Lower Non-recoverable", "Upper Non-critical", "Upper Critical", "Upper Non-recoverable")
-# {type of sensor: its name in events}
-TYPES = {
-    0x01: "Temperature", 0x02: "Voltage", 0x03: "Current", 0x04: "Fan", 0x05: "Physical Security", 0x07: "Processor", 0x08: "Power Supply",
-    0x09: "Power Unit", 0x0C: "Memory", 0x0D: "Drive Slot / Bay", 0x0F: "System Firmwares", 0x10: "Event Logging Disabled",
-    0x12: "System Event", 0x13: "Critical Interrupt", 0x19: "Chip Set", 0x1B: "Cable / Interconnect", 0x20: "OS Boot", 0x23: "Watchdog2",
-    0x28: "Management Subsys Health", 0x29: "Battery",
-}  # fmt: skip
 
 
 class IpmiError(Exception):
@@ -158,7 +154,11 @@ def sensors(device: Asked) -> str:
     """Return all sensors in the form of `ipmitool sdr elist`. Raise IpmiError if the list is not whole."""
     lines = []
     for sensor in sensor_records(device):
-        state, reading = _reading(device, sensor)
+        state, reading = "ns", "Event-Only"
+        if sensor.record[5] != OWN:
+            reading = f"{NOT_ASKED}: of controller {sensor.record[5]:#04x}"
+        elif sensor.record[3] != EVENT_ONLY:
+            state, reading = _reading(device, sensor)
         lines.append(f"{sensor.name:<16} | {sensor.number:02X}h | {state:<3} | {sensor.entity} | {reading}")
     return "\n".join(lines)
 
@@ -170,11 +170,11 @@ def events(device: Asked) -> str:
         raise IpmiError("the state of the log is cut")
     if struct.unpack_from("<H", state, 1)[0] == 0:
         return ""
-    names = {sensor.number: sensor.name for sensor in sensor_records(device)}
+    names = {sensor.number: sensor.name for sensor in sensor_records(device) if sensor.record[5] == OWN}
     lines, record_id = [], FIRST
     seen: set[int] = set()
     if len(state) > 13 and state[13] & OVERFLOW:
-        lines.append(f"{0:4x} | Pre-Init | {TYPES[0x10]} | {DISCRETE_WORDS[0x10][4]} | Asserted")
+        lines.append(f"{0:4x} | Pre-Init | {_type(0x10)} | {_words(0x10, SENSOR_SPECIFIC, 4)} | Asserted")
     while record_id != LAST:
         try:
             answer = device.ask(GET_SEL, struct.pack("<HHBB", 0, record_id, 0, 0xFF))
@@ -183,8 +183,7 @@ def events(device: Asked) -> str:
                 return ""
             raise
         following = _following(answer, record_id, seen)
-        line = _event(answer[2:], names)
-        lines += [line] if line else []
+        lines.append(_event(answer[2:], names))
         record_id = following
     return "\n".join(lines)
 
@@ -198,7 +197,7 @@ def clock(device: Asked) -> str:
 
 
 def sensor_records(device: Asked) -> list[SensorRecord]:
-    """Return the management controller's own sensors."""
+    """Return the sensors that the repository of the management controller has."""
     found: list[SensorRecord] = []
     seen: set[int] = set()
     record_id = FIRST
@@ -246,17 +245,18 @@ def _sdr(device: Asked, reservation: bytes, record_id: int, seen: set[int]) -> t
 
 def _sensors(record: bytes) -> list[SensorRecord]:
     """Return the sensors of a record: several of a compact record that they share (43.2), none of a record of something else."""
-    at = {FULL: 47, COMPACT: 31}.get(record[3])
-    if at is None or len(record) <= at or record[5] != OWN:
+    at = {FULL: 47, COMPACT: 31, EVENT_ONLY: 16}.get(record[3])
+    if at is None or len(record) <= at:
         return []
+    shared, types = {COMPACT: 23, EVENT_ONLY: 12}.get(record[3]), 10 if record[3] == EVENT_ONLY else 12
     entity, numbers = f"{record[8]}.{record[9] & 0x7F}", [record[7]]
-    if record[3] == COMPACT:
-        numbers = [(record[7] + place) & 0xFF for place in range(max(1, record[23] & 0x0F))]
+    if shared is not None:
+        numbers = [(record[7] + place) & 0xFF for place in range(max(1, record[shared] & 0x0F))]
     sensors = []
     for place, number in enumerate(numbers):
         name = _text(record[at], record[at + 1 :])
         name = f"{name} {place + 1}" if name and place else name or f"#{number:#04x}"
-        sensors.append(SensorRecord(number, name, entity, record[12], record[13], record[6] & 3, record))
+        sensors.append(SensorRecord(number, name, entity, record[types], record[types + 1], record[6] & 3, record))
     return sensors
 
 
@@ -267,7 +267,7 @@ def _text(kind: int, data: bytes) -> str:
         bits = int.from_bytes(data, "little")
         data = bytes(0x20 + (bits >> 6 * k & 0x3F) for k in range(len(data) * 8 // 6))
     text = data.decode("latin-1") if kind >> 6 in (2, 3) else ""
-    return "".join(c if c.isprintable() and c != "|" else " " for c in text).strip()
+    return _printable(text)
 
 
 def _reading(device: Asked, sensor: SensorRecord) -> tuple[str, str]:
@@ -305,22 +305,40 @@ def _signed(value: int, bits: int) -> int:
 
 
 def _words(sensor_type: int, event_type: int, offset: int) -> str:
-    words = DISCRETE_WORDS.get(sensor_type, {}) if event_type == SENSOR_SPECIFIC else GENERIC_WORDS.get(event_type, {})
-    return words.get(offset, f"state {offset}")
+    table = ipmi_states.SPECIFIC.get(sensor_type, {}) if event_type == SENSOR_SPECIFIC else ipmi_states.GENERIC.get(event_type, {})
+    return table[offset].words[0] if offset in table else f"state {offset}"
 
 
-def _event(record: bytes, names: t.Mapping[int, str]) -> str | None:
-    """Return a line for an event of a sensor, None for a record of a maker's own."""
-    if len(record) < 16 or record[2] != 0x02:
-        return None
+def _type(number: int) -> str:
+    return ipmi_states.TYPES[number][0] if number in ipmi_states.TYPES else f"Type {number:#04x}"
+
+
+def _event(record: bytes, names: t.Mapping[int, str]) -> str:
+    """Return a line for an event. Records of a maker's own, and one that is cut, have lines that say so."""
+    if len(record) < 16:
+        return f"a record of {len(record)} bytes: {record.hex()}"
     record_id, stamp = struct.unpack_from("<H", record)[0], struct.unpack_from("<I", record, 3)[0]
+    if record[2] == PANIC:
+        return f"{record_id:4x} | Linux kernel panic: {_printable(record[5:16].decode('latin-1'))}"
+    if record[2] != EVENT:
+        return f"{record_id:4x} | OEM record {record[2]:02x} | {record[3:16].hex()}"
     when = time.strftime("%m/%d/%y | %H:%M:%S UTC", time.gmtime(stamp)) if FIRST_DATE <= stamp < 0xFFFFFFFF else "Pre-Init"
     sensor_type, number, kind, data = record[10], record[11], record[12], record[13:16]
     event_type, offset = kind & 0x7F, data[0] & 15
     if event_type == THRESHOLD:
-        limit = LIMITS[offset // 2] if offset < 12 else f"state {offset}"
+        limit = " ".join(ipmi_states.LIMITS[offset // 2]) if offset < 12 else f"state {offset}"
         words = f"{limit} going {'high' if offset % 2 else 'low'}"
     else:
         words = _words(sensor_type, event_type, offset)
-    sensor = f"{TYPES.get(sensor_type, f'Type {sensor_type:#04x}')} {names.get(number, f'#{number:#04x}')}"
+        if (
+            (sensor_type, event_type, offset) == (FIRMWARE, SENSOR_SPECIFIC, 0)
+            and data[0] & 0xC0
+            and data[1] < len(ipmi_states.FIRMWARE_ERRORS)
+        ):
+            words = ipmi_states.FIRMWARE_ERRORS[data[1]]
+    sensor = f"{_type(sensor_type)} {names.get(number, f'#{number:#04x}')}"
     return f"{record_id:4x} | {when} | {sensor} | {words} | {'Deasserted' if kind & 0x80 else 'Asserted'}"
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() and c != "|" else " " for c in text).strip()

@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Hardware errors in the kernel's log since boot, those of accelerators left out: the health check of accelerators has them.
 
+Which messages there are, and what each of them means, is in the tables of `kernel_messages`.
+
 This module util is PRIVATE to the collection.
 """
 
@@ -11,13 +13,23 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import kernel_log
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.look import Look
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import standing
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.check_report import CheckReport
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.kernel_messages import pcie, tables
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import Tree
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import kernel_log
 
-# Bits of the status of a machine check bank: the error was not corrected; the state of the processor is corrupt (Intel SDM volume 3,
-# section 16.3.2.2; AMD has the same two).
-_UNCORRECTED, _CORRUPT = 1 << 61, 1 << 57
+# How the words of a fault end that a later message has ended.
+_OVER = "; a later message says that this is over"
+# What the memory check shows; everything else is the kernel check's.
+OF_MEMORY = ("host_memory", "host_memory_corrected")
+_CORRECTED_LINK = re.compile(pcie.CORRECTED, re.IGNORECASE)
+# A disk that can be taken out, as the virtual media of a management controller are: its errors mean that nothing is in it.
+_REMOVABLE = re.compile(r"sd (\d+:\d+:\d+:\d+): \[(sd\w+)\] Attached SCSI removable disk")
+_OF_DISKS = ("disk", "disk_worn")
+# Vendors whose machine checks have AMD's bits (arch/x86/include/asm/processor.h, X86_VENDOR_AMD and X86_VENDOR_HYGON).
+_AMD = re.compile(r"^vendor_id\s*:\s*(?:AuthenticAMD|HygonGenuine)\s*$", re.MULTILINE)
+_OF_DISK = re.compile(r"(sd[a-z]+)\d*")
 
 
 class Error(t.NamedTuple):
@@ -28,71 +40,131 @@ class Error(t.NamedTuple):
     words: str
 
 
-# (pattern, reason code, what it means). The first that matches holds; groups of a pattern are the place, by which lines are told apart.
-# Wordings are those of Linux 4.18 to 6.12: drivers/edac/edac_mc.c, drivers/firmware/efi/cper.c, mm/memory-failure.c, drivers/pci/pcie/
-# aer.c and dpc.c, drivers/pci/hotplug/pciehp_ctrl.c, drivers/nvme/host/pci.c, block/blk-core.c, fs/ext4/super.c, fs/xfs/xfs_error.c,
-# arch/x86/kernel/cpu/mce/therm_throt, kernel/watchdog.c, drivers/net/ethernet/mellanox/mlx5/core/health.c.
-_ROWS: tuple[tuple[str, str, str], ...] = (
-    (r"EDAC (MC\d+): \d+ UE (?:.*? on )?(\S+)", "host_memory", "uncorrectable memory error"),
-    (r"EDAC (MC\d+): \d+ CE (?:.*? on )?(\S+)", "host_memory_corrected", "corrected memory error"),
-    (r"Memory failure: 0x[0-9a-f]+: (?!.*already hardware poisoned)", "host_memory", "memory was taken out of use"),
-    (r"\[Hardware Error\]: +event severity: (?:fatal|recoverable)", "machine_check", "the firmware reports an uncorrected hardware error"),
-    (r"\[Hardware Error\]: +event severity: corrected", "hardware_corrected", "the firmware reports a corrected hardware error"),
-    (r"Machine Check Exception: \d+ Bank (\d+)", "machine_check", "machine check exception"),
-    (r"(\S+): PCIe Bus Error: severity=(?:Uncorrected|Uncorrectable) \(Fatal\)", "pcie_error", "fatal PCIe error"),
-    (r"(\S+): PCIe Bus Error: severity=(?:Uncorrected|Uncorrectable) \(Non-Fatal\)", "pcie_nonfatal", "PCIe error that was not fatal"),
-    (r"(\S+): DPC: containment event", "pcie_error", "a port cut its device off after an uncorrectable PCIe error"),
-    (r"(\S+): (?:pciehp: )?Slot\((\S+?)\): (?:Link Down|Card not present)", "pcie_error", "a PCIe device went away"),
-    (r"nvme (nvme\d+): (?:controller is down|Removing after probe failure|Disabling device after reset failure|Device not ready)", "disk",
-     "an NVMe disk did not answer"),
-    (r"(?:critical (?:medium|target) error|I/O error), dev ((?:sd|nvme|vd)\w+)", "disk", "input or output error of a disk"),
-    (r"(EXT4-fs error \(device \S+?\))", "file_system", "a file system is damaged"),
-    (r"(XFS \(\S+?\)): .*(?:[Cc]orruption|shutting down)", "file_system", "a file system is damaged"),
-    (r"(\S+ \(\S+\)): Remounting filesystem read-only", "file_system", "a file system became read-only"),
-    (r"(mlx5_core \S+): .*device's health compromised", "nic_fault", "a NIC's firmware does not answer"),
-    (r"(mlx5_core \S+): .*(?:fatal error|assert_exit_ptr 0x(?!0+\b)[0-9a-f]+)", "nic_fault", "a NIC's firmware failed"),
-    (r"(mlx5_core \S+): .*Port module event\[error\]", "nic_fault", "a NIC reports an error of its cable or transceiver"),
-    (r"(?:Core|Package) temperature (?:is )?above threshold", "hardware_corrected", "the processor was too hot and ran slower"),
-    (r"watchdog: BUG: soft lockup|hard LOCKUP on cpu", "cpu_stalled", "a processor did nothing else for many seconds"),
-)  # fmt: skip
-_PATTERNS = tuple((re.compile(pattern), code, meaning) for pattern, code, meaning in _ROWS)
-_BANK = re.compile(r"CPU (\d+): Machine Check(?: Exception)?: [0-9a-fx]+ Bank (\d+): ([0-9a-f]{1,16})\b")
-# What the memory check shows; everything else is the kernel check's.
-OF_MEMORY = ("host_memory", "host_memory_corrected")
+class _Seen(t.NamedTuple):
+    """The reading of a line: the row that it matches, its words; or the names of a disk that can be taken out."""
+
+    found: tables.Found | None
+    words: str
+    removable: tuple[str, ...] = ()
 
 
-def read(text: str) -> Error | None:
-    """Return the hardware error that a line of the kernel tells of, or None."""
-    bank = _BANK.search(text)
-    if bank:
-        status = int(bank.group(3), 16)
-        code = "machine_check" if status & (_UNCORRECTED | _CORRUPT) else "hardware_corrected"
-        kind = "uncorrected" if code == "machine_check" else "corrected"
-        return Error(code, (code, bank.group(2)), f"{kind} machine check: {_shown(text)}")
-    for pattern, code, meaning in _PATTERNS:
-        match = pattern.search(text)
-        if match:
-            return Error(code, (code, meaning, *(group for group in match.groups() if group)), f"{meaning}: {_shown(text)}")
-    return None
+def read(text: str, is_amd: bool = False) -> Error | None:
+    """Return the hardware error that a line of the kernel tells of, or None. `is_amd`: the machine has AMD's processors."""
+    text = kernel_log.plain(text)
+    found = tables.read(text, is_amd)
+    return _error(found, text) if found and found.code else None
 
 
-def look(tree: Tree, look: Look, of_memory: bool) -> None:
-    """Look at the kernel's log since boot: for errors of memory, or for all others."""
-    boot = kernel_log.since_boot(tree.node.path(kernel_log.PATH), _keyed)
+def during(lines: t.Iterable[kernel_log.Line], tree: Tree) -> t.Iterator[tuple[Error, int]]:
+    """Yield the errors that some lines tell of, each with the number of its lines. One that a later line has ended is what stays of it, at
+    least a fault that came and went."""
+    last: dict[t.Any, tuple[_Seen, kernel_log.Line, int]] = {}
+    is_amd = _is_amd(tree)
+    for line in lines:
+        entry = _keyed(kernel_log.plain(line.text), is_amd)
+        if entry:
+            key, seen = entry
+            last[key] = (seen, line, last.pop(key)[2] + 1 if key in last else 1)
+    counts = {_error(seen.found, seen.words).key[1:]: count for seen, _line, count in last.values() if seen.found}
+    log = _of_boot(kernel_log.Boot(last, True, None, {}, {}), tree)
+    for error, _times in log.standing:
+        yield error, counts.get(error.key[1:], 1)
+    for error, _times in log.over:
+        yield error._replace(code="fault_passed"), counts.get(error.key[1:], 1)
+
+
+def inspect(tree: Tree, report: CheckReport, of_memory: bool) -> None:
+    """Look at the kernel's log since boot: for errors of memory, or for all others. A fault that a later message of the same part has ended
+    is shown as what stays of it, if anything does."""
+    is_amd = _is_amd(tree)
+    boot = kernel_log.since_boot(tree.node.path(kernel_log.PATH), lambda text: _keyed(text, is_amd))
     if boot is None:
-        look.missed("kernel_log", f"the kernel's log: {kernel_log.PATH} is missing or may not be read", demanded=not of_memory)
+        report.missed("kernel_log", f"the kernel's log: {kernel_log.PATH} is missing or may not be read", demanded=not of_memory)
         return
-    look.saw(f"the kernel's log since {'boot' if boot.complete else boot.since or 'an unknown time'}")
+    report.saw(f"the kernel's log since {'boot' if boot.complete else boot.since or 'an unknown time'}")
     if not boot.complete:
-        look.missed("kernel_log_since_boot", "the kernel's log between boot and its first line, which was overwritten")
-    for error, line, count in boot.last.values():
-        if (error.code in OF_MEMORY) == of_memory:
-            look.found(error.code, f"the kernel's log has, at {kernel_log.times(line, count)}: {error.words}")
+        report.missed("kernel_log_since_boot", "the kernel's log between boot and its first line, which was overwritten")
+    log = _of_boot(boot, tree)
+    for record, errors in ((report.found, log.standing), (report.ended, log.over)):
+        for error, times in errors:
+            if (error.code in OF_MEMORY) == of_memory:
+                record(error.code, f"the kernel's log has, at {times}: {error.words}")
 
 
-def _keyed(text: str) -> tuple[t.Any, Error] | None:
-    error = read(text)
-    return (error.key, error) if error else None
+def corrected_links(tree: Tree, report: CheckReport, allowed: float) -> None:
+    """Look for devices with more than `allowed` messages of corrected PCIe errors within a day: counters since boot hide a link that has
+    become bad lately."""
+    boot = kernel_log.since_boot(tree.node.path(kernel_log.PATH), _corrected_link)
+    for where, (_text, line, _count) in (boot.last if boot else {}).items():
+        most = boot.busiest.get(where, 0) if boot else 0
+        if most > allowed:
+            words = f"the kernel's log has {most} messages of corrected errors within one day, more than {allowed:.0f}"
+            report.found("pcie_corrected", f"{where}: {words}, the last at {line.when()}")
+
+
+class _Log(t.NamedTuple):
+    """The errors of a log that stand, or of which something stays, and those that are over without a trace, each with its times."""
+
+    standing: list[tuple[Error, str]]
+    over: list[tuple[Error, str]]
+
+
+def _of_boot(boot: kernel_log.Boot, tree: Tree) -> _Log:
+    """Return what a log says, by the last line of each key."""
+    removable = {name for seen, _line, _count in boot.last.values() for name in seen.removable}
+    events: list[standing.Event] = []
+    ended: dict[t.Any, tuple[Error, str]] = {}
+    over: dict[t.Any, tuple[Error, str]] = {}
+    for key, (seen, line, count) in boot.last.items():  # in the order of the last line of each key
+        found = seen.found
+        if found is None or (found.code in _OF_DISKS and _is_removable(found.part, removable, tree)):
+            continue
+        state = found.message.state
+        part, kind = (found.part, state) if state else (key, "")
+        if found.code:
+            times = kernel_log.times(line, count, boot.recent.get(key, 0))
+            events.append(standing.Event(part, kind, True, (_error(found, seen.words), times)))
+            stays = found._replace(code=found.message.healed or found.code)
+            (ended if found.message.healed else over)[part, kind] = (_error(stays, f"{seen.words}{_OVER}"), times)
+        elif state:
+            events.append(standing.Event(part, kind, False))
+    faults = []
+    for event in standing.standing(events):
+        ended.pop((event.part, event.kind), None)
+        over.pop((event.part, event.kind), None)
+        faults.append(event.data)
+    return _Log([*faults, *ended.values()], list(over.values()))
+
+
+def _is_removable(part: tuple[str, ...], removable: set[str], tree: Tree) -> bool:
+    """Return True if one of the names of a disk is that of one that can be taken out."""
+    disks = [match.group(1) for match in map(_OF_DISK.fullmatch, part) if match]
+    return bool(removable.intersection([*part, *disks])) or any(tree.text(f"/sys/block/{disk}/removable") == "1" for disk in disks)
+
+
+def _is_amd(tree: Tree) -> bool:
+    """Return True if the processors are AMD's, or those of its licensee Hygon."""
+    return bool(_AMD.search(tree.text("/proc/cpuinfo") or ""))
+
+
+def _keyed(text: str, is_amd: bool) -> tuple[t.Any, _Seen] | None:
+    found = tables.read(text, is_amd)
+    if found is None:
+        match = _REMOVABLE.match(text)
+        return (("removable", match.groups()), _Seen(None, "", match.groups())) if match else None
+    return (found.code, found.message.meaning, *found.part), _Seen(found, text)
+
+
+def _corrected_link(text: str) -> tuple[t.Any, str] | None:
+    match = _CORRECTED_LINK.match(text)
+    return (match.group(1), text) if match else None
+
+
+def _error(found: tables.Found, text: str) -> Error:
+    meaning = found.message.meaning
+    if meaning == "machine check":
+        meaning = f"{'uncorrected' if found.code == 'machine_check' else 'corrected'} machine check"
+    return Error(found.code, (found.code, meaning, *found.part), f"{meaning}: {_shown(text)}")
 
 
 def _shown(text: str) -> str:

@@ -8,11 +8,15 @@ This module util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+import statistics
+import struct
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.look import Look
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.absent import Absent, number
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.check_report import CheckReport
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import BARE_METAL, Tree
 
 DEVICES, SLOTS = "/sys/bus/pci/devices", "/sys/bus/pci/slots"
@@ -26,6 +30,14 @@ ACCELERATORS = ("GPU", "accelerator")
 # completion, a checksum, an overflow, a malformed packet (PCI Express Base Specification, section 6.2.7, table of transaction layer
 # errors). The others (unsupported request, completer abort, unexpected completion, access control) are answers to requests of software.
 LOSES_DATA = ("TLP", "CmpltTO", "ECRC", "RxOF", "MalfTLP", "UncorrIntErr", "DLP", "SDES", "FCP")
+# Types of devices and ports (PCI Express Base Specification, 7.5.3.2, Device/Port Type) that have a link below them: of the root, of a
+# switch downstream, and a bridge from PCI; and above them: endpoints, upstream ports, and a bridge to PCI.
+_LINK_BELOW, _LINK_ABOVE = (0x4, 0x6, 0x8), (0x0, 0x1, 0x5, 0x7)
+# Values of a link's width that say that the device does not answer: all bits of the field are set.
+_NO_ANSWER = (63, 255)
+# A device that has counted so many times what its siblings have is worth a look, however long the machine is up: a rate over months
+# hides a day.
+BESIDE_SIBLINGS = 10.0
 # Of the correctable errors one that only says that another, uncorrectable one was taken for advisory.
 ADVISORY = "NonFatalErr"
 # Correctable errors a day that are worth a look. The specification allows a bit error rate of 1e-12, 22,000 a day for 16 lanes of
@@ -34,8 +46,9 @@ CORRECTABLE_PER_DAY = 100.0
 
 
 class PciDevice(t.NamedTuple):
-    """One PCI device. `chain` are the addresses of the ports above it, that of the root first. Widths are lanes, speeds GT/s; None if the
-    device has no link or does not say it."""
+    """One PCI device. `chain` are the addresses of the ports above it, that of the root first; `depth` of them are above its own host
+    bridge, as a disk behind Intel's VMD has it. Widths are lanes, speeds GT/s; None if the device has no link or does not say it. `port`
+    is the type of the port, `model` the vendor and number of the device and its card; None and "" if unknown."""
 
     address: str
     kind: str
@@ -45,6 +58,9 @@ class PciDevice(t.NamedTuple):
     width_max: int | None
     speed: float | None
     speed_max: float | None
+    depth: int = 0
+    port: int | None = None
+    model: str = ""
 
     def words(self) -> str:
         return f"{self.kind or 'device'} {' '.join((*self.names, self.address))}"
@@ -61,17 +77,23 @@ class Bus:
     def _read(self, address: str) -> PciDevice:
         of = f"{DEVICES}/{address}"
         path = os.path.realpath(self.tree.path(of))
-        chain = [word for word in path.split("/") if re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", word)]
+        words = path.split("/")
+        chain = [word for word in words if _ADDRESS.fullmatch(word)]
+        bridges = [index for index, word in enumerate(words) if _HOST_BRIDGE.fullmatch(word)]
+        depth = sum(bool(_ADDRESS.fullmatch(word)) for word in words[: bridges[-1]]) if bridges else 0
         kind = KINDS.get((self.tree.number(f"{of}/class") or 0) >> 8, "")
         names = [name for folder in ("infiniband", "nvme", "net") for name in self.tree.names(f"{of}/{folder}")]
         virtual = self.tree.exists(f"{of}/physfn")  # a virtual function has no link of its own
-        widths = (_lanes(self.tree.number(f"{of}/{name}_link_width")) for name in ("current", "max"))
-        speeds = (_gts(self.tree.text(f"{of}/{name}_link_speed")) for name in ("current", "max"))
-        none = (None, None)
+        widths = [None if virtual else _lanes(self.tree.number(f"{of}/{name}_link_width")) for name in ("current", "max")]
+        speeds = [None if virtual else _gts(self.tree.text(f"{of}/{name}_link_speed")) for name in ("current", "max")]
         return PciDevice(
-            address, "" if virtual else kind, tuple(names[:2]), tuple(chain[:-1]), *(none if virtual else widths),
-            *(none if virtual else speeds),
+            address, "" if virtual else kind, tuple(names[:2]), tuple(chain[:-1]), widths[0], widths[1], speeds[0], speeds[1], depth,
+            _port_type(self.tree.data(f"{of}/config") or b""), self._model(of),
         )  # fmt: skip
+
+    def _model(self, of: str) -> str:
+        ids = [self.tree.text(f"{of}/{name}") for name in ("vendor", "device", "subsystem_vendor", "subsystem_device")]
+        return ":".join(word or "" for word in ids) if ids[0] and ids[1] else ""
 
     def slot(self, device: PciDevice) -> str:
         """Return the number of the physical slot in which a device is, by the slot's address or that of a port above it; "" if unknown."""
@@ -84,12 +106,14 @@ class Bus:
     def links(self, device: PciDevice) -> t.Iterator[tuple[PciDevice, PciDevice]]:
         """Yield the links from a device up to the root, as (lower end, upper end).
 
-        The ports of a chain take turns: that of the root looks down, that of a switch above which it hangs looks up, the next one down.
+        The types of the ports say which two are the ends of a link. Where they may not be read, as without root, the ports take turns from
+        the device up: above a device is a link, above the port there the inside of a switch, if anything.
         """
-        chain = [self.devices[address] for address in (*device.chain, device.address) if address in self.devices]
-        for index in range(len(chain) - 1, 0, -1):
-            if index % 2:
-                yield chain[index], chain[index - 1]
+        chain = (*device.chain, device.address)
+        for index in range(len(chain) - 1, device.depth, -1):
+            low, high = self.devices.get(chain[index]), self.devices.get(chain[index - 1])
+            if low and high and _is_link(low.port, high.port, (len(chain) - 1 - index) % 2 == 0):
+                yield low, high
 
     def place(self, device: PciDevice) -> str:
         """Return a device with its slot and the ports above it, for people."""
@@ -99,11 +123,16 @@ class Bus:
 
 
 class Counters(t.NamedTuple):
-    """Errors that a device or port has counted since boot, {name of the error: how often}, without the totals."""
+    """Errors that a device or port has counted since boot, {name of the error: how often}, without the totals; and what of them could not
+    be read."""
 
     correctable: dict[str, int]
     nonfatal: dict[str, int]
     fatal: dict[str, int]
+    unread: tuple[str, ...] = ()
+
+    def corrected(self) -> int:
+        return sum(n for name, n in self.correctable.items() if name != ADVISORY)
 
 
 def counters(tree: Tree, address: str) -> Counters | None:
@@ -112,40 +141,122 @@ def counters(tree: Tree, address: str) -> Counters | None:
     texts = [tree.text(f"{DEVICES}/{address}/aer_dev_{kind}") for kind in ("correctable", "nonfatal", "fatal")]
     if all(text is None for text in texts):
         return None
-    read = [dict(re.findall(r"(?m)^(\w+) (\d+)$", text or "")) for text in texts]
-    return Counters(*({name: int(n) for name, n in values.items() if not name.startswith("TOTAL_") and int(n)} for values in read))
+    read = [_counted(kind, text) for kind, text in zip(("correctable", "nonfatal", "fatal"), texts)]
+    correctable, nonfatal, fatal = (dict(counts) for counts, _unread in read)
+    return Counters(correctable, nonfatal, fatal, tuple(words for _counts, unread in read for words in unread))
 
 
-def look(tree: Tree, look: Look, correctable_per_day: float) -> None:
+@functools.lru_cache(maxsize=1024)  # most devices of a machine have the same three texts, before and after each test
+def _counted(kind: str, text: str | None) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Return {name of an error: how often}, without totals and errors that did not happen, and what could not be read of one file."""
+    counts: dict[str, int] = {}
+    unread: list[str] = []
+    if not text:
+        unread.append(f"aer_dev_{kind} is {'missing' if text is None else 'empty'}")
+    for line in (text or "").splitlines():
+        name, _blank, cell = line.strip().partition(" ")
+        count = number(cell, f"{name} of aer_dev_{kind}")
+        if isinstance(count, Absent) or count < 0:
+            unread.append(count.why if isinstance(count, Absent) else f"{name} of aer_dev_{kind} reads {count}")
+        elif count and not name.startswith("TOTAL_"):
+            counts[name] = int(count)
+    return counts, tuple(unread)
+
+
+def inspect(tree: Tree, report: CheckReport, correctable_per_day: float) -> None:
     """Look at links and error counters."""
     bus = Bus(tree)
     if not bus.devices:
-        look.missed("pcie_link", f"PCIe links: {DEVICES} is missing or empty", demanded=True)
+        report.missed("pcie_link", f"PCIe links: {DEVICES} is missing or empty", demanded=True)
         return
     endpoints = [device for device in bus.devices.values() if device.kind and device.width]
     for device in bus.devices.values():
         if (device.kind or device.width) and (tree.data(f"{DEVICES}/{device.address}/config") or b"")[:4] == b"\xff" * 4:
-            look.found("pcie_error", f"{bus.place(device)}: it does not answer: all bits of its configuration are set")
+            report.found("pcie_error", f"{bus.place(device)}: it does not answer: all bits of its configuration are set")
     if tree.is_virtual():
-        look.missed("pcie_link", "PCIe links: those that a virtual machine shows are not those of the machine")
-    elif look.place == BARE_METAL or endpoints:
-        look.saw(f"PCIe links of {len(endpoints)} GPUs, NICs and NVMe disks, and of the ports above them")
-        look.details["links"] = [_row(bus, device) for device in endpoints]
-        _look_at_links(bus, endpoints, look)
+        report.missed("pcie_link", "PCIe links: those that a virtual machine shows are not those of the machine")
+    elif report.place == BARE_METAL or endpoints:
+        report.saw(f"PCIe links of {len(endpoints)} GPUs, NICs and NVMe disks, and of the ports above them")
+        report.details["links"] = [_row(bus, device) for device in endpoints]
+        _look_at_links(bus, endpoints, report)
+        silent = [words for device in bus.devices.values() if device.kind for words in _unread(bus, device)]
+        # Kernels older than a generation of PCI Express call its speed unknown; that of an accelerator is told under load.
+        slow = [device for device in endpoints if device.kind not in ACCELERATORS and None in (device.speed, device.speed_max)]
+        if silent:
+            report.silent("pcie_link", f"PCIe links: {'; '.join(silent[:4])}")
+        elif slow:
+            report.missed("pcie_link", f"PCIe links: the kernel does not tell the speed of {', '.join(map(bus.place, slow[:4]))}")
     else:
-        look.missed("pcie_link", f"PCIe links: no GPU, NIC or NVMe disk is among the devices that this {look.place} shows")
-    uptime = float((tree.text("/proc/uptime") or "0").split()[0] or 0)
-    allowed = correctable_per_day * max(1.0, uptime / 86400)
+        report.missed("pcie_link", f"PCIe links: no GPU, NIC or NVMe disk is among the devices that this {report.place} shows")
+    # Without the time since boot, a day is allowed.
+    uptime = number((tree.text("/proc/uptime") or "").partition(" ")[0], "the time since boot")
+    days = 1.0 if isinstance(uptime, Absent) else max(1.0, uptime / 86400)
     errors_of = {address: counted for address in bus.devices if (counted := counters(tree, address)) is not None}
     if not errors_of:
-        look.missed("aer", "PCIe errors: no device has counters (aer_dev_fatal); the firmware may keep them to itself")
+        report.missed("aer", "PCIe errors: no device has counters (aer_dev_fatal); the firmware may keep them to itself")
         return
-    look.saw(f"PCIe error counters of {len(errors_of)} devices and ports (AER)")
+    report.saw(f"PCIe error counters of {len(errors_of)} devices and ports (AER)")
+    unread = [
+        f"{bus.place(bus.devices[address])}: {'; '.join(errors.unread[:3])}" for address, errors in errors_of.items() if errors.unread
+    ]
+    if unread:
+        report.silent("aer", f"PCIe errors: counters are there and cannot be read: {'; '.join(unread[:4])}")
     for address, errors in errors_of.items():
-        _look_at_errors(bus.place(bus.devices[address]), errors, allowed, look)
+        device = bus.devices[address]
+        _look_at_errors(bus.place(device), errors, correctable_per_day * days, report)
+        sibling_counts = [
+            other.corrected() for sibling, other in errors_of.items() if sibling != address and _are_siblings(bus.devices[sibling], device)
+        ]
+        usual = statistics.median(sibling_counts) if sibling_counts else None
+        if usual is not None and correctable_per_day * days >= errors.corrected() > max(correctable_per_day, BESIDE_SIBLINGS * usual):
+            words = f"corrected PCIe errors since boot: {errors.corrected()}, where its siblings have {usual:g}"
+            report.found("pcie_corrected", f"{bus.place(device)}: {words}")
 
 
-def _look_at_links(bus: Bus, endpoints: list[PciDevice], look: Look) -> None:
+def _unread(bus: Bus, device: PciDevice) -> t.Iterator[str]:
+    """Yield words for each width that an end of the links of a device should say and does not."""
+    ends = [device, *(bus.devices[address] for address in device.chain[device.depth :] if address in bus.devices)]
+    for end in ends:
+        for name, known, other in (("current", end.width, end.width_max), ("max", end.width_max, end.width)):
+            path = f"{DEVICES}/{end.address}/{name}_link_width"
+            value = bus.tree.number(path)
+            has_none = value == 0 or (value in _NO_ANSWER and not other)  # as of a device inside of a chip
+            is_expected = bus.tree.exists(path) or other is not None
+            if known is None and is_expected and not has_none and not bus.tree.exists(f"{DEVICES}/{end.address}/physfn"):
+                yield f"{bus.place(end)}: the {'' if name == 'current' else 'greatest '}width of its link cannot be read"
+
+
+def _are_siblings(one: PciDevice, other: PciDevice) -> bool:
+    return one.model == other.model if one.model and other.model else bool(one.kind) and one.kind == other.kind
+
+
+def _is_link(below: int | None, above: int | None, is_turn: bool) -> bool:
+    """Return whether a port and what hangs below it are the ends of a link, by their types; by their places if neither is known."""
+    if below is not None:
+        return below in _LINK_ABOVE
+    return above in _LINK_BELOW if above is not None else is_turn
+
+
+def _port_type(config: bytes) -> int | None:
+    """Return the type of a port by its configuration; None if it has no PCI Express capability, or that may not be read."""
+    if len(config) <= 0x40 or not config[0x06] & 0x10 or config[:4] == b"\xff" * 4:
+        return None
+    at, seen = config[0x34] & 0xFC, 0
+    while 0x40 <= at <= len(config) - 4 and seen < 48:
+        if config[at] == 0x10:
+            return int(struct.unpack_from("<H", config, at + 2)[0]) >> 4 & 0xF
+        at, seen = config[at + 1] & 0xFC, seen + 1
+    return None
+
+
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
+
+
+def _look_at_links(bus: Bus, endpoints: list[PciDevice], report: CheckReport) -> None:
+    for device in endpoints:
+        own = next(bus.links(device), None)
+        _look_at_slot(bus, device, own[1] if own and own[0] is device else None, endpoints, report)
     by_link: dict[tuple[str, str], list[PciDevice]] = {}
     for device in endpoints:
         for low, high in bus.links(device):
@@ -159,29 +270,54 @@ def _look_at_links(bus: Bus, endpoints: list[PciDevice], look: Look) -> None:
         can = min(low.width_max, high.width_max)
         if low.width < can:
             words = f"{where}: its PCIe link is x{low.width} and can be x{can}: reseat the device, its riser or its cable"
-            look.found("pcie_width", words)
+            report.found("pcie_width", words)
         elif is_own and low.kind in ACCELERATORS and high.width_max < low.width_max:
-            look.found("pcie_slot", f"{where}: its slot has x{high.width_max}, and it can use x{low.width_max}")
+            report.found("pcie_slot", f"{where}: its slot has x{high.width_max}, and it can use x{low.width_max}")
         speeds = low.speed, low.speed_max, high.speed_max
         if None not in speeds and not (is_own and low.kind in ACCELERATORS):
             speed, best = float(low.speed or 0), min(float(low.speed_max or 0), float(high.speed_max or 0))
             asleep = any(device.kind in ACCELERATORS for device in devices)
             if speed < best and not asleep:
-                look.found("pcie_slow", f"{where}: its PCIe link runs at {speed:g} GT/s and can run at {best:g} GT/s")
+                report.found("pcie_slow", f"{where}: its PCIe link runs at {speed:g} GT/s and can run at {best:g} GT/s")
 
 
-def _look_at_errors(where: str, errors: Counters, allowed: float, look: Look) -> None:
+def _look_at_slot(bus: Bus, device: PciDevice, port: PciDevice | None, endpoints: list[PciDevice], report: CheckReport) -> None:
+    """Compare a device with identical ones of the machine. What the slot can do, where it says so, is judged with the link."""
+    widest = max((other.width or 0 for other in endpoints if device.model and other.model == device.model), default=0)
+    if device.width and device.width_max and device.width == device.width_max < widest:
+        words = f"it says that it can use x{device.width_max}, where an identical device has x{widest}"
+        report.found("pcie_slot", f"{bus.place(device)}: {words}")
+    fastest = max((other.speed or 0 for other in endpoints if device.model and other.model == device.model), default=0)
+    slot_speed = port.speed_max if port else None
+    is_at_best = bool(device.speed and slot_speed and device.speed >= min(slot_speed, device.speed_max or slot_speed))
+    if device.kind not in ACCELERATORS and is_at_best and (device.speed or 0) < fastest:
+        words = f"its PCIe link has {device.speed:g} GT/s in its slot; an identical device of this machine has {fastest:g}"
+        report.found("pcie_slot", f"{bus.place(device)}: {words}")
+    if not (device.width and device.width_max and device.width < device.width_max):
+        return
+    lanes = f"its PCIe link is x{device.width} and it can use x{device.width_max}"
+    if port is None or port.width_max is None:
+        if widest > device.width:
+            words = f"{lanes}; an identical device of this machine has x{widest}: reseat the device, its riser or its cable"
+            report.found("pcie_width", f"{bus.place(device)}: {words}")
+        else:
+            report.found("pcie_slot", f"{bus.place(device)}: {lanes}; what its slot can do is not known")
+    elif port.width_max <= device.width < widest and device.kind not in ACCELERATORS:
+        report.found("pcie_slot", f"{bus.place(device)}: its slot has x{port.width_max}; an identical device of this machine has x{widest}")
+
+
+def _look_at_errors(where: str, errors: Counters, allowed: float, report: CheckReport) -> None:
     if errors.fatal:
-        look.found("pcie_error", f"{where}: fatal PCIe errors since boot: {_listed(errors.fatal)}")
+        report.found("pcie_error", f"{where}: fatal PCIe errors since boot: {_listed(errors.fatal)}")
     lost = {name: n for name, n in errors.nonfatal.items() if name in LOSES_DATA}
     if lost:
-        look.found("pcie_error", f"{where}: PCIe errors since boot by which data was lost: {_listed(lost)}")
+        report.found("pcie_error", f"{where}: PCIe errors since boot by which data was lost: {_listed(lost)}")
     answered = {name: n for name, n in errors.nonfatal.items() if name not in LOSES_DATA}
     if answered:
-        look.found("pcie_nonfatal", f"{where}: PCIe requests since boot that were refused: {_listed(answered)}")
+        report.found("pcie_nonfatal", f"{where}: PCIe requests since boot that were refused: {_listed(answered)}")
     corrected = {name: n for name, n in errors.correctable.items() if name != ADVISORY}
     if sum(corrected.values()) > allowed:
-        look.found("pcie_corrected", f"{where}: corrected PCIe errors since boot: {_listed(corrected)}, more than {allowed:.0f}")
+        report.found("pcie_corrected", f"{where}: corrected PCIe errors since boot: {_listed(corrected)}, more than {allowed:.0f}")
 
 
 def _listed(errors: dict[str, int]) -> str:

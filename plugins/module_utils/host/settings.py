@@ -14,7 +14,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import memory, pci
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import BARE_METAL, Tree, span
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import host_memory
 
 CPU, NODES = "/sys/devices/system/cpu", "/sys/devices/system/node"
@@ -31,8 +31,7 @@ def facts(node: Node) -> dict[str, t.Any]:
         "dimms": _dimms(tree),
         **_cpu(tree),
         "numa_layout": _numa(tree) or None,
-        "iommu": " ".join(sorted({tree.text(f"/sys/kernel/iommu_groups/{g}/type") or "" for g in tree.names("/sys/kernel/iommu_groups")}))
-        or ("off" if tree.exists("/sys/kernel/iommu_groups") else None),
+        "iommu": _iommu(tree),
         "pcie_acs": _acs(tree),
         "nvme_disks": _nvme(tree) or None,
         "oci_hooks": sorted({name for folder in OCI_HOOKS for name in tree.names(folder)}) or None,
@@ -43,6 +42,15 @@ def _dimms(tree: Tree) -> t.Any:
     if tree.data(memory.DMI) is None and tree.place() == BARE_METAL:
         return f"unreadable: {memory.DMI} is missing or may not be read"
     return [dimm.words() for dimm in memory.dimms(tree)] or None
+
+
+def _iommu(tree: Tree) -> str | None:
+    """Return the types of the IOMMU's groups; "off" if there are none, None if they cannot be read."""
+    of = "/sys/kernel/iommu_groups"
+    types = {tree.text(f"{of}/{group}/type") for group in tree.names(of)}
+    if None in types or not tree.exists(of):
+        return None
+    return " ".join(sorted(str(kind) for kind in types)) or "off"
 
 
 def _cpu(tree: Tree) -> dict[str, t.Any]:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Disks and file systems of a machine.
+"""Disks of a machine and the controllers on its PCI bus that should have some; arrays and file systems are looked at beside them.
 
 This module util is PRIVATE to the collection.
 """
@@ -10,45 +10,50 @@ from __future__ import annotations
 
 import os
 import re
-import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.look import Look
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import arrays, file_systems
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.check_report import CheckReport
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import CONTAINER, Tree
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import smart
 
-# File systems on disks that are written to.
-WRITTEN = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs")
-# Less than this share free is worth a look: mke2fs(8) keeps as much for root, since a fuller file system becomes slow.
-FREE_SHARE = 0.05
 TIMEOUT_S = 20.0
+_TIMEOUT = "no answer in time"
+PCI = "/sys/bus/pci/devices"
+# Class codes of controllers of disks (PCI Code and ID Assignment Specification, base class 01).
+CONTROLLERS = {0x0104: "RAID controller", 0x0106: "SATA controller", 0x0107: "SAS controller", 0x0108: "NVMe disk"}
+NVME = 0x0108
+# (vendor, device) of PCI functions that have one of these classes and no disks of their own: management of Broadcom's PCIe switches
+# (drivers/scsi/mpt3sas/mpi/mpi2_cnfg.h, MPI26_MFGPAGE_DEVID_PEX88000), which most drivers leave alone.
+_NO_DISKS = {(0x1000, 0x00B0), (0x1000, 0x00B1), (0x1000, 0x00B2), (0x1000, 0x02B0), (0x1000, 0x02B1), (0x1000, 0x02B2)}
+# A DPU shows controllers for disks that its own software may give it.
+_OF_DPUS = 0x15B3
+# Drivers that give a device to a virtual machine or to a program.
+_GIVEN_AWAY = ("vfio-pci", "uio_pci_generic", "igb_uio", "pci-stub", "xen-pciback", "nvme_vfio")
 
 
-class Mount(t.NamedTuple):
-    """A mounted file system."""
-
-    device: str
-    place: str
-    kind: str
-    options: tuple[str, ...]
-
-
-def look(tree: Tree, look: Look) -> None:
+def inspect(tree: Tree, report: CheckReport) -> None:
     """Look at disks, arrays of disks and file systems."""
-    _disks(tree, look)
-    _arrays(tree, look)
-    _file_systems(tree, look)
+    _look_at_disks(tree, report)
+    _smart(tree, report)
+    arrays.inspect(tree, report)
+    file_systems.inspect(tree, report)
 
 
 def disks(tree: Tree) -> dict[str, str]:
-    """Return {name: words} of the NVMe controllers and SCSI or SATA disks of a machine."""
+    """Return {name: words} of the NVMe controllers and SCSI or SATA disks of a machine. Removable media and disks on USB are none."""
     disk_words = {}
     for name in tree.names("/sys/class/nvme"):
-        if re.fullmatch(r"nvme\d+", name):
+        # The disks of a fabric are those of another machine.
+        if re.fullmatch(r"nvme\d+", name) and (tree.text(f"/sys/class/nvme/{name}/transport") or "pcie") in ("pcie", "apple-nvme"):
             disk_words[name] = _words(tree, f"/sys/class/nvme/{name}", "NVMe disk", name)
     for name in tree.names("/sys/block"):
-        if re.fullmatch(r"sd[a-z]+", name):
+        if re.fullmatch(r"sd[a-z]+", name) and not _is_removable(tree, name):
             disk_words[name] = _words(tree, f"/sys/block/{name}/device", "disk", name)
     return disk_words
+
+
+def _is_removable(tree: Tree, name: str) -> bool:
+    return tree.text(f"/sys/block/{name}/removable") == "1" or "/usb" in os.path.realpath(tree.path(f"/sys/block/{name}"))
 
 
 def _words(tree: Tree, of: str, kind: str, name: str) -> str:
@@ -60,89 +65,127 @@ def _place(tree: Tree, of: str) -> tuple[tuple[str, str | None], ...]:
     return ("serial number", tree.text(f"{of}/serial")), ("at", tree.text(f"{of}/address"))
 
 
-def _disks(tree: Tree, look: Look) -> None:
+def _look_at_disks(tree: Tree, report: CheckReport) -> None:
+    """Look for disks that should be there and give none, and at the state that the kernel has of those that are."""
+    given_away, silent = _controllers(tree)
+    for name, words in disks(tree).items():
+        state, why = _state(tree, name)
+        if state == _GIVEN_UP:
+            report.found("disk", f"{words}: the kernel has given it up, {why}")
+        elif state == _SILENT:
+            silent.append(f"{words}: {why}")
+    if silent:
+        report.silent("disks", "; ".join(silent + given_away))
+    elif given_away:
+        report.missed("disks", "; ".join(given_away))
+
+
+def _controllers(tree: Tree) -> tuple[list[str], list[str]]:
+    """Return words for the controllers of disks on the PCI bus that were given away or emulated, and for those that no driver has taken:
+    what is behind these is not known."""
+    given_away: list[str] = []
+    silent: list[str] = []
+    addresses = tree.names(PCI)
+    if not any(tree.exists(f"{PCI}/{address}/driver") for address in addresses):
+        return [], []  # the bus shows no drivers here
+    is_virtual = tree.is_virtual()
+    for address in addresses:
+        code = (tree.number(f"{PCI}/{address}/class") or 0) >> 8
+        ids = tuple(tree.number(f"{PCI}/{address}/{name}") for name in ("vendor", "device"))
+        if code not in CONTROLLERS or ids in _NO_DISKS or ids[0] == _OF_DPUS or tree.exists(f"{PCI}/{address}/physfn"):
+            continue
+        driver = os.path.basename(os.path.realpath(tree.path(f"{PCI}/{address}/driver")))
+        what = f"{CONTROLLERS[code]} {address}"
+        if driver in _GIVEN_AWAY:
+            given_away.append(f"{what}: it is given to a virtual machine or a program ({driver})")
+        elif not tree.exists(f"{PCI}/{address}/driver") and is_virtual and code != NVME:
+            given_away.append(f"{what}: no driver has taken it; kernels for clouds have none for the controllers that emulators add")
+        elif not tree.exists(f"{PCI}/{address}/driver"):
+            silent.append(f"{what}: it is on the PCI bus and no driver has taken it, so what is behind it is not known")
+        elif code == NVME and driver == "nvme" and not tree.names(f"{PCI}/{address}/nvme"):
+            silent.append(f"{what}: it is on the PCI bus, and its driver shows no disk")
+    return given_away, silent
+
+
+_WELL, _GIVEN_UP, _SILENT = range(3)
+
+
+def _state(tree: Tree, name: str) -> tuple[int, str]:
+    """Return the state of a disk by the kernel (drivers/nvme/host/sysfs.c, nvme_sysfs_show_state; drivers/scsi/scsi_sysfs.c, sdev_states)
+    and by its space, and why."""
+    of = f"/sys/class/nvme/{name}" if name.startswith("nvme") else f"/sys/block/{name}/device"
+    state = tree.text(f"{of}/state")
+    if state is None:
+        return (_SILENT, "the kernel does not tell its state") if tree.exists(of) else (_WELL, "")
+    if state.startswith(("dead", "deleting")) or state in ("offline", "transport-offline", "cancel", "deleted"):
+        return _GIVEN_UP, f"its state is {state}"
+    if state not in ("live", "running"):
+        return _SILENT, f"it does not answer, its state is {state or 'empty'}"
+    space = _space(tree, name, of)
+    if space is None and not _is_of_dpu(tree, of):
+        return _SILENT, "its size cannot be read"
+    if space == 0:
+        return _SILENT, "it answers and shows no space: no namespace, or none that can be used"
+    return _WELL, ""
+
+
+def _space(tree: Tree, name: str, of: str) -> int | None:
+    """Return the number of blocks of a disk; None if it is not known."""
+    if name.startswith("sd"):
+        return tree.number(f"/sys/block/{name}/size")
+    if _is_of_dpu(tree, of):
+        return None
+    spaces = [f"{of}/{entry}/size" for entry in tree.names(of) if re.fullmatch(rf"{name}(?:c\d+)?n\d+", entry)]
+    shared = [f"{of}/{entry}/size" for entry in tree.names(of) if re.fullmatch(r"nvme\d+c\d+n\d+", entry)]
+    sizes = [tree.number(path) for path in spaces + shared]
+    return max((size for size in sizes if size is not None and size >= 0), default=None) if sizes else 0
+
+
+def _is_of_dpu(tree: Tree, of: str) -> bool:
+    return tree.number(f"{PCI}/{tree.text(f'{of}/address') or ''}/vendor") == _OF_DPUS
+
+
+def _smart(tree: Tree, report: CheckReport) -> None:
     disk_words = disks(tree)
     if not disk_words:
-        look.missed("smart", f"SMART of disks: this {look.place} shows no NVMe and no SATA or SCSI disk")
+        report.missed("smart", f"SMART of disks: this {report.place} shows no NVMe and no SATA or SCSI disk")
         return
-    node, read = tree.node, 0
+    read = 0
     unread: list[str] = []
+    is_silent = False
     for name, words in disk_words.items():
-        if node.which("smartctl"):
-            result = node.run(["smartctl", "-j", "-a", f"/dev/{name}"], timeout=TIMEOUT_S)
-            report = smart.smartctl(result.out, result.rc)
-        elif name.startswith("nvme") and node.which("nvme"):
-            result = node.run(["nvme", "smart-log", "-o", "json", f"/dev/{name}"], timeout=TIMEOUT_S)
-            report = smart.nvme_smart_log(result.out, result.rc)
+        answer = _ask_disk(tree, report, name)
+        if answer.unread:
+            unread.append(f"{name}: {answer.unread}")
+            is_silent = is_silent or answer.is_silent
         else:
-            unread.append(f"{name}: {'no smartctl' if name.startswith('sd') else 'neither smartctl nor nvme'} is installed")
-            continue
-        if report.unread:
-            unread.append(f"{name}: {'no answer in time' if result.timed_out else report.unread}")
-            continue
-        read += 1
-        serial = f", serial number {report.serial}" if report.serial and report.serial not in words else ""
-        for code, problem in report.problems:
-            look.found(code, f"{words}{serial}: {problem}")
+            read += 1
+        serial = f", serial number {answer.serial}" if answer.serial and answer.serial not in words else ""
+        for code, problem in answer.problems:
+            report.found(code, f"{words}{serial}: {problem}")
     if read:
-        look.saw(f"SMART of {read} of {len(disk_words)} disks")
+        report.saw(f"SMART of {read} of {len(disk_words)} disks")
     if unread:
-        look.missed("smart", f"SMART of disks: {'; '.join(unread[:4])}{f'; and {len(unread) - 4} more' if len(unread) > 4 else ''}")
+        words = f"SMART of disks: {'; '.join(unread[:4])}{f'; and {len(unread) - 4} more' if len(unread) > 4 else ''}"
+        report.silent("smart", words) if is_silent else report.missed("smart", words)
 
 
-def _arrays(tree: Tree, look: Look) -> None:
-    for name in tree.names("/sys/block"):
-        if name.startswith("md") and tree.number(f"/sys/block/{name}/md/degraded"):
-            look.found("disk", f"the array {name} is degraded: {tree.number(f'/sys/block/{name}/md/degraded')} of its disks are missing")
-
-
-def _file_systems(tree: Tree, look: Look) -> None:
-    mounts = _of_disks(mounted(tree.text("/proc/mounts") or ""), tree.node.root.rstrip("/"))
-    spaces = [(mount, space) for mount in mounts if (space := _space(tree.node.path(mount.place))) is not None]
-    if not spaces:
-        look.missed("file_systems", f"file systems: this {look.place} shows none that is on a disk")
-        return
-    look.saw(f"space and state of {len(spaces)} file systems")
-    in_fstab = {entry.place: entry for entry in mounted(tree.text("/etc/fstab") or "")}
-    for mount, space in spaces:
-        # A container has its own view of the host's file systems, often a read-only one.
-        read_only, entry = "ro" in mount.options and look.place != CONTAINER, in_fstab.get(mount.place)
-        if read_only and entry and "ro" not in entry.options:
-            look.found("file_system", f"{mount.place} ({mount.device}) is read-only, and /etc/fstab says that it should not be")
-        if read_only or not space.f_blocks:
-            continue
-        free, names = space.f_bavail / space.f_blocks, space.f_favail / space.f_files if space.f_files else 1.0
-        if free <= 0 or names <= 0:
-            look.found("file_system", f"{mount.place} ({mount.device}) is full: no {'space' if free <= 0 else 'inode'} is left")
-        elif min(free, names) < FREE_SHARE:
-            resource = "space" if free <= names else "inodes"
-            look.found("disk_space", f"{mount.place} ({mount.device}) has {100 * min(free, names):.1f} % of its {resource} left")
-
-
-def _space(path: str) -> os.statvfs_result | None:
-    try:
-        return os.statvfs(path)
-    except OSError:
-        return None
-
-
-def _of_disks(mounts: t.Sequence[Mount], root: str) -> list[Mount]:
-    """Return the file systems on disks, each device once. Where the host's root is mounted at `root`, those below it, as the host calls
-    them."""
-    written = [mount for mount in mounts if mount.kind in WRITTEN and mount.device.startswith("/dev/")]
-    below = [mount for mount in written if root and f"{mount.place}/".startswith(f"{root}/")]
-    by_device: dict[str, Mount] = {}
-    for mount in below or written:
-        by_device.setdefault(mount.device, mount._replace(place=mount.place[len(root) :] or "/") if below else mount)
-    return list(by_device.values())
-
-
-def mounted(text: str) -> list[Mount]:
-    """Return the lines of /proc/mounts or /etc/fstab; of several at one place the last."""
-    by_place: dict[str, Mount] = {}
-    for line in text.splitlines():
-        cells = line.split()
-        if len(cells) >= 4 and not cells[0].startswith("#"):
-            place = re.sub(r"\\(\d{3})", lambda match: chr(int(match.group(1), 8)), cells[1])
-            by_place[place] = Mount(cells[0], place, cells[2], tuple(cells[3].split(",")))
-    return list(by_place.values())
+def _ask_disk(tree: Tree, report: CheckReport, name: str) -> smart.Smart:
+    """Ask one disk by smartctl; if that gives nothing, an NVMe disk by nvme-cli, too."""
+    node, device = tree.node, f"/dev/{name}"
+    if report.place == CONTAINER and not os.path.exists(device):
+        return smart.Smart([], unread=f"the container has no {device}")
+    answers: list[smart.Smart] = []
+    if node.which("smartctl"):
+        result = node.run(["smartctl", "-j", "-a", device], timeout=TIMEOUT_S)
+        answers.append(smart.Smart([], unread=_TIMEOUT, is_silent=True) if result.timed_out else smart.smartctl(result.out, result.rc))
+    if name.startswith("nvme") and node.which("nvme") and (not answers or answers[0].unread):
+        result = node.run(["nvme", "smart-log", "-o", "json", device], timeout=TIMEOUT_S)
+        answer = smart.nvme_smart_log(result.out, result.rc, result.err)
+        answers.append(smart.Smart([], unread=_TIMEOUT, is_silent=True) if result.timed_out else answer)
+    if not answers:
+        return smart.Smart([], unread=f"{'no smartctl' if name.startswith('sd') else 'neither smartctl nor nvme'} is installed")
+    read = next((answer for answer in answers if not answer.unread), answers[0])
+    # What one tool has found stands, whatever the other one says.
+    problems = list(dict.fromkeys(problem for answer in answers for problem in answer.problems))
+    return read._replace(problems=problems)

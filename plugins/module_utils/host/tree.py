@@ -11,10 +11,12 @@ from __future__ import annotations
 import os
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import hypervisor
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import container, hypervisor
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 BARE_METAL, VIRTUAL_MACHINE, CONTAINER = "physical machine", "virtual machine", "container"
+# Bytes that are read of one file at most, and at once. A file of sysfs has a page; one of /proc comes in pieces of any length.
+MOST, PIECE = 1 << 20, 16384
 # Files that container engines put into each container.
 _OF_CONTAINERS = ("/.dockerenv", "/run/.containerenv")
 
@@ -25,10 +27,15 @@ class Tree:
 
     def __init__(self, node: Node) -> None:
         self.node = node
+        self._from_node: dict[str, bool] = {}
 
     def path(self, path: str) -> str:
         top = "/" + path.split("/")[1]
-        return self.node.path(path) if top not in ("/sys", "/proc") or os.path.isdir(self.node.path(top)) else path
+        if top not in ("/sys", "/proc"):
+            return self.node.path(path)
+        if top not in self._from_node:
+            self._from_node[top] = os.path.isdir(self.node.path(top))
+        return self.node.path(path) if self._from_node[top] else path
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self.path(path))
@@ -40,11 +47,18 @@ class Tree:
 
     def data(self, path: str) -> bytes | None:
         """Return the bytes of a small file, None if it cannot be read. A file of sysfs may refuse by an error of any kind."""
+        found = b""
         try:
-            with open(self.path(path), "rb") as source:
-                return source.read(1 << 20)
+            # Without a buffer object for each of the thousands of files of 100 bytes that a look reads.
+            file = os.open(self.path(path), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                while len(found) < MOST and (piece := os.read(file, min(PIECE, MOST - len(found)))):
+                    found += piece
+            finally:
+                os.close(file)
         except OSError:
             return None
+        return found
 
     def number(self, path: str) -> int | None:
         """Return the whole number in a file, None if there is none."""
@@ -53,6 +67,11 @@ class Tree:
             return int(text, 0)
         except ValueError:
             return int(text) if text.isdigit() else None
+
+    def is_unread(self, path: str) -> bool:
+        """Return True if a file is there and has no whole number from 0 on."""
+        value = self.number(path)
+        return self.exists(path) and (value is None or value < 0)
 
     def names(self, path: str) -> list[str]:
         """Return the names in a folder, sorted; none if there is no such folder."""
@@ -64,7 +83,7 @@ class Tree:
     def place(self) -> str:
         """Return whether the probe runs on a BARE_METAL machine, in a VIRTUAL_MACHINE or in a CONTAINER: the last two do not see all of
         their machine."""
-        if os.environ.get("GPUFLEET_POD_UID") or any(os.path.exists(self.node.path(path)) for path in _OF_CONTAINERS):
+        if container.is_inside() or any(os.path.exists(self.node.path(path)) for path in _OF_CONTAINERS):
             return CONTAINER
         return VIRTUAL_MACHINE if self.is_virtual() else BARE_METAL
 

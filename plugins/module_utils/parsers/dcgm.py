@@ -16,7 +16,7 @@ import json
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
 
 Parsed = t.Dict[str, t.Any]
 
@@ -44,7 +44,7 @@ def parse(text: t.Any, rc: int = 0, err: str = "") -> Parsed:
     try:
         root = _root(text, rc, err)
         for category in _list(root, "test_categories"):
-            for test in _list(category, "tests"):
+            for test in _list(category, "tests", may_be_null=True):
                 _read_test(str(category.get("category")), test, parsed["tests"])
         _read_metadata(text, root, parsed)
         _check(root, rc, err, parsed)
@@ -53,6 +53,19 @@ def parse(text: t.Any, rc: int = 0, err: str = "") -> Parsed:
         return parsed
     parsed["outcome"] = "measured"
     return parsed
+
+
+def parse_discovery(text: t.Any) -> dict[str, int]:
+    """Read `dcgmi discovery -l`: {UUID of a GPU: DCGM's number}. Each GPU has some lines of a table, its number in the first."""
+    found: dict[str, int] = {}
+    number: int | None = None
+    for line in text.splitlines() if isinstance(text, str) and len(text) <= LIMIT else ():
+        begins = re.match(r"\|\s*(\d{1,4})\s*\|", line)
+        number = int(begins.group(1)) if begins else number
+        uuid = re.search(r"Device UUID:\s*(GPU-[0-9A-Za-z-]{8,80})", line)
+        if uuid and number is not None:
+            found[uuid.group(1)] = number
+    return found
 
 
 def _root(text: t.Any, rc: int, err: str) -> Parsed:
@@ -86,9 +99,11 @@ def _json(text: str) -> t.Any:
     return value
 
 
-def _list(of: Parsed, name: str) -> list[Parsed]:
-    """Return a list of objects."""
+def _list(of: Parsed, name: str, may_be_null: bool = False) -> list[Parsed]:
+    """Return a list of objects. `may_be_null`: null may stand between them, as DCGM 3.1 prints it for a test that it does not have."""
     value = of.get(name, [])
+    if may_be_null and isinstance(value, list):
+        value = [item for item in value if item is not None]
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise ReasonedError("bad_output", f"{name} is no list of objects")
     return value

@@ -13,8 +13,8 @@ import re
 import signal
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import PlainData
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import PlainData
 
 _NUMBER, _WORD, _LIST, _DICT, _TRUTH = (int, float), (str,), (list,), (dict,), (bool,)
 # What a record of each kind must have.
@@ -109,7 +109,7 @@ def cause(parsed: PlainData, ends: t.Mapping[str, int], errors: str, world: int)
     return (
         _refused(parsed)
         or _died(parsed)
-        or _said(parsed)
+        or _failure_that_ranks_report(parsed)
         or _agent(parsed, ends)
         or _hung(parsed, errors, world)
         or _torchrun(parsed)
@@ -133,7 +133,7 @@ def _refused(parsed: PlainData) -> Failure | None:
     # Who could not reach the first node knows better than the first, which only missed it.
     causes = [fault for fault in refusals if fault["code"] in ("name_resolution", "unreachable", "port_in_use")] or refusals
     reasons = list(dict.fromkeys(fault["reason"] for fault in causes))
-    return Failure(_known(causes[0]["code"]), "; ".join(reasons[:4]))
+    return Failure(_known_code(causes[0]["code"]), "; ".join(reasons[:4]))
 
 
 def _died(parsed: PlainData) -> Failure | None:
@@ -156,7 +156,7 @@ def _doing(parsed: PlainData, rank: int) -> str:
     return f", when it was last heard of in {at['op']} (operation {at['seq']})" if at else ""
 
 
-def _said(parsed: PlainData) -> Failure | None:
+def _failure_that_ranks_report(parsed: PlainData) -> Failure | None:
     """Ranks that say themselves what is wrong."""
     faults = [fault for fault in parsed["faults"] if isinstance(fault.get("rank"), int) and fault["code"] not in _SECOND]
     if not faults:
@@ -173,7 +173,7 @@ def _said(parsed: PlainData) -> Failure | None:
         names = ", ".join(_name(parsed, fault["rank"], fault["node"]) for fault in of[:4])
         where = of[0].get("op")
         words.append(f"{names}{f' in {where}' if isinstance(where, str) else ''}: {reason}")
-    return Failure(_known(code), "; ".join(words), tuple(fault["rank"] for fault in alike))
+    return Failure(_known_code(code), "; ".join(words), tuple(fault["rank"] for fault in alike))
 
 
 def _agent(parsed: PlainData, ends: t.Mapping[str, int]) -> Failure | None:
@@ -215,7 +215,7 @@ def _torchrun(parsed: PlainData) -> Failure | None:
     faults = [fault for fault in parsed["faults"] if "rank" not in fault]
     if not faults:
         return None
-    return Failure(_known(faults[0]["code"]), "; ".join(dict.fromkeys(f"torchrun on {fault['reason']}" for fault in faults[:4])))
+    return Failure(_known_code(faults[0]["code"]), "; ".join(dict.fromkeys(f"torchrun on {fault['reason']}" for fault in faults[:4])))
 
 
 def _lost(parsed: PlainData, ends: t.Mapping[str, int]) -> Failure | None:
@@ -238,7 +238,7 @@ def _unfinished(parsed: PlainData, world: int) -> Failure | None:
     return Failure("incomplete_output", f"{len(missing)} of {world} ranks did not come to their end: {names}")
 
 
-def _known(code: str) -> str:
+def _known_code(code: str) -> str:
     """Return a code of a record if it is a known reason code, else `tool_failed`."""
     return code if code in reasons.ALL else "tool_failed"
 

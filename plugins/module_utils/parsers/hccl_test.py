@@ -11,8 +11,10 @@ How the sizes grow is not printed, so that rows of which every other one is miss
 factor 2 of everybody's command line and the program's own default, a tenth of the range; who runs it with others has to say so
 (or has the command line in the text).
 
-Nothing but plausibility ties a row to the others: size, time and bandwidth of a row of another run of the same sizes prove each other too.
-Times that leap between neighbouring sizes are an error; rows of a run about as fast stay unseen.
+What ties a text to its run: the sizes, iterations and warm-up that it prints are those that were asked for, so are the options of each
+command line in it, its rows take no longer than the launch did, and its sizes hold whole elements of the type for each rank. Nothing but
+plausibility ties a row to the others: size, time and bandwidth of a row of another run of the same sizes, about as fast, prove each other
+too. Times that leap between neighbouring sizes are an error.
 
 The bandwidth is the algorithm's, size / time. The column says GB/s; there are versions that divide by 2^30, and each row
 proves which it is, since size and time stand beside it. Sizes are bytes per rank (all_gather and reduce_scatter: of all).
@@ -25,9 +27,9 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.launched import plain
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.nccl_tests import FACTORS
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.nccl_checks import FACTORS
 
 Row = t.Dict[str, t.Any]
 Parsed = t.Dict[str, t.Any]
@@ -54,6 +56,18 @@ _BANDWIDTH = re.compile(r"\d{1,20}\.\d{5}")
 # A command line in the text, as a shell or a script writes it: the operation, and the options after it.
 _COMMAND = re.compile(r"\b(all_gatherv?|all_reduce|alltoall(?:vc?)?|broadcast|reduce|reduce_scatterv?|scatter)_test\b([^\n]{0,2000})")
 _OPTION = re.compile(r"(?<!\S)(?:-([fic]) ?|--(stepfactor|stepbytes|check)[ =])(\d{1,20}(?:\.\d{1,9})?)(?!\S)")
+# Options of such a line that say what stands in the output: sizes, iterations, type, NPUs of a node; and how many ranks were launched.
+_STATED = re.compile(r"(?<!\S)(?:-([benwdp]) ?|--(minbytes|maxbytes|iters|warmup_iters|datatype|npus)[ =])([A-Za-z0-9]{1,20})(?!\S)")
+_LONG = {"minbytes": "b", "maxbytes": "e", "iters": "n", "warmup_iters": "w", "datatype": "d", "npus": "p"}
+_LAUNCHED = re.compile(r"\bmpi(?:run|exec)\b[^\n]{0,500}?\s-(?:n|np) (\d{1,7})\b[^\n]{0,1000}_test\b")
+_BYTES = re.compile(r"(\d{1,20})([KMGT]?)B?", re.IGNORECASE)
+# Bytes of an element, by the names that -d takes.
+TYPES = {
+    "int8": 1, "uint8": 1, "fp8": 1, "hif8": 1, "fp16": 2, "bfp16": 2, "int16": 2, "uint16": 2, "fp32": 4, "int32": 4, "uint32": 4,
+    "fp64": 8, "int64": 8, "uint64": 8, "int128": 16,
+}  # fmt: skip
+# What a clock that was read before and after the launch may be off.
+CLOCK_S = 0.5
 _RANKS = re.compile(r"\brank_size: (\d{1,7})\b")
 # Bytes of an element; a rank's part is rounded to whole ones. How many ranks are tried where nobody says how many there were.
 _ELEMENTS = (1, 2, 4, 8, 16)
@@ -90,14 +104,16 @@ class _BadOutput(ReasonedError):
 
 def parse(
     text: t.Any, rc: int = 0, op: str | None = None, ranks: int | None = None, factor: float | None = None, step: int | None = None,
-    asked_sizes: t.Sequence[int] | None = None,
+    asked_sizes: t.Sequence[int] | None = None, iterations: int | None = None, warmup: int | None = None, dtype: str | None = None,
+    seconds: float | None = None,
 ) -> Parsed:
     """Read what one hccl_test program printed and its exit status `rc`. Never raises.
 
     The output says neither the operation nor the number of ranks: with `op` (all_reduce, ...) and `ranks` the bus bandwidths are
     computed, else they are None. `factor` (-f) or `step` (-i, bytes) is how the sizes were asked to grow; without them by 2, or as the
-    program does where it is not told; `asked_sizes` are the ends of the sweep that was asked for. Results that were not checked are an
-    error, `unchecked`, with their rows.
+    program does where it is not told; `asked_sizes` are the ends of the sweep, `iterations`, `warmup` and `dtype` (fp32, ...) the options
+    that were asked for, `seconds` how long the launch took. What they contradict is the output of another run. Results that were not
+    checked are an error, `unchecked`, with their rows.
 
     Rows as of nccl_tests: size in bytes, out_of_place with time_us, algbw, busbw (in `bandwidth_unit`) and wrong (0, or None where
     it was not checked), in_place None. `peak_algbw` and `peak_busbw` are the best of the rows of at least a quarter of the largest
@@ -118,10 +134,11 @@ def parse(
         checks = _table(text, result)
         options = _options(text, op, ranks, {"f": factor, "i": step})
         _judge(text, rc, result, sweeps, checks, options)
+        _of_this_run(text, result["rows"], sweeps[0], {"n": iterations, "w": warmup, "d": dtype}, options["ranks"], seconds)
         for requested, actual in zip(asked_sizes or (), sweeps[0]):
             if abs(actual - requested) > 0.01 * requested + 16 * (ranks or 1):  # some versions round to multiples of the ranks
                 raise _BadOutput("reduced_size", f"a sweep of {sweeps[0][0]} to {sweeps[0][1]} bytes, where {requested} were asked for")
-        _bandwidths(result, options["ranks"])
+        _bandwidths(result, options["ranks"], TYPES.get(dtype or ""))
         result["complete"] = True
         if "NULL" in checks or options["c"] == 0 or "No verification is performed" in text:
             raise _BadOutput("unchecked", "the results were not checked (-c 0, or values that overflow)")
@@ -150,6 +167,46 @@ def _options(text: str, op: str | None, ranks: int | None, options: dict[str, fl
             raise _BadOutput("rank_mismatch", f"{count} ranks took part, expected {merged['ranks']}")
         merged["ranks"] = int(count)
     return merged
+
+
+def _of_this_run(
+    text: str, rows: list[Row], sweep: tuple[int, ...], asked: dict[str, t.Any], ranks: int | None, seconds: float | None
+) -> None:
+    """Raise _BadOutput for the output of another run: its iterations, or an option of a command line in it, are not those that were asked
+    for or that it prints, or its rows tell of more time than the launch took. `asked` are the options -n, -w and -d."""
+    smallest, largest, iterations, warmup = sweep
+    printed: dict[str, t.Any] = {"b": smallest, "e": largest, "n": iterations, "w": warmup}
+    for name in ("n", "w"):
+        if asked[name] and asked[name] != printed[name]:
+            what = "iterations" if name == "n" else "iterations of warm-up"
+            raise _BadOutput("bad_output", f"it ran {printed[name]} {what}, {asked[name]} were asked for: this is another run")
+    for _operation, arguments in _COMMAND.findall(text):
+        for short, long, value in _STATED.findall(arguments):
+            name = short or _LONG[long]
+            expected = ranks if name == "p" else asked["d"] if name == "d" else printed[name]
+            if expected is not None and not _agrees(name, value, expected):
+                raise _BadOutput("bad_output", f"a command line says -{name} {value}, and the run had {expected}: they are of several runs")
+    for count in _LAUNCHED.findall(text):
+        if ranks is not None and int(count) != ranks:
+            raise _BadOutput("rank_mismatch", f"a command line launches {count} ranks, expected {ranks}")
+    told = sum(row["out_of_place"]["time_us"] for row in rows) * iterations / 1e6
+    if seconds is not None and told > seconds + CLOCK_S:
+        raise _BadOutput("bad_output", f"its rows took {told:.3g} s, and the launch {seconds:.3g} s: they are of another run")
+
+
+def _agrees(name: str, value: str, expected: t.Any) -> bool:
+    """Return True if the value of an option is what the run had: -p is the most NPUs of a node, of `expected` ranks in all."""
+    if name == "d":
+        return value.lower() == str(expected).lower()
+    if name in "be":
+        size = _BYTES.fullmatch(value)
+        number = int(size.group(1)) * 1024 ** " KMGT".index(size.group(2).upper() or " ") if size else None
+        return number is not None and abs(number - int(expected)) <= 0.01 * number + 16 * _MOST_RANKS
+    if not value.isdigit():
+        return False
+    if name == "p":
+        return int(value) >= int(expected) or (int(value) > 0 and int(expected) % int(value) == 0)
+    return int(value) == int(expected)
 
 
 def _table(text: str, result: Parsed) -> list[str]:
@@ -250,10 +307,10 @@ def _default_step(sizes: list[int], largest: int, ranks: int) -> float:
     return step if abs(step - default_step) <= 0.1 * default_step + ranks else 0
 
 
-def _bandwidths(result: Parsed, ranks: int | None) -> None:
+def _bandwidths(result: Parsed, ranks: int | None, element: int | None) -> None:
     rows = result["rows"]
     op: str | None = result["op"]
-    fitting = [unit for unit in UNITS if _follow(result["rows"], UNITS[unit], ranks)]
+    fitting = [unit for unit in UNITS if _follow(result["rows"], UNITS[unit], ranks, element)]
     if not fitting:
         raise _BadOutput("bad_output", "the bandwidths do not follow from sizes and times")
     _one_run(rows)
@@ -294,14 +351,16 @@ def _one_run(rows: list[Row]) -> None:
             )
 
 
-def _follow(rows: list[Row], per_us: float, ranks: int | None) -> bool:
+def _follow(rows: list[Row], per_us: float, ranks: int | None, element: int | None) -> bool:
     """Return True if every bandwidth is moved bytes / time, as far as the printed digits show (two of the time, five of the
-    bandwidth). The bytes are those of whole elements of every rank, one and the same part in all rows."""
+    bandwidth). The bytes are those of whole elements of every rank, one and the same part in all rows; `element` are the bytes of one, if
+    the type is known."""
     for row in rows:
         if row["out_of_place"]["time_us"] <= 0.005:
             raise _BadOutput("bad_output", f"the time at {row['size']} bytes is 0: nothing was measured")
-    parts = {e * r for r in (range(1, _MOST_RANKS + 1) if ranks is None else (1, ranks)) for e in _ELEMENTS}
-    cut = set(_ELEMENTS)
+    elements = (element,) if element else _ELEMENTS
+    parts = {e * r for r in (range(1, _MOST_RANKS + 1) if ranks is None else (1, ranks)) for e in elements}
+    cut = set(elements)
     for size, low, high in (_moved(row, per_us) for row in rows):
         parts = {part for part in parts if low <= -(-size // part) * part <= high}
         cut = {part for part in cut if low <= size // part * part <= high}

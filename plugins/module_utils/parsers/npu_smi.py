@@ -7,7 +7,7 @@ of an NPU's own network port.
 The table has three shapes: one chip to an NPU (910, 910B), two dies to one with a physical number each (910_93, called A3), and one without
 chips (950, and whatever comes after it). Versions differ in widths and blanks; cells are read, not columns.
 
-Pure functions; none raises, whatever the text is. What the driver does not say is None, never 0.
+Pure functions; none raises, whatever the text is. A number that the driver does not report is Absent (answer/absent.py), a text None.
 
 This module util is PRIVATE to the collection.
 """
@@ -17,10 +17,14 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import SIMULATED_MARK
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import absent
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.absent import Absent, Value
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.observation import SIMULATED_MARK
 
 LIMIT = 4 << 20
 ABSENT = ("", "na", "n/a", "-", "unknown", "not supported", "--")
+# Of these the ones that say that a device lacks the value.
+LACKING = ("", "na", "n/a", "-", "not supported", "--")
 
 # Sentences in which npu-smi says that it cannot answer: (mark, reason code, what it means).
 FAILURES = (
@@ -132,8 +136,9 @@ def _chip(upper: list[str], lower: list[str]) -> dict[str, t.Any]:
     used, total = memories[-1]  # of the HBM, which the older parts without it do not have
     return {
         "npu": int(words[0]), "chip": int(numbers[0]) if numbers else 0, "phy": int(numbers[1]) if len(numbers) > 1 else None,
-        "name": words[1], "health": health, "power_w": _number(load[0]), "temperature_c": _number(load[1]),
-        "bdf": bdf.lower() if _BDF.match(bdf) else None, "utilization": _number(use.split()[0]),
+        "name": words[1], "health": health,
+        "power_w": absent.number(load[0], "power"), "temperature_c": absent.number(load[1], "temperature"),
+        "bdf": bdf.lower() if _BDF.match(bdf) else None, "utilization": absent.number(use.split()[0], "utilization"),
         "memory_used_mib": int(used), "memory_total_mib": int(total),
     }  # fmt: skip
 
@@ -152,17 +157,29 @@ def parse_pairs(text: t.Any) -> dict[str, str]:
     return pairs
 
 
-def parse_ecc(text: t.Any) -> dict[str, int | None]:
+def parse_ecc(text: t.Any) -> dict[str, Value]:
     """`info -t ecc`: {"single", "double": errors since the driver was loaded, "total_single", "total_double": in its life,
-    "isolated_single", "isolated_double": pages taken out of use}, each the sum of HBM and DDR."""
-    pairs = parse_pairs(text)
-    sums: dict[str, int | None] = dict.fromkeys(("single", "double", "total_single", "total_double", "isolated_single", "isolated_double"))
-    for name, value in pairs.items():
-        match = re.match(r"^(?:(?:HBM|DDR) )?(Single|Double)[ -][Bb]it (Error Count|Aggregate Total Err Cnt|Isolated Pages Count)$", name)
-        if match and value.isdigit():
-            kind = {"E": "", "A": "total_", "I": "isolated_"}[match.group(2)[0]] + match.group(1).lower()
-            sums[kind] = (sums[kind] or 0) + int(value)
-    return sums
+    "isolated_single", "isolated_double": pages taken out of use}, each the sum of HBM and DDR; Absent if one of them cannot be read and
+    the other has counted nothing."""
+    kinds = ("single", "double", "total_single", "total_double", "isolated_single", "isolated_double")
+    cells: dict[str, list[Value]] = {name: [] for name in kinds}
+    with_hbm: set[str] = set()
+    for name, value in _PAIR.findall(text if isinstance(text, str) and len(text) <= LIMIT else ""):
+        words = " ".join(name.split())
+        match = re.match(r"^(?:(HBM|DDR) )?(Single|Double)[ -][Bb]it (Error Count|Aggregate Total Err Cnt|Isolated Pages Count)$", words)
+        if match:
+            kind = {"E": "", "A": "total_", "I": "isolated_"}[match.group(3)[0]] + match.group(2).lower()
+            if match.group(1) == "HBM":
+                with_hbm.add(kind)
+            # A device without DDR reports it as missing.
+            if not (match.group(1) == "DDR" and value.lower() in LACKING):
+                cells[kind].append(absent.number(value, words) if value.isdigit() else Absent(f"{words} reads {value[:60]!r}"))
+    for kind in kinds if with_hbm else ():
+        if kind not in with_hbm and cells[kind]:
+            cells[kind].append(Absent("npu-smi reports it of DDR and not of HBM"))
+    return {
+        kind: absent.at_least(values) if values else Absent("npu-smi does not report it (info -t ecc)") for kind, values in cells.items()
+    }
 
 
 def parse_list(text: t.Any) -> int | None:

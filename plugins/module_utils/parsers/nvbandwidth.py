@@ -1,12 +1,13 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Parser for nvbandwidth, as text and as JSON (`-j`), versions 0.5 to 0.10.
+"""Parser for nvbandwidth, as text and as JSON (`-j`), versions 0.1 to 0.10.
 
 A text counts as measured only if it is whole: each test that began has its matrices with their sums, the sums follow from the matrices,
-and the last lines are there (0.6 and later). The program's own traps: an unknown name of a test ends with status 0; `Waived` stands without
-a name in the text and is not passed; without a GPU it ends with status 1 and says nothing on standard output. Whether results were compared
-(`-s` skips it) the output does not say.
+and the last lines are there (0.6 and later). The program's own traps: an unknown name of a test ends with status 0; a test that the machine
+cannot do is not passed, and is told as `Waiving NAME.` up to 0.4 (nvbandwidth.cpp, runTestcase), then as `Waived:` without its name;
+without a GPU it ends with status 1 and says nothing on standard output. Whether results were compared (`-s` skips it) the output does not
+say.
 
 Pure functions; nothing here raises for bad text. This module util is PRIVATE to the collection.
 """
@@ -17,8 +18,8 @@ import json
 import re
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.launched import plain
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
 
 Parsed = t.Dict[str, t.Any]
 Matrix = t.List[t.List[t.Optional[float]]]
@@ -29,13 +30,14 @@ MOST = 1024  # GPUs or ranks
 STEP = 0.005
 
 _VERSION = re.compile(r"^nvbandwidth Version: (v?[0-9][0-9A-Za-z.+-]{0,30})\s*$", re.MULTILINE)
+_WAIVING = re.compile(r"Waiving ([a-z][a-z0-9_]{1,80})\.")
 _RUNNING = re.compile(r"Running ([a-z][a-z0-9_]{1,80})\.")
 _TITLE = re.compile(r".{3,200}\((GB/s|ns)\)")
 _SUM = re.compile(r"SUM ([a-z][a-z0-9_]{1,100}) (\d{1,15}(?:\.\d{1,6})?)")
 # Tests with a matrix for each way and one for both.
 _BOTH_WAYS = re.compile(r"device_to_device_bidirectional_memcpy_(?:read|write)_(?:ce|sm)$")
 _NUMBER = re.compile(r"\d{1,15}\.\d{1,6}")
-_DEVICE = re.compile(r"^(?:.{0,200}: )?[Dd]evice (\d{1,4}): (.{1,100}?) \(([0-9a-fA-F:]{5,20})\)\s*$", re.MULTILINE)
+_DEVICE = re.compile(r"^(?:.{0,200}: )?[Dd]evice (\d{1,4}): (.{1,100}?)(?: \(([0-9a-fA-F:]{5,20})\))?[ \t]*$", re.MULTILINE)
 _ERROR = re.compile(r"^(?:ERROR: .*|.*\[CUDA_ERROR_.*|ERROR[ :].*)$", re.MULTILINE)
 _WRONG = re.compile(r"^.*Invalid value when checking the pattern.*$", re.MULTILINE)
 _LAST = "NOTE: The reported results may not reflect the full capabilities"
@@ -103,6 +105,11 @@ def _read_text(text: str, result: Parsed) -> None:
             if running:
                 raise ReasonedError("incomplete_output", f"{running} began and has no result")
             running, at = begun[1], at + 1
+        elif _WAIVING.fullmatch(line):
+            if running:
+                raise ReasonedError("incomplete_output", f"{running} began and has no result")
+            result["waived"] += 1
+            at += 1
         elif line.startswith("Waived:"):
             # Some versions print the name before it, as for a test that runs.
             result["waived"] += 1

@@ -24,7 +24,7 @@ import math
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
 
 Parsed = t.Dict[str, t.Any]
 Row = t.Dict[str, t.Any]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import jsonlines
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import jsonlines
 
 
 def problem(who: str, record: dict[str, t.Any]) -> tuple[str, str] | None:

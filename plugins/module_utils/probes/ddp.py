@@ -4,7 +4,7 @@
 """Training over the nodes of a group with PyTorch: torchrun on every node, started by the group's head.
 
 One launch gives all checks of a group. If the output of the ranks names the cause of a failure, that is a finding. If the group is slow,
-or the cause is unknown, its parts are measured by the search of nccl_fabric (probes/fabric.py), with the same workload.
+or the cause is unknown, its parts are measured by the search of nccl_fabric (groups/collective.py), with the same workload.
 
 This module util is PRIVATE to the collection.
 """
@@ -18,19 +18,13 @@ import typing as t
 import uuid
 import zlib
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import (
-    group,
-    jsonlines,
-    launching,
-    left_files,
-    membership,
-    observation,
-)
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base, nccl, registry
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import jsonlines, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import Observation, Params
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import collective, group, launching, membership
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import ddp as reading
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, nccl
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import left_files
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import agent, packing, training
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import ddp as workload
 
@@ -51,15 +45,20 @@ FACTOR = 4
 
 def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """On the head one observation per check of the group, and one per finding; on every node its own as a member."""
-    # gloo trains on the CPUs of nodes with GPUs.
-    carried = registry.carried_by(params["backend"]) or registry.DEFAULT
-    kind = None if params["backend"] == "auto" else carried.kind
     purpose = f"training with ddp_backend {params['backend']}"
 
     def measure(local_facts: dict[str, t.Any] | None, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
         return Trainer(params, node, local_facts).measure(checks)
 
-    yield from membership.take_part(params, node, measure, purpose, kind)
+    yield from membership.take_part(params, node, measure, purpose, kinds_of(params["backend"]))
+
+
+def kinds_of(backend: str) -> list[str] | None:
+    """Return the kinds of accelerators that are measured by a backend: those whose collectives it carries. gloo trains on the CPUs of nodes
+    with GPUs of the usual kind; None, every kind, for `auto`."""
+    if backend == "auto":
+        return None
+    return [kind for kind, of in registry.KINDS.items() if of.collectives == backend] or [registry.DEFAULT.kind]
 
 
 def default_checks(params: Params) -> list[dict[str, str]]:
@@ -78,41 +77,36 @@ def checks_of(
     return [("collectives", common), *rows, *([] if rail else [("training", common), ("pace", common)])]
 
 
-def _device(backend: str) -> dict[str, t.Any]:
-    """Return the type of the devices whose collectives this backend carries, the package that adds the type to PyTorch, and the operations
-    and element types that the backend may lack."""
-    kind = registry.carried_by(backend)
+def _device(backend: str, own: type[base.Accelerator]) -> dict[str, t.Any]:
+    """Return the type of the devices whose collectives this backend carries, on nodes of the kind `own`, the package that adds the type to
+    PyTorch or the build that has it, and the operations and element types that the backend may lack."""
+    kind = registry.carried_by(backend, own)
     if kind is None:
         return {"device": "cpu", "plugin": "", "lacks": workload.GLOO_LACKS}
-    return {"device": kind.torch, "plugin": kind.torch_plugin, "lacks": kind.lacks}
+    return {"device": kind.torch, "lacks": kind.lacks, "visible": kind.visible, "device_files": kind.device_files, **kind.torch_order()}
 
 
-class TorchHead(fabric.GroupHead):
+class TorchHead(collective.GroupHead):
     """The head of a group that measures bandwidth with PyTorch: for nccl_fabric without nccl-tests."""
 
-    def __init__(self, params: Params, node: Node, local_facts: dict[str, t.Any] | None) -> None:
-        super().__init__(params, node, local_facts)
-        local_kind = registry.KINDS[local_facts["kind"]] if local_facts and "kind" in local_facts else registry.DEFAULT
-        self.own_backend = local_kind.collectives
-        kind = registry.carried_by(params.get("backend") or "") or local_kind
-        self.visible = kind.visible
-        self.env = {**registry.make(kind.kind, node).environment(), **self.env}
+    def measured_kind(self) -> type[base.Accelerator]:
+        return registry.carried_by(self.params.get("backend") or "", self.own_kind) or self.own_kind
 
     def make_launcher(self) -> launching.Launcher:
         return launching.Agents(self.params["port"])
 
     def _backend(self, keys: dict[str, str]) -> str:
         """Return the backend that carries the collectives of a check."""
-        backend = keys.get("backend", registry.DEFAULT.collectives)
-        return self.own_backend if backend == "auto" else backend
+        backend = keys.get("backend", self.own_kind.collectives)
+        return self.own_kind.collectives if backend == "auto" else backend
 
     # The launch ------------------------------------------------------------------------------------------------------
 
     def order(self, checks: t.Sequence[dict[str, str]], members: list[group.GroupMember]) -> dict[str, t.Any]:
         """Return the order to each rank for these checks."""
         params = {**workload.DEFAULTS, "collectives": [], **self.params}
-        keys = nccl.fields(checks[0]["variant"])
-        rows = [(check["check"], nccl.fields(check["variant"])) for check in checks if check["check"] not in PARTS]
+        keys = observation.fields(checks[0]["variant"])
+        rows = [(check["check"], observation.fields(check["variant"])) for check in checks if check["check"] not in PARTS]
         sizes = sorted({size for _op, of in rows for size in self._steps(members, of)})
         parts = [PARTS[check["check"]] for check in checks if check["check"] in PARTS]
         parts += ["bandwidth"] if rows else []
@@ -125,7 +119,7 @@ class TorchHead(fabric.GroupHead):
         return {
             **{name: params[name] for name in options},
             "backend": self._backend(keys),
-            **_device(self._backend(keys)),
+            **_device(self._backend(keys), self.own_kind),
             "parts": [part for part in ("collectives", "bandwidth", "training", "pace") if part in parts],
             "ops": params["collectives"] or [OPS.get(op, op) for op, _of in rows],
             "types": params["types"] if params["collectives"] else [TYPES.get(kind, kind)],
@@ -161,7 +155,7 @@ class TorchHead(fabric.GroupHead):
         }
         source = base64.b64encode(zlib.compress(SOURCE.encode(), 9)).decode()
         argv = [self.params["python"] or "python3", "-c", BOOT, source, json.dumps(order)]
-        keys = nccl.fields(checks[0]["variant"])
+        keys = observation.fields(checks[0]["variant"])
         env = self._seeing(members, slots, keys)
         if self.node.contained:
             argv = self.node.container_argv(argv, env, "")
@@ -184,19 +178,19 @@ class TorchHead(fabric.GroupHead):
         checks = [{"check": check, "variant": observation.variant(**op_fields)} for check in ("collectives", op)]
         return self.launch_of(checks, members, slots, timeout)
 
-    def read_job(self, job: launching.Job) -> fabric.LaunchResult:
-        """Return the result of a launch in the form that fabric.Search reads."""
+    def read_job(self, job: launching.Job) -> collective.LaunchResult:
+        """Return the result of a launch in the form that collective.Search reads."""
         report = LaunchReport(self, job)
         read = {**table(report.parsed, None), "tool_version": report.parsed["version"], "nccl_version": report.context()["nccl_version"]}
         read["ranks"] = [{"host": record["node"]} for record in report.parsed["ranks"].values()]
         wrong = report.wrong()
         if wrong:
-            return fabric.LaunchResult("error", "wrong_results", wrong[0], read, job)
+            return collective.LaunchResult("error", "wrong_results", wrong[0], read, job)
         unsure = report.cause or report.uncompared() or next(filter(None, map(report.unmeasured, job.order["bandwidth_ops"])), None)
         if unsure:
             outcome = "timeout" if unsure.code in ("timeout", "rank_hung") else "error"
-            return fabric.LaunchResult(outcome, unsure.code, unsure.reason, read, job)
-        return fabric.LaunchResult("measured", None, None, read, job)
+            return collective.LaunchResult(outcome, unsure.code, unsure.reason, read, job)
+        return collective.LaunchResult("measured", None, None, read, job)
 
 
 class Trainer(TorchHead):
@@ -211,13 +205,13 @@ class Trainer(TorchHead):
         return [*by_launch.values()]
 
     def _common(self, check: dict[str, str]) -> tuple[str, ...]:
-        keys = nccl.fields(check["variant"])
+        keys = observation.fields(check["variant"])
         return self._backend(keys), keys.get("gpus", "all"), keys.get("rail", "")
 
     def measure_checks(self, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
         """Checks with the same GPUs and backend: one launch."""
         self.searched = False
-        keys = nccl.fields(checks[0]["variant"])
+        keys = observation.fields(checks[0]["variant"])
         members, absent = self.group.present(), self.group.absent()
         if len(members) < 2:
             reason = f"{len(members)} of {len(self.group.members)} nodes take part: {self._without(absent)}"
@@ -251,7 +245,7 @@ class Trainer(TorchHead):
         slots: list[int],
         absent: dict[str, tuple[str, str]],
     ) -> Observation:
-        keys = nccl.fields(check["variant"])
+        keys = observation.fields(check["variant"])
         common: dict[str, t.Any] = {
             "variant": check["variant"],
             "subject": self.subject_of(),
@@ -286,15 +280,15 @@ class Trainer(TorchHead):
         for check in checks:
             if check["check"] in PARTS:
                 continue
-            keys = nccl.fields(check["variant"])
+            keys = observation.fields(check["variant"])
             launch = self.read_job(report.job)._replace(read=table(report.parsed, check["check"]))
-            floors = fabric.Floors(self.params["floors"], check["check"], self.context_of(check["check"], keys, members, slots))
+            floors = collective.Floors(self.params["floors"], check["check"], self.context_of(check["check"], keys, members, slots))
             missed = floors.missed(launch) if launch.read["rows"] else None
             why = "slow" if missed else launch.code if launch.outcome != "measured" else None
             if why in SEARCHED:
                 self.searched = True
                 size = missed or floors.size(self._steps(members, keys)[-1])
-                yield from fabric.Search(self, check, members, slots, size, floors, launch).findings()
+                yield from collective.Search(self, check, members, slots, size, floors, launch).findings()
                 if why != "slow":
                     return
 
@@ -310,7 +304,7 @@ FILES = ("summary.json", "ddp_tests_result.json", "ddp_training_result.json")
 # So many stragglers the check `pace` names; each has a finding of its own besides.
 NAMED = 32
 # After these the parts of a group are measured.
-SEARCHED = (*fabric.SEARCHED, "cuda_failed", "partner", "rank_died", "rank_hung")
+SEARCHED = (*collective.SEARCHED, "cuda_failed", "partner", "rank_died", "rank_hung")
 
 
 class LaunchReport:
@@ -336,7 +330,7 @@ class LaunchReport:
                 return reading.Failure("rank_mismatch", problem)
             if job.rc:
                 return reading.Failure("tool_failed", f"torchrun ended with status {job.rc}: {_last(job.err)}")
-            problem = fabric.off_rail(job)
+            problem = collective.off_rail(job)
             return reading.Failure("other_way", problem) if problem else None
         if cause.code in ("incomplete_output", "partner", "lost_node"):
             complaint = self.head.launcher.complaint(f"{job.out}\n{job.err}", self.head.group.names())
@@ -564,7 +558,7 @@ class LaunchReport:
 
     def _observed_finding(self, check: dict[str, str], rank: int, op: str, code: str, text: str, sure: bool) -> Observation:
         node, gpu = self.gpu(rank)
-        keys = nccl.fields(check["variant"])
+        keys = observation.fields(check["variant"])
         fields: dict[str, t.Any] = {
             "variant": observation.variant(op=op, backend=keys.get("backend"), gpus=keys.get("gpus"), rail=keys.get("rail")),
             "subject": {"kind": "gpu", "id": gpu, "members": [node]},

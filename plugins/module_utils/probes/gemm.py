@@ -11,18 +11,21 @@ from __future__ import annotations
 import json
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, jsonlines, observation
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nvidia
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import jsonlines, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.observation import fields
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import Observation, Params
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import products as reading
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes.nccl import fields
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.state import gpu
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.state.evidence import Window
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import gemm as workload
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import packing, products
 
 # Read at import: a detached probe outlives the archive that Ansible runs it from.
 SOURCE = packing.packed(products, workload)
+# The kinds of accelerators that are measured.
+KINDS = registry.having("products")
 
 
 def probe(params: Params, node: Node) -> t.Iterator[Observation]:
@@ -30,7 +33,7 @@ def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     its slowest GPU, and one of each GPU."""
     checks = [(c["check"], c["variant"], fields(c["variant"])) for c in params["checks"]]
     snapshot = gpu.snapshot(node)
-    refusal = gpu.refusal(snapshot, params["gpu_count"], "rates", params["mig"], nvidia.Nvidia.kind, partial=True)
+    refusal = gpu.refusal(snapshot, params["gpu_count"], "rates", params["mig"], KINDS, partial=True)
     if refusal:
         outcome, code, reason = refusal
         gpu_context = {"gpu": gpu.model(snapshot), "gpus": len(snapshot["gpus"])} if snapshot["gpus"] else {}
@@ -42,13 +45,17 @@ def probe(params: Params, node: Node) -> t.Iterator[Observation]:
         {"dtype": dtype, "mode": keys.get("mode", "alone"), "shape": [int(n) for n in keys["shape"].split("x")]}
         for dtype, _variant, keys in checks
     ]
-    order = {"checks": orders, "seconds": params["seconds"], "warmup_seconds": params["warmup_seconds"]}
+    kind = gpu.kind(snapshot)
+    order = {
+        "checks": orders, "seconds": params["seconds"], "warmup_seconds": params["warmup_seconds"],
+        "libraries": kind.products, "kind": kind.torch, **kind.torch_order(),
+    }  # fmt: skip
     # The workload travels on standard input; its name in the command line is what a person would type.
     argv = [node.python(params["python"]), "-", json.dumps(order)]
     used, aside = gpu.without_mig(snapshot)
     env = dict(params["env"])
-    if aside:  # CUDA shows a process that sees a partition nothing else
-        env.setdefault(gpu.kind(snapshot).visible, ",".join(g["uuid"] for g in used["gpus"]))
+    if aside:  # a process that sees a partition may be shown nothing else
+        env.setdefault(kind.visible, ",".join(kind.visible_names(used["gpus"])))
     with Window(node, snapshot) as window:
         result = node.run(argv, timeout=params["test_timeout"], stdin=SOURCE, env=env, merge=False, contained=True)
     snapshot = used
@@ -119,7 +126,7 @@ def _problem(
 ) -> tuple[str, str, str] | None:
     """Return why a check has no usable numbers, as (outcome, reason code, reason); None if it has."""
     if result.missing:
-        return "error", "tool_missing", f"{result.argv[0]}: {result.missing}; set gemm_python"
+        return "error", "tool_missing", f"{result.argv[0]}: {result.missing}; set acceptance_python or gemm_python"
     if result.timed_out:
         return "timeout", "timeout", f"the matrix products did not end within {result.ended_after(params['test_timeout'])}"
     for record in check_records:
@@ -153,7 +160,7 @@ def _observations(
     results = {}
     by_uuid = {g["uuid"]: g for g in snapshot["gpus"]}
     for record in result_records:
-        # cuBLAS alone does not say which GPU a device number is; both it and nvidia-smi then count by PCI address.
+        # A library alone may not say which GPU a device number is; both it and the kind's tool then count by PCI address.
         gpu_of = by_uuid.get(str(record.get("uuid"))) or snapshot["gpus"][record["device"]]
         results[gpu_of["uuid"]] = record
     values = [r["tflops"] for r in results.values()]
@@ -162,7 +169,7 @@ def _observations(
         "time_ms": {"value": max(r["time_ms"] for r in results.values()), "unit": "ms"},
         "spread": {"value": 100.0 * (max(values) - min(values)) / max(values), "unit": "percent"},
     }
-    # Every GPU that nvidia-smi shows must have been measured, whatever the workload was able to see.
+    # Every GPU that its tool shows must have been measured, whatever the workload was able to see.
     members = [f"gpu/{uuid}" for uuid in by_uuid]
     yield observation.measured(dtype, members=members, metrics=metrics, raw=result.out, **common)
     for uuid, record in results.items():

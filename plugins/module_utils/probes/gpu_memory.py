@@ -12,23 +12,29 @@ import dataclasses
 import json
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu, jsonlines, observation, reasons
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nvidia
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params, PlainData
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base, board_memory, registry
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import jsonlines, observation, reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.absent import Absent
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import Observation, Params, PlainData
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nvbandwidth
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.state import gpu
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.state.evidence import Window
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import gpu_memory as workload
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import (
-    cuda_driver,
     host_memory,
-    memory_kernels,
     packing,
     tested_gpu,
 )
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import gpu_memory as workload
 
 # Read at import: a detached probe outlives the archive that Ansible runs it from.
-SOURCE = packing.packed(memory_kernels, host_memory, cuda_driver, tested_gpu, workload)
+SOURCES = {
+    kind: packing.packed(of.driver.memory, host_memory, of.driver.api, tested_gpu, workload)
+    for kind, of in registry.KINDS.items()
+    if of.driver
+}
+# The kinds of accelerators that are measured.
+KINDS = tuple(SOURCES)
 
 BETWEEN = ("h2d", "d2h", "bidirectional")
 TOGETHER = tuple(f"{check}_all" for check in BETWEEN)
@@ -41,7 +47,7 @@ PEERS = ("peer", "peer_all")
 CHECKS = (*BETWEEN, *TOGETHER, "numa", *PEERS, "device", "latency", "pattern")
 # Checks that need several GPUs.
 SEVERAL = (*TOGETHER, *PEERS)
-# Of free memory so much must have been tested (percent).
+# Of the memory that a GPU has so much must have been tested (percent). What a driver reserves and the test's own context take 1 to 3 %.
 LEAST_TESTED = 95.0
 
 Problem = t.Tuple[str, str, str]
@@ -52,18 +58,19 @@ def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     one of each GPU.
 
     Metrics: `bandwidth` in GB/s of one direction (`device`: bytes read and written), of `bidirectional` that of the slower direction;
-    `latency` in us; `tested` in percent of the memory that was free.
+    `latency` in us; `tested` in percent of the memory that the GPU has (board_memory.py).
     """
     checks = [(c["check"], c["variant"]) for c in params["checks"]]
     snapshot = gpu.snapshot(node)
     simulated = bool(snapshot.get("simulated"))
-    refusal = gpu.refusal(snapshot, params["gpu_count"], "copies", params["mig"], nvidia.Nvidia.kind, partial=True)
+    refusal = gpu.refusal(snapshot, params["gpu_count"], "copies", params["mig"], KINDS, partial=True)
     if refusal:
         outcome, code, reason = refusal
         gpu_context = {"gpu": gpu.model(snapshot), "gpus": len(snapshot["gpus"])} if snapshot["gpus"] else {}
         for check, variant in checks:
             yield observation.failed(check, code, reason, outcome=outcome, variant=variant, simulated=simulated, context=gpu_context)
         return
+    kind = gpu.kind(snapshot)
     unpartitioned, aside = gpu.without_mig(snapshot)
     used = unpartitioned["gpus"]
     requested = [check for check, _variant in checks if not (check in SEVERAL and len(used) == 1)]
@@ -76,25 +83,27 @@ def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     # The workload travels on standard input; its name in the command line is what a person would type.
     argv = [node.python(params["python"]), "-", json.dumps(order)]
     with Window(node, snapshot) as window:
-        result = node.run(argv, timeout=params["test_timeout"], stdin=SOURCE, env=params["env"], merge=False)
-        output = MemoryOutput(result, used)
+        result = node.run(argv, timeout=params["test_timeout"], stdin=SOURCES[kind.kind], env=params["env"], merge=False)
+        output = MemoryOutput(result, used, kind)
         for place, generation, width in output.links():
             window.under_load(used[place]["uuid"], {"pcie_gen": generation, "pcie_width": width})
         second_tool = nvbandwidth.NvbandwidthRun(node, params, second, used) if second else None
+    output.after = {g["uuid"]: g for g in window.after.get("gpus", [])}
     common = {
         "command": argv, "evidence": window.evidence(), "tool_version": output.version,
         "simulated": simulated or observation.SIMULATED_MARK in result.out,
     }  # fmt: skip
     ended = output.ended(params)
+    machine = node.product()
     for number, (check, variant) in enumerate(checks):
         context = {
-            **_hardware(check, used), "gpus": len(used), "gpu_uuids": [g["uuid"] for g in used], "driver": snapshot.get("driver"),
-            "backend": "libcuda", **({"set_aside": aside} if aside else {}),
+            **_hardware(check, used, kind, machine), "machine": machine, "gpus": len(used), "gpu_uuids": [g["uuid"] for g in used],
+            "driver": snapshot.get("driver"), "backend": output.driver.library, **({"set_aside": aside} if aside else {}),
         }  # fmt: skip
         check_fields = {**common, "variant": variant, "context": context, **output.when(kind="time", check=check)}
         if second_tool and check in second:
             check_fields.update(command=second_tool.argv, tool_version=second_tool.version)
-            yield from _of_second(check, second_tool, used, check_fields, params["test_timeout"])
+            yield from _of_second(check, second_tool, output, used, check_fields, params["test_timeout"])
             continue
         skipped = _skipped(check, output, used)
         raw = result.raw if number == 0 else result.out
@@ -110,7 +119,7 @@ def probe(params: Params, node: Node) -> t.Iterator[Observation]:
 
 
 def _of_second(
-    check: str, second_tool: nvbandwidth.NvbandwidthRun, used: list[PlainData], common: PlainData, timeout: float
+    check: str, second_tool: nvbandwidth.NvbandwidthRun, output: MemoryOutput, used: list[PlainData], common: PlainData, timeout: float
 ) -> t.Iterator[PlainData]:
     """Yield the observations of a check that nvbandwidth measured."""
     common["context"] = {**common["context"], "backend": "nvbandwidth"}
@@ -123,7 +132,7 @@ def _of_second(
     parts: list[PlainData] = []
     numbers: list[PlainData] = []
     for place, g in enumerate(used):
-        context = {**common["context"], **_hardware(check, [g]), "gpu_uuids": [g["uuid"]]}
+        context = {**common["context"], **_hardware(check, [g], output.kind, common["context"]["machine"]), "gpu_uuids": [g["uuid"]]}
         gpu_fields = {**common, "evidence": {}, "part": f"gpu/{g['uuid']}", "context": context}
         values = second_tool.of(check, place)
         if values is None:
@@ -143,17 +152,22 @@ def default_checks(params: Params) -> list[dict[str, str]]:
     return [{"check": check, "variant": ""} for check in params["tests"]]
 
 
-def _hardware(check: str, gpus: t.Sequence[PlainData]) -> PlainData:
-    """Return the context that expectations are chosen by: the model, and where the host takes part the PCIe link of GPUs and slots."""
+def _hardware(check: str, gpus: t.Sequence[PlainData], kind: type[base.Accelerator], machine: str = "") -> PlainData:
+    """Return the context that expectations are chosen by: the model, and where the host takes part the PCIe link of GPUs and slots. Which
+    link the slowest of them should have its peers show the controller: GPUs of its model, and the same place in machines of the product."""
     context: PlainData = {"gpu": gpu.model({"gpus": gpus})}
     if check in UNSTEADY:
         context["comparable"] = False
     if check in (*INSIDE, *PEERS):
         return context
-    links = [nvidia.host_link(g) for g in gpus]
+    links = [kind.host_link(g) for g in gpus]
     generations, widths = ([number for link in links if link for number in [link[at]] if number] for at in (0, 1))
     if len(generations) == len(widths) == len(gpus):
-        context.update(pcie_gen=min(generations), pcie_width=min(widths))
+        rates = [width * 2**generation for generation, width in zip(generations, widths)]  # each generation has twice the rate
+        slowest = rates.index(min(rates))
+        link = {"pcie_gen": generations[slowest], "pcie_width": widths[slowest]}
+        of = {"model": context["gpu"], "machine": machine, "place": str(gpus[slowest].get("index"))}
+        context.update(link, of_peers={"link": {**of, "now": min(rates), "sets": link}})
     return context
 
 
@@ -169,12 +183,17 @@ def _skipped(check: str, output: MemoryOutput, used: list[PlainData]) -> Problem
 class MemoryOutput:
     """Records that the workload printed, by check and GPU."""
 
-    def __init__(self, result: t.Any, used: list[PlainData]) -> None:
+    def __init__(self, result: t.Any, used: list[PlainData], kind: type[base.Accelerator]) -> None:
+        if kind.driver is None:
+            raise ValueError(f"kind: found {kind.kind}, expected one whose driver's library is known")
+        self.kind, self.driver = kind, kind.driver
         self.result = result
         self.used = used
+        # The GPUs as they are behind the test, by UUID.
+        self.after: dict[t.Any, PlainData] = {}
         self.records, self.rest = jsonlines.read(result.out)
         ready: PlainData = next(iter(self.of(kind="ready")), {})
-        self.version = f"CUDA driver {ready['driver']}" if ready.get("driver") else None
+        self.version = f"{self.driver.words} {ready['driver']}" if ready.get("driver") else None
         self.numa = ready["numa"] if isinstance(ready.get("numa"), list) else []
 
     def of(self, **values: t.Any) -> list[PlainData]:
@@ -194,6 +213,18 @@ class MemoryOutput:
         """Return True if `place` is that of a GPU that was asked for."""
         return isinstance(place, int) and not isinstance(place, bool) and 0 <= place < len(self.used)
 
+    def joined(self, place: int, to: int) -> PlainData:
+        """Return how two GPUs are joined by what they are: {"board": True if NVLinks of their board join them for certain, "near": whether
+        they are on one NUMA node, None if that cannot be known}."""
+        ready: PlainData = next(iter(self.of(kind="ready")), {})
+        gpus = ready.get("gpus")
+        nodes = [gpu[1] if isinstance(gpu, list) and len(gpu) == 2 else None for gpu in gpus] if isinstance(gpus, list) else []
+        near = None
+        if len(nodes) == len(self.used) and isinstance(nodes[place], int) and isinstance(nodes[to], int):
+            near = nodes[place] == nodes[to]
+        on_board = [self.kind.is_on_board(self.used[at], self.used) for at in (place, to)]
+        return {"board": all(on_board), "near": near}
+
     def when(self, **of: t.Any) -> PlainData:
         """Return the start and the duration of a check, or of one GPU in it; empty if the times are not valid."""
         for record in self.of(**of):
@@ -206,7 +237,7 @@ class MemoryOutput:
         """Return why the workload did not start or finish, as (outcome, reason code, reason); None if it finished."""
         result = self.result
         if result.missing:
-            return "error", "tool_missing", f"{result.argv[0]}: {result.missing}; set gpu_memory_python"
+            return "error", "tool_missing", f"{result.argv[0]}: {result.missing}; set acceptance_python or gpu_memory_python"
         faults = self.of(kind="fault", check=None)
         if faults:
             return ("error", *_coded(faults[0]))
@@ -266,7 +297,7 @@ def _wrong_parts(check: str, output: MemoryOutput, used: list[PlainData], common
 
 def _about(check: str, output: MemoryOutput, place: int, g: PlainData, common: PlainData) -> PlainData:
     """Return the fields of an observation of one GPU."""
-    context = {**common["context"], **_hardware(check, [g]), "gpu_uuids": [g["uuid"]]}
+    context = {**common["context"], **_hardware(check, [g], output.kind, common["context"]["machine"]), "gpu_uuids": [g["uuid"]]}
     when = output.when(kind="result", check=check, device=place)
     return {**common, **when, "evidence": {}, "part": f"gpu/{g['uuid']}", "context": context}
 
@@ -375,9 +406,11 @@ def _of_numa(output: MemoryOutput, check: str, place: int) -> GpuResult | Proble
 def _of_peers(output: MemoryOutput, check: str, place: int) -> GpuResult | Problem:
     rows = []
     for record in output.of(kind="result", check=check, device=place):
-        if not output.known(record.get("to")) or not jsonlines.numbers(record.get("rate")) or record["rate"] <= 0:
+        to, direct = record.get("to"), record.get("direct")
+        if not output.known(to) or not jsonlines.numbers(record.get("rate")) or record["rate"] <= 0 or not isinstance(direct, bool):
             return "error", "bad_output", f"the workload printed {record} of {output.who(place)}"
-        rows.append({"to": output.used[record["to"]]["index"], "bandwidth": record["rate"], "direct": bool(record.get("direct"))})
+        row = {"to": output.used[t.cast(int, to)]["index"], "bandwidth": record["rate"], "direct": direct}
+        rows.append({**row, **output.joined(place, t.cast(int, to))})
     if sorted(row["to"] for row in rows) != sorted(g["index"] for at, g in enumerate(output.used) if at != place):
         return "error", "incomplete_output", f"{output.who(place)} has results with {len(rows)} of {len(output.used) - 1} other GPUs"
     worst = min(rows, key=lambda row: row["bandwidth"])
@@ -404,13 +437,22 @@ def _of_latency(output: MemoryOutput, check: str, place: int) -> GpuResult | Pro
 
 
 def _of_pattern(output: MemoryOutput, check: str, place: int) -> GpuResult | Problem:
-    record = _one(output, check, place, "share", "bytes")
+    record = _one(output, check, place, "bytes", "planted")
     if isinstance(record, tuple):
         return record
-    if record["share"] < LEAST_TESTED:
-        share = f"{record['share']:g} % of the free memory of {output.who(place)}, at least {LEAST_TESTED:g} % is needed"
-        return "error", "out_of_memory", f"the driver gave {share}"
-    return GpuResult({"tested": _metric(record["share"], "percent")}, {"tested_gib": round(record["bytes"] / 2**30, 2)})
+    g, tested_mib = output.used[place], record["bytes"] / 2**20
+    board_mib = board_memory.of_board(g, output.kind.memory_of_model(g["name"] or ""), output.kind.tool)
+    if isinstance(board_mib, Absent):
+        return "error", "gpu_state", f"{output.who(place)}: {board_mib.why}, so which share was tested is not known"
+    share = 100 * tested_mib / board_mib
+    if share < LEAST_TESTED:
+        free_words = [f"{record['free'] / 2**30:.1f} GiB were free as the driver says"] if jsonlines.numbers(record.get("free")) else []
+        after = output.after.get(g["uuid"])
+        rest = "; ".join([*free_words, *board_memory.holders(g, *([after] if after else []))] or ["nothing is known to hold the rest"])
+        words = f"{tested_mib / 1024:.1f} of {board_mib / 1024:.1f} GiB of memory could be tested, {share:.1f} %"
+        return "error", "out_of_memory", f"{output.who(place)}: {words}, and at least {LEAST_TESTED:g} % is needed: {rest}"
+    context = {"tested_gib": round(tested_mib / 1024, 2), "board_gib": round(board_mib / 1024, 2), "planted": record["planted"]}
+    return GpuResult({"tested": _metric(round(share, 2), "percent")}, context)
 
 
 _READERS: dict[str, t.Callable[[MemoryOutput, str, int], GpuResult | Problem]] = {

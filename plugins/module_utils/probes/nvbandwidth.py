@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import Params, PlainData
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nvbandwidth
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Params, PlainData
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.state import gpu
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 # The tests of nvbandwidth whose numbers make a check: of each GPU the least, of latency the one there is.
 TESTS: t.Dict[str, t.Tuple[str, ...]] = {
@@ -50,7 +50,7 @@ class NvbandwidthRun:
             return "timeout", "timeout", f"nvbandwidth did not end within {self.result.ended_after(timeout)}"
         if self.parsed["outcome"] != "measured":
             return "error", self.parsed["reason_code"], self.parsed["reason"]
-        devices = self.parsed["devices"]
+        devices = [device for device in self.parsed["devices"] if device["bdf"]]  # up to 0.4 it prints names only
         if devices and [gpu.slot(d["bdf"]) for d in devices] != [gpu.slot(g["bdf"] or "") for g in self.used]:
             addresses = ", ".join(d["bdf"] for d in devices)
             expected = ", ".join(str(g["bdf"]) for g in self.used)

@@ -17,30 +17,28 @@ import json
 import statistics
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import (
-    checkpoints,
-    gpu,
-    jsonlines,
-    observation,
-    reasons,
-    session,
-)
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nvidia
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import loaded_ports
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base, registry
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import jsonlines, observation, reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.rdma import loaded_ports
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.state import gpu
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.state.evidence import Window
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import checkpoints, session
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import (
-    cuda_driver,
     host_memory,
-    memory_kernels,
     packing,
-    product_kernel,
     tested_gpu,
 )
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import soak as workload
 
 # Read at import: a detached probe outlives the archive that Ansible runs it from.
-SOURCE = packing.packed(memory_kernels, product_kernel, host_memory, cuda_driver, tested_gpu, workload)
+SOURCES = {
+    kind: packing.packed(of.driver.memory, of.driver.products, host_memory, of.driver.api, tested_gpu, workload)
+    for kind, of in registry.KINDS.items()
+    if of.driver
+}
+# The kinds of accelerators that are loaded.
+KINDS = tuple(SOURCES)
 
 LOAD, STEADINESS, COOLING, POWER, LOOPBACK = "load", "steadiness", "cooling", "power", "loopback"
 CHECKS = (LOAD, STEADINESS, COOLING, POWER, LOOPBACK)
@@ -77,7 +75,7 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
     checks = [(c["check"], c["variant"]) for c in params["checks"]]
     snapshot = gpu.snapshot(node)
     simulated = bool(snapshot.get("simulated"))
-    refusal = gpu.refusal(snapshot, params["gpu_count"], "load", params["mig"], nvidia.Nvidia.kind, partial=True)
+    refusal = gpu.refusal(snapshot, params["gpu_count"], "load", params["mig"], KINDS, partial=True)
     if refusal:
         outcome, code, reason = refusal
         gpu_context = {"gpu": gpu.model(snapshot), "gpus": len(snapshot["gpus"])} if snapshot["gpus"] else {}
@@ -86,7 +84,7 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
         return
     unpartitioned, aside = gpu.without_mig(snapshot)
     used = unpartitioned["gpus"]
-    soak = Soak(params, used, checkpoints.name_of({"check": checks[0][0], "variant": checks[0][1]}))
+    soak = Soak(params, used, gpu.kind(snapshot), checkpoints.name_of({"check": checks[0][0], "variant": checks[0][1]}))
     soak.take(node.checkpoints or [])
     ports = loaded_ports.LoadedPorts(params, node) if any(check == LOOPBACK for check, _variant in checks) else None
     soak.no_ports = ports.problem if ports else None
@@ -97,7 +95,7 @@ def probe(params: Record, node: Node) -> t.Iterator[Record]:
     for check, variant in checks:
         context = {
             "gpu": gpu.model({"gpus": used}), "gpus": len(used), "gpu_uuids": [g["uuid"] for g in used], "driver": snapshot.get("driver"),
-            "machine": node.product(), "backend": "libcuda", "hours": params["hours"],
+            "machine": node.product(), "backend": soak.driver.library, "hours": params["hours"],
             "criteria": {name: params[name] for name in CRITERIA}, **({"set_aside": aside} if aside else {}),
         }  # fmt: skip
         common = {
@@ -130,7 +128,10 @@ class Sample(t.NamedTuple):
 class Soak:
     """The legs of a soak, those of before an interruption too."""
 
-    def __init__(self, params: Record, used: list[Record], name: str) -> None:
+    def __init__(self, params: Record, used: list[Record], kind: type[base.Accelerator], name: str) -> None:
+        if kind.driver is None:
+            raise ValueError(f"kind: found {kind.kind}, expected one whose driver's library is known")
+        self.kind, self.driver = kind, kind.driver
         self.params, self.used, self.name = params, used, name
         self.wanted_s = 3600.0 * float(params["hours"])
         self.legs: list[Record] = []
@@ -157,8 +158,8 @@ class Soak:
 
     @property
     def version(self) -> str | None:
-        """The version of CUDA that the driver has."""
-        return next((f"CUDA driver {leg['driver']}" for leg in self.legs if leg["driver"]), None)
+        """The version of the driver of the GPUs."""
+        return next((f"{self.driver.words} {leg['driver']}" for leg in self.legs if leg["driver"]), None)
 
     @property
     def simulated(self) -> bool:
@@ -187,7 +188,7 @@ class Soak:
         # The workload travels on standard input; its name in the command line is what a person would type.
         self.argv = [node.python(params["python"]), "-", json.dumps(order)]
         with Window(node, snapshot) as window, ports.loaded(seconds) if ports else contextlib.nullcontext() as loaded:
-            result = node.run(self.argv, timeout=seconds + START_S, stdin=SOURCE, env=params["env"], merge=False)
+            result = node.run(self.argv, timeout=seconds + START_S, stdin=SOURCES[self.kind.kind], env=params["env"], merge=False)
         output = LegOutput(result, self.used)
         self.ended = output.problem(seconds)
         self.raw = result.raw if self.ended else output.without_samples()
@@ -310,16 +311,16 @@ class LegOutput:
     def __init__(self, result: t.Any, used: list[Record]) -> None:
         self.result, self.used = result, used
         self.records, self.rest = jsonlines.read(result.out)
-        self.driver = next((r.get("driver") for r in self._of("ready")), None)
-        results = self._of("result")
+        self.driver = next((r.get("driver") for r in self._records_of("ready")), None)
+        results = self._records_of("result")
         loaded = [r["loaded_s"] for r in results if jsonlines.numbers(r.get("loaded_s"))]
         self.loaded_s = float(min(loaded)) if len(loaded) == len(used) else 0.0
 
-    def _of(self, kind: str) -> list[Record]:
+    def _records_of(self, kind: str) -> list[Record]:
         return [r for r in self.records if r.get("kind") == kind]
 
     def _by_place(self, kind: str) -> t.Iterator[tuple[str, Record]]:
-        for record in self._of(kind):
+        for record in self._records_of(kind):
             place = record.get("device")
             if isinstance(place, int) and not isinstance(place, bool) and 0 <= place < len(self.used):
                 yield str(place), record
@@ -355,8 +356,8 @@ class LegOutput:
         """Return why the leg did not load all GPUs for its time, as (outcome, reason code, reason); None if it did."""
         result = self.result
         if result.missing:
-            return "error", "tool_missing", f"{result.argv[0]}: {result.missing}; set soak_python"
-        for fault in self._of("fault"):
+            return "error", "tool_missing", f"{result.argv[0]}: {result.missing}; set acceptance_python or soak_python"
+        for fault in self._records_of("fault"):
             code, place = str(fault.get("code")), fault.get("device")
             known = isinstance(place, int) and not isinstance(place, bool) and 0 <= place < len(self.used)
             who = f"GPU {self.used[t.cast(int, place)]['index']}: " if known else ""
@@ -366,7 +367,7 @@ class LegOutput:
         if result.rc != 0:
             words = " ".join((result.err.split() or self.rest)[-40:])
             return "error", "tool_failed", f"the workload ended with status {result.rc}: {words}"
-        if not self._of("end"):
+        if not self._records_of("end"):
             return "error", "incomplete_output", "the workload's output is cut: its last line is missing"
         silent = [g["index"] for place, g in enumerate(self.used) if str(place) not in self.results()]
         for place, of_gpu in self.results().items():
@@ -429,7 +430,10 @@ def _load(soak: Soak, check: str, common: Record) -> t.Iterator[Record]:
             numbers.append(metrics)
     gaps = soak.gaps()
     curves = [{"gpu": g["index"], **soak.curves(place)} for place, g in enumerate(soak.used)]
+    boots = list(dict.fromkeys(leg["boot"] for leg in soak.legs))
     told = {"legs": len(soak.legs), "gaps": gaps, "loaded_h": round(soak.loaded_s / 3600, 3), "curves": curves}
+    if len(boots) > 1:
+        told["boots"] = boots  # soak_reboots judges these restarts
     context = {**common["context"], **told}
     fields = {**common, "context": context, "evidence": soak.evidence(), "raw": soak.raw}
     if soak.ended:
@@ -550,7 +554,7 @@ def _power(soak: Soak, check: str, common: Record) -> t.Iterator[Record]:
         throttle = [sample.sensors.get("throttle") for sample in samples]
         if missing or not all(isinstance(of, dict) for of in throttle):
             return f"it does not tell its {', '.join(missing or ['reasons for lower clocks'])}"
-        held = [_held(t.cast(Record, of)) for of in throttle]
+        held = [_held(t.cast(Record, of), soak.driver.bad_throttle) for of in throttle]
         total_s = sum(sample.took_s for sample in samples)
         return {
             "power": _metric(means["power"], "W"), "share": _metric(100 * means["power"] / means["power_limit"], "percent"),
@@ -565,9 +569,8 @@ def _power(soak: Soak, check: str, common: Record) -> t.Iterator[Record]:
     yield from _of_samples(soak, check, common, read, of_node)
 
 
-def _held(shares: Record) -> float:
+def _held(shares: Record, bad: t.AbstractSet[str]) -> float:
     """Return the share of a sample in which a GPU was held back by anything but its power limit."""
-    bad = {str(bit) for bit, name in nvidia.THROTTLE.items() if name in nvidia.BAD_THROTTLE}
     return max((float(share) for bit, share in shares.items() if bit in bad and jsonlines.numbers(share)), default=0.0)
 
 

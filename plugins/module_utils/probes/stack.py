@@ -12,10 +12,13 @@ import json
 import os
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import facts, findings, gpu, interfaces, kernel_log, observation, reasons
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base, on_bus
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import findings, observation, reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.absent import is_absent, plain_tree
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import Observation, Params
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.state import facts, gpu
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import interfaces, kernel_log
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 START_TIMEOUT_S = 90.0
 
@@ -56,9 +59,10 @@ def _absent(
     """Return the observation of a node whose GPUs do not answer; None if all do."""
     if snapshot["outcome"] == "measured":
         return None
-    if expected == 0 and snapshot["reason_code"] in ("no_gpu", "tool_missing"):
-        reason = "the inventory says this machine has no GPU"
-        return observation.failed(check, "no_gpu_expected", reason, "not_applicable", **fields)
+    none = gpu.not_expected(snapshot, expected)
+    if none is not None:
+        outcome, code, reason = none
+        return observation.failed(check, code, reason, outcome, **fields)
     return observation.failed(check, snapshot["reason_code"], snapshot["reason"], **fields)
 
 
@@ -77,6 +81,12 @@ class _Health:
         self.unassigned: list[base.Problem] = []
         self.unreadable: list[str] = []
         self.log: dict[str, t.Any] = {}
+        # links_failed() and siblings() judge the counters that are read here.
+        if snapshot["gpus"] and accelerator.link_errors(snapshot) is None:
+            self.unreadable.append(accelerator.link_code)
+        for uuid, problem in (accelerator.links_failed(snapshot) if snapshot["gpus"] else {}).items():
+            if f"gpu/{uuid}" in self.parts:
+                self.parts[f"gpu/{uuid}"][1].append(problem)
         if links is None:
             down = accelerator.links_unreadable(snapshot)
         else:
@@ -88,8 +98,13 @@ class _Health:
             self.parts[f"gpu/{uuid}"][1].extend(problems)
         if links is None:
             self.unreadable.append(accelerator.links_code)
-        if any(g["ecc_mode"] == "Enabled" and g["ecc"]["volatile_uncorrected"] is None for g in snapshot["gpus"]):
+        if any(g["ecc_mode"] == "Enabled" and is_absent(g["ecc"]["volatile_uncorrected"]) for g in snapshot["gpus"]):
             self.unreadable.append("ecc")
+        self.bus = on_bus.Bus([], {})
+        if snapshot["outcome"] == "measured" or snapshot["reason_code"] in ("no_gpu", "gpu_lost"):
+            self.bus = accelerator.bus(snapshot)
+            self.unassigned += self.bus.problems
+        self.places = accelerator.places(snapshot) if snapshot["gpus"] else None
         # The log may say why the driver shows no GPU at all.
         if accelerator.log_code and (snapshot["gpus"] or snapshot["reason_code"] == "no_gpu"):
             self._read_log()
@@ -119,6 +134,10 @@ class _Health:
             words = f"{len(self.snapshot['gpus'])} GPUs found, acceptance_gpu_count says {expected}"
             defects.append(("", "gpu_count", words))
         context = {**common["context"], **self.log, "gpu_table": [_row(g) for g in self.snapshot["gpus"]]}
+        if self.bus.context:
+            context["gpu_bus"] = self.bus.context
+        if self.places:
+            context["gpu_places"] = self.places._asdict()
         evidence = {"window": {}, "changes": [], "unreadable": sorted(self.unreadable)} if self.unreadable else {}
         fields = {**common, "context": context, "members": sorted(self.parts), "evidence": evidence}
         absent = _absent("gpu_health", self.snapshot, expected, fields)
@@ -140,19 +159,24 @@ class BootErrors(t.NamedTuple):
 
 
 def since_boot(accelerator: base.Accelerator) -> BootErrors | None:
-    """Return each kind of error once for each device, with its count and the time of the last one; None if the log may not be read."""
-    boot = kernel_log.since_boot(accelerator.node.path(kernel_log.PATH), lambda text: _keyed(accelerator.logged(text)))
+    """Return each kind of error once for each device, with its count and the time of the last one; None if the log may not be read. An
+    error that holds until the driver is loaded again does not stand behind that."""
+    boot = kernel_log.since_boot(accelerator.node.path(kernel_log.PATH), lambda text: _keyed(accelerator, text))
     if boot is None:
         return None
     problems: list[tuple[str | None, base.Problem]] = []
-    for logged, line, count in boot.last.values():
+    for logged, (line, count) in base.standing((entry, (line, count)) for entry, line, count in boot.last.values()):
         grave = "" if logged.code in reasons.MILD else "; a reboot, after a repair where one is needed, clears it"
         problems.append((logged.where, (logged.code, f"the kernel's log has, at {kernel_log.times(line, count)}: {logged.words}{grave}")))
     return BootErrors(problems, boot.complete, boot.since)
 
 
-def _keyed(logged: base.Logged | None) -> tuple[t.Any, base.Logged] | None:
-    return ((logged.where, logged.name), logged) if logged else None
+def _keyed(accelerator: base.Accelerator, text: str) -> tuple[t.Any, base.Logged | base.TakenBack] | None:
+    logged = accelerator.logged(text)
+    if logged:
+        return (logged.where, logged.name), logged
+    taken = accelerator.takes_back(text)
+    return (taken, taken) if taken else None
 
 
 def _part(g: dict[str, t.Any]) -> str:
@@ -163,9 +187,9 @@ def _part(g: dict[str, t.Any]) -> str:
 def _row(g: dict[str, t.Any]) -> dict[str, t.Any]:
     names = (
         "index", "uuid", "serial", "name", "bdf", "vbios", "temperature_c", "throttle_reasons",
-        "pcie", "ecc", "remapped_rows", "retired_pages", "power", "fabric",
+        "pcie", "ecc", "remapped_rows", "retired_pages", "power", "fabric", "board_part_number", "place",
     )  # fmt: skip
-    return {name: g[name] for name in names}
+    return {name: plain_tree(g.get(name)) for name in names}
 
 
 # CUDA ------------------------------------------------------------------------------------------------------------
@@ -191,7 +215,7 @@ def _cuda(
         context={**fields["context"], **printed},
     )
     if result.missing:
-        return observation.failed("cuda", "tool_missing", f"{argv[0]}: {result.missing}; set stack_python", **fields)
+        return observation.failed("cuda", "tool_missing", f"{argv[0]}: {result.missing}; set acceptance_python or stack_python", **fields)
     mig = any((g["mig"] or "").lower() == "enabled" for g in snapshot["gpus"])
     problem = start.problem(printed, None if mig else len(snapshot["gpus"])) if printed else None
     if problem:

@@ -14,9 +14,9 @@ import math
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import Observation, Params
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 
 def probe(params: Params, node: Node) -> t.Iterator[Observation]:

@@ -11,20 +11,16 @@ from __future__ import annotations
 import json
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import (
-    gpu,
-    jsonlines,
-    left_files,
-    majority,
-    observation,
-    reasons,
-)
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base, registry
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.evidence import Window
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import jsonlines, observation, reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.observation import fields
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import Observation, Params, PlainData
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected import majority
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import products as reading
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation, Params, PlainData
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes.nccl import fields
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.state import gpu
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.state.evidence import Window
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import left_files
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import packing, products, training
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import train as workload
 
@@ -36,6 +32,9 @@ MARGIN_S = 5.0
 
 # What is left in a folder of the user's.
 FILES = ("summary.json", "gpu_tests_result.json", "gpu_tests_skipped.json")
+
+# The kinds of accelerators that can be trained on.
+KINDS = registry.having("torch")
 
 
 def probe(params: Params, node: Node) -> t.Iterator[Observation]:
@@ -70,10 +69,10 @@ def files(observations: list[PlainData], ran: list[TrainOutput]) -> PlainData:
 
 def _device(requested: str, kind: type[base.Accelerator]) -> PlainData:
     """Return the type of the devices in PyTorch, the package that adds it, and the variable by which a process sees one of them."""
-    accelerator = registry.of_torch(requested) if requested != "auto" else kind
+    accelerator = registry.of_torch(requested, kind) if requested != "auto" else kind
     if accelerator is None:
         return {"kind": requested, "plugin": "", "visible": ""}
-    return {"kind": accelerator.torch, "plugin": accelerator.torch_plugin, "visible": accelerator.visible}
+    return {"kind": accelerator.torch, "visible": accelerator.visible, **accelerator.torch_order()}
 
 
 def measured(params: Params, node: Node, ran: list[TrainOutput]) -> t.Iterator[PlainData]:
@@ -84,7 +83,7 @@ def measured(params: Params, node: Node, ran: list[TrainOutput]) -> t.Iterator[P
     kind = gpu.kind(snapshot)
     # Who asks for some of the GPUs sees no others in a pod.
     expected = params["gpu_count"] if params["gpu_count"] == 0 or not params["gpus"] else None
-    refusal = gpu.refusal(snapshot, expected, "training", params["mig"], kind.kind, partial=True)
+    refusal = gpu.refusal(snapshot, expected, "training", params["mig"], [kind.kind] if kind.torch else KINDS, partial=True)
     simulated = bool(snapshot.get("simulated"))
     if refusal:
         outcome, code, reason = refusal
@@ -103,7 +102,7 @@ def measured(params: Params, node: Node, ran: list[TrainOutput]) -> t.Iterator[P
     minutes = sum(order.get("minutes", 0) for order in orders)
     timeout = min(params["test_timeout"] + 60 * minutes, node.remaining())
     order = {
-        "devices": [str(g["uuid"] if kind.visible_by_uuid else g["index"]) for g in used],
+        "devices": kind.visible_names(used),
         **_device(params["device"], kind), "checks": orders,
         "deadline": max(1.0, timeout - MARGIN_S), "silence": params["silence_timeout"],
         **{name: params[name] for name in ("seconds", "warmup_seconds", "seed", "width", "batch")},
@@ -207,7 +206,7 @@ class TrainOutput:
         """Return why no check has a result, as (outcome, reason code, reason); None if some have."""
         result = self.result
         if result.missing:
-            return "error", "tool_missing", f"{result.argv[0]}: {result.missing}; set train_python"
+            return "error", "tool_missing", f"{result.argv[0]}: {result.missing}; set acceptance_python or train_python"
         if result.timed_out:
             return "timeout", "timeout", f"the training did not end within {result.ended_after(timeout)}"
         if result.rc != 0:
@@ -219,7 +218,7 @@ class TrainOutput:
         early = [r for r in self.of(kind="fault", check=None) if isinstance(r.get("device"), int)]
         if len({r["device"] for r in early}) == len(self.used) and len({r.get("reason") for r in early}) == 1:
             code, reason = _coded(early[0])
-            hint = "; set train_python" if code == "torch_missing" else ""
+            hint = "; set acceptance_python or train_python" if code == "torch_missing" else ""
             return "timeout" if code == "timeout" else "error", code, f"{reason}{hint}"
         return None
 
@@ -247,8 +246,8 @@ class Rulings:
                         results = [r for index in alike for r in output.of(kind="result", check=index, device=device)]
                         gpu_bits = [bit for r in results for bit in _bits(r)]
                         if gpu_bits:
-                            bits[_who(g)] = gpu_bits
-                        check_bits[_who(g)] = {bit for r in output.of(kind="result", check=number, device=device) for bit in _bits(r)}
+                            bits[_gpu_name(g)] = gpu_bits
+                        check_bits[_gpu_name(g)] = {bit for r in output.of(kind="result", check=number, device=device) for bit in _bits(r)}
                 if bits:
                     rulings.append(self._here(majority.ruling(bits), check_bits))
 
@@ -264,14 +263,14 @@ class Rulings:
 
     def odd(self, number: int, g: PlainData) -> str | None:
         """Return why a GPU is convicted in a check; None if it is not."""
-        name = _who(g)
+        name = _gpu_name(g)
         return next((f"{name} {ruling.odd[name]}" for ruling in self._of[number] if name in ruling.odd), None)
 
     def unresolved(self, number: int) -> str | None:
         return next((ruling.unresolved for ruling in self._of[number] if ruling.unresolved), None)
 
 
-def _who(g: PlainData) -> str:
+def _gpu_name(g: PlainData) -> str:
     return f"{gpu.word(g)} {g['index']}"
 
 
@@ -342,7 +341,7 @@ def _problem(
     check: str, number: int, device: int, g: PlainData, output: TrainOutput, results: list[PlainData], steps: int | None
 ) -> tuple[str, str, str] | None:
     """Return why a GPU has no usable result, as (outcome, reason code, reason); None if it has one."""
-    who = _who(g)
+    who = _gpu_name(g)
     # A result from before the end of the process is valid.
     fault = None if results else output.fault(number, device)
     if fault:

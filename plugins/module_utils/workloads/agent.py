@@ -16,6 +16,7 @@ This workload is PRIVATE to the collection.
 from __future__ import annotations
 
 import contextlib
+import glob
 import importlib
 import json
 import os
@@ -30,7 +31,7 @@ import time
 import typing as t
 import warnings
 
-# As in module_utils/plain_data.py, which does not travel with this file.
+# As in module_utils/answer/plain_data.py, which does not travel with this file.
 PlainData = t.Dict[str, t.Any]
 
 # Its own text, which agents hand on to their ranks. The program that runs it from memory has set it.
@@ -163,7 +164,9 @@ class Agent:
         elif self.order["order"].get("plugin"):
             description.update(_plugged(torch, self.order["order"]["device"], self.order["order"]["plugin"], self.each))
         elif self.order["order"].get("device", "cuda") == "cuda":
-            description.update(_cuda(torch, self.each))
+            build = self.order["order"]
+            description.update(cuda=getattr(torch.version, build.get("build", "cuda"), None) or "")
+            description.update(_cuda(torch, self.each, build))
         return description
 
     def _log(self) -> None:
@@ -260,8 +263,10 @@ def _mend(run: t.Any, address: str) -> None:
         std.from_str = classmethod(lambda cls, text: cls(0) if text == "0" else from_str(text))
 
 
-def _cuda(torch: t.Any, ranks: int) -> PlainData:
-    """Return the versions of NCCL and CUDA of this node, and why it cannot take part."""
+def _cuda(torch: t.Any, ranks: int, order: PlainData) -> PlainData:
+    """Return the number of devices and the version of the collective library of this node, and why it cannot take part. `order` has the
+    build of PyTorch that its devices need, and how people call it."""
+    build, word = order.get("build", "cuda"), order.get("build_word", "CUDA")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         available = torch.cuda.is_available()
@@ -271,17 +276,19 @@ def _cuda(torch: t.Any, ranks: int) -> PlainData:
     with contextlib.suppress(Exception):
         version = torch.cuda.nccl.version()
         facts["nccl"] = ".".join(map(str, version)) if isinstance(version, tuple) else str(version)
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    visible_text = "" if visible is None else f", CUDA_VISIBLE_DEVICES is {visible!r}"
-    if not torch.version.cuda:
-        facts["problem"] = ["torch_missing", f"torch {torch.__version__} is built without CUDA"]
+    variable = order.get("visible") or "CUDA_VISIBLE_DEVICES"
+    visible = os.environ.get(variable)
+    visible_text = "" if visible is None else f", {variable} is {visible!r}"
+    if not getattr(torch.version, build, None):
+        facts["problem"] = ["torch_missing", f"torch {torch.__version__} is built without {word}"]
     elif "too old" in messages:
         number = re.search(r"found version (\d+)", messages)
         driver = f" for CUDA {int(number.group(1)) // 1000}.{int(number.group(1)) % 1000 // 10}" if number else ""
         built = f"torch {torch.__version__} is built for CUDA {torch.version.cuda}"
         facts["problem"] = ["driver_too_old", f"{built}, newer than the driver{driver}"]
     elif not available or not count:
-        nodes = [name for name in os.listdir("/dev") if re.fullmatch(r"nvidia\d+|dxg", name)]
+        pattern = order.get("device_files") or r"/dev/nvidia\d+"
+        nodes = [path for path in (*glob.glob("/dev/*"), *glob.glob("/dev/*/*")) if path == "/dev/dxg" or re.fullmatch(pattern, path)]
         where = f"{len(nodes)} device files of GPUs in /dev" if nodes else "no device file of a GPU in /dev"
         facts["problem"] = ["gpu_invisible", f"torch sees no GPU: {where}{visible_text}{'; ' + messages if messages else ''}"[:500]]
     elif count < ranks:
@@ -352,8 +359,8 @@ class Meeting:
     def left(self) -> float:
         return float(max(0.1, self.until - time.monotonic()))
 
-    def hurry(self) -> None:
-        """Shorten the wait, as this group cannot train: who comes within LATECOMERS_S is told why, nobody else is waited for."""
+    def stop_waiting(self) -> None:
+        """Wait LATECOMERS_S more at most, because this group cannot train. A node that comes within that time is told why."""
         self.until = min(self.until, time.monotonic() + LATECOMERS_S)
 
     def _receive(self) -> t.List[str] | None:
@@ -364,7 +371,7 @@ class Meeting:
             return ["port_in_use", f"port {self.port} of the first node cannot be had: {error.strerror}: set ddp_port, or end what has it"]
         with listener, contextlib.ExitStack() as open_ones:
             if self.description["problem"]:
-                self.hurry()
+                self.stop_waiting()
             while len(guests) < len(self.order["nodes"]) - 1 and time.monotonic() < self.until:
                 listener.settimeout(self.left())
                 try:
@@ -377,7 +384,7 @@ class Meeting:
                 if greeting and greeting.get("id") == self.order["id"]:  # a stranger, else
                     guests[str(greeting.get("node_rank"))] = (guest, greeting)
                     if greeting.get("problem"):
-                        self.hurry()
+                        self.stop_waiting()
             everybody = [self.description, *(greeting for _guest, greeting in guests.values())]
             missing = [name for name in self.order["nodes"] if name not in {node["node"] for node in everybody}]
             refusal = self.compare(everybody, missing)

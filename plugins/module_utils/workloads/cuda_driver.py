@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import typing as t
 
-# Status codes (cuda.h, CUresult), and the reason codes of module_utils/reasons.py that they mean.
+# Status codes (cuda.h, CUresult), and the reason codes of module_utils/answer/reasons.py that they mean.
 CODES = {2: "out_of_memory", 214: "ecc"}
 PORTABLE = 1  # CU_MEMHOSTREGISTER_PORTABLE
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
@@ -99,7 +99,7 @@ class CudaDevice:
         self.driver.call(function, *arguments)
 
     def free(self) -> int:
-        """Return how many bytes of memory are free."""
+        """Return how many bytes of memory are free, as the driver says."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value
@@ -142,6 +142,17 @@ class CudaDevice:
         """Queue a copy of memory of this device to another device."""
         sizes = ctypes.c_size_t(size), stream
         self.call("cuMemcpyPeerAsync", ctypes.c_uint64(to), peer.context, ctypes.c_uint64(source), self.context, *sizes)
+
+    def put(self, address: int, word: int) -> None:
+        """Write one word of 8 bytes to device memory, behind all that the driver's own stream has queued."""
+        data = (ctypes.c_uint64 * 1)(word)
+        self.call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), data, ctypes.c_size_t(8))
+
+    def get(self, address: int) -> int:
+        """Return one word of 8 bytes of device memory."""
+        data = (ctypes.c_uint64 * 1)()
+        self.call("cuMemcpyDtoH_v2", data, ctypes.c_uint64(address), ctypes.c_size_t(8))
+        return int(data[0])
 
     def reach(self, peer: CudaDevice) -> bool:
         """Let this GPU read and write memory of another one; False if it cannot, so that copies go through the host's memory."""

@@ -58,7 +58,7 @@ if "Training" not in globals():  # else they stand above: workloads/packing.py
         learnt,
     )
 
-# As in module_utils/plain_data.py, which does not travel with this file.
+# As in module_utils/answer/plain_data.py, which does not travel with this file.
 PlainData = t.Dict[str, t.Any]
 
 DEFAULTS: PlainData = {
@@ -345,16 +345,16 @@ class Rank:
     def plant(self, kind: str, where: str = "") -> bool:
         """Return True if a test wants this rank broken in this way here."""
         p = self.planted
-        return self._meant() and p["kind"] == kind and p.get("at", where) == where
+        return self._is_planted_here() and p["kind"] == kind and p.get("at", where) == where
 
-    def _meant(self) -> bool:
+    def _is_planted_here(self) -> bool:
         p = self.planted
         return bool(p) and p.get("rank", self.rank) == self.rank and p.get("node", self.node) == self.node
 
     def break_here(self, where: str) -> None:
         """Break this rank, if a test asks for it, at the beginning of an operation."""
         p = self.planted
-        if not self._meant() or p.get("at", "all_reduce") != where:
+        if not self._is_planted_here() or p.get("at", "all_reduce") != where:
             return
         kind = p["kind"]
         if kind == "kill":
@@ -469,14 +469,14 @@ class Collectives(RankPart):
                 gathered = self.torch.cat(parts)
             else:
                 gathered = self.torch.cat(parts)
-                _of(dist, "all_gather_into_tensor", "_all_gather_base")(gathered, local)
+                _first_function(dist, "all_gather_into_tensor", "_all_gather_base")(gathered, local)
             return gathered, self.torch.cat(expected), list(range(n))
         if op == "reduce_scatter":
             sent = self.torch.cat([pattern.own(each, me, shift=part) for part in range(n)])
             if self.rank.plant("wrong", op) and number == 0:
                 sent[0] += 1
             out = self.torch.full_like(local, 1)
-            _of(dist, "reduce_scatter_tensor", "_reduce_scatter_base")(out, sent)
+            _first_function(dist, "reduce_scatter_tensor", "_reduce_scatter_base")(out, sent)
             return out, pattern.sums(each, shift=me), [-1]
         sent = self.torch.cat([pattern.own(each, me, shift=5 * to) for to in range(n)])
         if self.rank.plant("wrong", op) and number == 0:
@@ -562,11 +562,11 @@ class Bandwidth(RankPart):
             return lambda: dist.all_to_all_single(output, tensor, async_op=True), real
         part = self._tensor(count // n, kind)
         if op == "reduce_scatter":
-            return lambda: _of(dist, "reduce_scatter_tensor", "_reduce_scatter_base")(part, tensor, async_op=True), real
+            return lambda: _first_function(dist, "reduce_scatter_tensor", "_reduce_scatter_base")(part, tensor, async_op=True), real
         if self.device.type == "cpu":
             parts = list(tensor.view(n, -1))
             return lambda: dist.all_gather(parts, part, async_op=True), real
-        return lambda: _of(dist, "all_gather_into_tensor", "_all_gather_base")(tensor, part, async_op=True), real
+        return lambda: _first_function(dist, "all_gather_into_tensor", "_all_gather_base")(tensor, part, async_op=True), real
 
     def _tensor(self, count: int, kind: t.Any) -> t.Any:
         return self.torch.ones(count, dtype=kind, device=self.device)
@@ -719,7 +719,7 @@ class Pattern:
         return self._table([self.sum_of(c) for c in range(self.period)])[self._index(count, shift)]
 
 
-def _of(dist: t.Any, *names: str) -> t.Any:
+def _first_function(dist: t.Any, *names: str) -> t.Any:
     """The first of these functions that this PyTorch has."""
     return next(getattr(dist, name) for name in names if hasattr(dist, name))
 

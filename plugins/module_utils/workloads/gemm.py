@@ -352,13 +352,22 @@ def load(name: str) -> ctypes.CDLL:
     raise OSError(f"lib{name} was not found: neither PyTorch nor cuBLAS is installed")
 
 
-def library(python_has_torch: bool = True) -> Torch | Cublas:
-    try:
-        if python_has_torch:
-            return Torch()
-    except ImportError:
-        pass
-    return Cublas()
+# Libraries that this module calls itself, by the name that a kind of accelerators (`products` of its class) gives them.
+LIBRARIES: dict[str, type[Cublas]] = {"cublas": Cublas}
+
+
+def library(order: dict[str, t.Any]) -> Torch | Cublas:
+    """Return the first library of the order that the node has. PyTorch without its modules is no reason to fail while others are left."""
+    missing: ImportError | None = None
+    for name in order.get("libraries") or ("torch", "cublas"):
+        if name != "torch":
+            return LIBRARIES[name]()
+        try:
+            known = {key: order[key] for key in ("plugin", "build", "build_word", "blas") if key in order}
+            return Torch(order.get("kind", "cuda"), **known)
+        except ImportError as error:
+            missing = error
+    raise OSError(f"PyTorch was not found: {missing}")
 
 
 def main() -> int:
@@ -366,7 +375,7 @@ def main() -> int:
     # cuBLAS computes FP32 as TF32, or TF32 as FP32, where an image or a login says so: neither is what is measured here.
     os.environ.pop("NVIDIA_TF32_OVERRIDE", None)
     try:
-        backend = library(order.get("torch", True))
+        backend = library(order)
     except Exception as error:
         say(kind="fault", reason=f"{type(error).__name__}: {error}")
         return 1

@@ -8,7 +8,8 @@ Runs under the node's Python, behind memory_kernels.py, host_memory.py, cuda_dri
 
     {"kind": "ready", "driver": version of CUDA, "numa": [nodes]}
     {"kind": "begin", "check": name, "device": place in `devices`}           before each step, so that a hang has a name
-    {"kind": "result", "check", "device", ..., "after_s", "took_s"}          numbers of one GPU
+    {"kind": "result", "check", "device", ..., "after_s", "took_s"}          numbers of one GPU; of `pattern` the "bytes" that were tested,
+                                                                             those that the driver called "free", and "planted" words
     {"kind": "wrong", "check", "device", "words", "offset", "expected", "found", "where"}   data that is not what was written
     {"kind": "fault", "check", "device", "code", "reason"}                   what ended a check
     {"kind": "time", "check", "after_s", "took_s"}, {"kind": "end"}
@@ -19,6 +20,9 @@ How copies are measured: each copies a buffer of `mib` MiB in CHUNKS pieces behi
 together; events before the first piece and behind each give the time. The median of `copies` copies is the rate, the lowest is told too.
 Two sets of data alternate, so that data of the copy before is not taken for new. Behind each copy, outside of its time, every byte is
 compared: on the GPU with a copy of the data that went up once and came back right, on the host with the data itself.
+
+A comparison on the GPU proves that it ran: before each one a word is made wrong, which it must find, and it counts the words that it
+compared. A kernel that a GPU or its driver drops without an error is a fault with the code wrong_results.
 """
 
 from __future__ import annotations
@@ -37,7 +41,14 @@ import typing as t
 if "Driver" not in globals():  # else they stand above: workloads/packing.py
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.cuda_driver import Driver, DriverError, Links
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.host_memory import Buffer, available, numa_nodes
-    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.memory_kernels import KINDS, OUT_BYTES, ptx
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.memory_kernels import (
+        KINDS,
+        MOST,
+        OUT_BYTES,
+        WORD,
+        ptx,
+        word,
+    )
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.tested_gpu import (
         SHIFT,
         Fault,
@@ -57,8 +68,10 @@ WARM_UP = 2
 # What the process needs besides its buffers.
 SPARE = 1 << 30
 GATE_NS = 2_000_000_000
-# Device memory that stays free during the pattern test, by share and at least.
-LEFT_FREE, LEAST_FREE = 0.02, 256 * MIB
+# Device memory that stays free during the pattern test, by share and at least: what the driver may need while kernels run.
+LEFT_FREE, LEAST_FREE = 0.004, 64 * MIB
+# How long memory must hold a pattern and its inverse. Refresh is due within 64 ms; a row that is not refreshed loses bits within seconds.
+HOLD_S = 1.5
 DEVICE_COPY = 4096 * MIB
 DEVICE_TIMES = 8
 CHASE_BYTES, CHASE_LINE, CHASE_STEPS = 4 * MIB, 128, 16384
@@ -211,9 +224,7 @@ class Bench:
             for task in tasks:
                 task.result()
 
-    def rates(
-        self, gpus: list[TestedGpu], directions: t.Sequence[str], copies: int, memory: Memory
-    ) -> dict[int, dict[str, list[float]]]:
+    def rates(self, gpus: list[TestedGpu], directions: t.Sequence[str], copies: int, memory: Memory) -> dict[int, dict[str, list[float]]]:
         """Return {place: {way: [GB/s of each copy]}}, each verified."""
         measured: dict[int, dict[str, list[float]]] = {gpu.place: {direction: [] for direction in directions} for gpu in gpus}
         for number in range(WARM_UP + copies):
@@ -366,23 +377,21 @@ class Bench:
     def _inside(self, gpu: TestedGpu) -> tuple[float, float, int]:
         device = gpu.device
         size = min(DEVICE_COPY, device.free() // 4) // MIB * MIB
+        words = size // 8
         source = device.room(size)
         target = device.room(size)
         try:
             copies, reads = [], []
             for number in range(WARM_UP + DEVICE_TIMES):
-                device.launch("fill", source, size // 8, memory_kind("random"), number * (size // 8), 0, stream=gpu.up)
+                device.launch("fill", source, words, memory_kind("random"), number * words, 0, stream=gpu.up)
                 copies.append(self._timed(gpu, lambda: device.copy(target, source, size, gpu.up)))
-                device.zero(gpu.out, OUT_BYTES)
-                device.launch("check", target, size // 8, memory_kind("random"), number * (size // 8), 0, gpu.out, 0)
-                gpu.hold("copied inside the GPU's memory")
-            words = size // 8
+                self._check(gpu, "copied inside the GPU's memory", [(target, size)], Pattern("", "random", number * words), 0)
             device.launch("fill", source, words, memory_kind("address"), 0, 0, stream=gpu.up)
             expected = 8 * (words * (words - 1) // 2) & (1 << 64) - 1
             for _number in range(WARM_UP + DEVICE_TIMES):
                 device.zero(gpu.out, OUT_BYTES)
                 reads.append(self._timed(gpu, lambda: device.launch("total", source, words, gpu.out, stream=gpu.up)))
-                actual = gpu.mismatches()[0]
+                actual = gpu.result()
                 if actual != expected:
                     raise Wrong("the sum of what was read", 1, 0, expected, actual)
         finally:
@@ -422,8 +431,9 @@ class Bench:
             ctypes.c_uint64.from_address(buffer.address + at * CHASE_LINE).value = base + following * CHASE_LINE
         spans, first = [], base + walk[0] * CHASE_LINE
         for _number in range(3):
+            device.zero(gpu.out, OUT_BYTES)
             spans.append(self._timed(gpu, lambda: device.launch("chase", first, CHASE_STEPS, gpu.out, stream=gpu.up, threads=1)))
-            actual, expected = gpu.mismatches()[0], base + walk[CHASE_STEPS % lines] * CHASE_LINE
+            actual, expected = gpu.result(), base + walk[CHASE_STEPS % lines] * CHASE_LINE
             if actual != expected:
                 raise Wrong("pointers in host memory, followed by the GPU", 1, 0, expected, actual)
         target = device.room(SMALL_BYTES)
@@ -441,7 +451,7 @@ class Bench:
     # The memory itself ----------------------------------------------------------------------------------------------
 
     def pattern(self) -> None:
-        """Test nearly all free memory of all GPUs, at once."""
+        """Test nearly all memory of all GPUs, at once."""
         tasks = [self.workers.submit(self._pattern, gpu) for gpu in self.gpus]
         for task in tasks:
             task.result()
@@ -452,46 +462,85 @@ class Bench:
             device = gpu.device
             free = device.free()
             parts = rooms(device, int(free - max(LEAST_FREE, LEFT_FREE * free)), MIB)
+            gpu.planted = 0
             try:
                 for number in range(int(self.order["passes"])):
-                    for name, kind, seed, mask in patterns(int(self.order["seed"]), number):
-                        self._pass(gpu, parts, name, kind, seed, mask)
+                    for pattern in patterns(int(self.order["seed"]), number):
+                        self._pass(gpu, parts, pattern)
             finally:
                 for address, _size in parts:
                     device.release(address)
             tested = sum(size for _address, size in parts)
-            say(kind="result", check="pattern", device=gpu.place, bytes=tested, share=round(100 * tested / free, 2), **times(began))
+            say(kind="result", check="pattern", device=gpu.place, bytes=tested, free=free, planted=gpu.planted, **times(began))
 
-    def _pass(self, gpu: TestedGpu, parts: list[tuple[int, int]], name: str, kind: str, seed: int, mask: int) -> None:
+    def _pass(self, gpu: TestedGpu, parts: list[tuple[int, int]], pattern: Pattern) -> None:
         """Write a pattern, compare it and write its inverse in one go, and compare that (moving inversions)."""
-        device, number = gpu.device, memory_kind(kind)
-        device.zero(gpu.out, OUT_BYTES)
+        device = gpu.device
+        for at, (address, size) in enumerate(parts):  # a wrong word that only the launch below makes right
+            gpu.plant(address, size // 8, functools.partial(pattern.word, at=at))
+        device.settle()
         for at, (address, size) in enumerate(parts):
-            device.launch("fill", address, size // 8, number, seed + at, mask, stream=gpu.up)
-        if self.plant.get("flip") == "pattern":
-            byte = ctypes.create_string_buffer(b"\x01\x02\x03\x04\x05\x06\x07\x08")
-            device.upload(parts[0][0] + 4096, ctypes.addressof(byte), 8, gpu.up)
-        for inverse, invert in ((0, 1), ((1 << 64) - 1, 0)):
-            for at, (address, size) in enumerate(parts):
-                device.launch("check", address, size // 8, number, seed + at, mask ^ inverse, gpu.out, invert, stream=gpu.up)
+            values = memory_kind(pattern.kind), pattern.seed_of(at), pattern.mask
+            device.launch("fill", address, size // 8, *values, stream=gpu.up)
         device.settle(gpu.up)
-        words, examples = gpu.mismatches()
-        if words:
-            offset, expected, actual = examples[0]
-            raise Wrong(f"pattern {name}", words, offset, expected, actual)
+        if self.plant.get("flip") == "pattern":
+            device.put(parts[0][0] + 4096, 0x0807060504030201)
+        for inverted in (False, True):
+            time.sleep(pattern.hold_s)
+            self._check(gpu, f"pattern {pattern.name}", parts, pattern.inverse() if inverted else pattern, 0 if inverted else 1)
+
+    @staticmethod
+    def _check(gpu: TestedGpu, where: str, parts: list[tuple[int, int]], pattern: Pattern, invert: int) -> None:
+        """Compare memory with a pattern, in which a word of each part is made wrong first; with `invert` 1 write the inverse behind it."""
+        device = gpu.device
+        for first in range(0, len(parts), MOST // 2):
+            some = [(at, *parts[at]) for at in range(first, min(len(parts), first + MOST // 2))]
+            plants = [gpu.plant(address, size // 8, functools.partial(pattern.word, at=at)) for at, address, size in some]
+            device.zero(gpu.out, OUT_BYTES)
+            device.settle()  # the driver's own stream does not wait for that of the kernels, nor they for it
+            for at, address, size in some:
+                values = memory_kind(pattern.kind), pattern.seed_of(at), pattern.mask
+                device.launch("check", address, size // 8, *values, gpu.out, invert, stream=gpu.up)
+            gpu.hold(where, sum(size // 8 for _at, _address, size in some), plants)
 
 
-def patterns(seed: int, number: int) -> t.Iterator[tuple[str, str, int, int]]:
-    """Yield (name, kind, seed, mask) of the patterns of one pass; each is written, inverted and compared twice.
+class Pattern(t.NamedTuple):
+    """A pattern of one pass: the name for people, the kind of memory_kernels.py with its seed and mask, and the seconds that memory holds
+    it before each comparison. No two words of an `address` or a `random` pattern are alike on a GPU, in whichever parts its memory lies: an
+    address line that is stuck makes two words one."""
 
-    Ones walk through every second bit in a pass, and through the others in the next one.
+    name: str
+    kind: str
+    seed: int
+    mask: int = 0
+    hold_s: float = 0.0
+
+    def seed_of(self, part: int) -> int:
+        """Return the seed of a part of the memory."""
+        return self.seed + {"address": part << 48, "random": part << 40}.get(self.kind, 0) & WORD
+
+    def word(self, i: int, at: int = 0) -> int:
+        """Return word i of part `at`."""
+        return word(self.kind, i, self.seed_of(at), self.mask)
+
+    def inverse(self) -> Pattern:
+        """Return the pattern with every bit turned."""
+        return self._replace(mask=self.mask ^ WORD)
+
+
+def patterns(seed: int, number: int) -> t.Iterator[Pattern]:
+    """Yield the patterns of one pass; each is written, inverted and compared twice.
+
+    Addresses come first: no memory that was not written holds them. Ones walk through every second bit in a pass, and through the others in
+    the next one.
     """
-    yield "all zeros and all ones", "constant", 0, 0
-    yield "alternating bits", "constant", 0x5555555555555555, 0
-    yield "address in address", "address", 0, 0
-    yield "random", "random", (seed + 1000 * number) << 40 & (1 << 62) - 1, 0
+    yield Pattern("address in address", "address", 0)
+    yield Pattern("all zeros and all ones", "constant", 0)
+    yield Pattern("alternating bits", "constant", 0x5555555555555555)
+    yield Pattern("random", "random", seed + 1000 * number << 48 & (1 << 62) - 1)
+    yield Pattern(f"random, held for {HOLD_S:g} s", "random", seed + 1000 * number + 500 << 48 & (1 << 62) - 1, hold_s=HOLD_S)
     for bit in range(number % 2, 64, 2):
-        yield f"walking ones {bit}", "walking", bit, 0
+        yield Pattern(f"walking ones {bit}", "walking", bit)
 
 
 def memory_kind(name: str) -> int:
@@ -514,10 +563,11 @@ class Trial:
 
     def __exit__(self, _kind: t.Any, error: t.Any, _trace: t.Any) -> bool:
         if isinstance(error, Wrong):
-            say(kind="wrong", check=self.check, device=self.place, **error.record)
+            say(kind="wrong", check=self.check, device=error.place if self.place is None else self.place, **error.record)
         elif isinstance(error, (DriverError, Fault, OSError, MemoryError)):
-            code = getattr(error, "code", "out_of_memory")
-            say(kind="fault", check=self.check, device=self.place, code=code, reason=(str(error) or type(error).__name__)[:500])
+            code, place = getattr(error, "code", "out_of_memory"), getattr(error, "place", None)
+            place = self.place if place is None else place
+            say(kind="fault", check=self.check, device=place, code=code, reason=(str(error) or type(error).__name__)[:500])
         else:
             return False
         return True
@@ -533,7 +583,11 @@ def main(order: dict[str, t.Any]) -> int:
         return 0
     say(kind="ready", driver=bench.driver.version, numa=sorted(bench.nodes), gpus=[[gpu.device.bdf, gpu.node] for gpu in bench.gpus])
     do: dict[str, t.Callable[[], None]] = {
-        "device": bench.inside, "pattern": bench.pattern, "latency": bench.latency, "numa": bench.numa, "peer": bench.peer,
+        "device": bench.inside,
+        "pattern": bench.pattern,
+        "latency": bench.latency,
+        "numa": bench.numa,
+        "peer": bench.peer,
         "peer_all": bench.peer_all,
     }
     for name, directions in (("h2d", ["h2d"]), ("d2h", ["d2h"]), ("bidirectional", ["h2d", "d2h"])):

@@ -19,7 +19,8 @@ Kernels, with their parameters (all of 64 bits, n is a number of words and even)
     gate(flag, ns)                              waits until the word at flag is not 0, for ns nanoseconds at most
     chase(p, steps, out)                        follows pointers, each word being the address of the next; out[0] is the last one
 
-Mismatches are counted in out[0]; the first MOST that any thread finds are at out[1 + 3 k]: offset in bytes, expected, read.
+Mismatches are counted in out[0]; the first MOST that any thread finds are at out[1 + 3 k]: offset in bytes, expected, read. `check` and
+`same` add to out[COMPARED] how many words they have compared, so that a kernel that did not run, or not over all of its memory, is seen.
 
 It travels to the nodes as text, in front of a workload that uses it (workloads/packing.py): no imports of this collection.
 This module util is PRIVATE to the collection.
@@ -30,9 +31,10 @@ from __future__ import annotations
 import typing as t
 
 KINDS = ("constant", "address", "random", "walking")
-# How many mismatches are kept, and the bytes of `out` for them.
+# How many mismatches are kept, where the number of compared words stands in `out`, and the bytes of `out`.
 MOST = 64
-OUT_BYTES = 8 * (1 + 3 * MOST)
+COMPARED = 1 + 3 * MOST
+OUT_BYTES = 8 * (1 + COMPARED)
 WORD = (1 << 64) - 1
 
 
@@ -60,7 +62,7 @@ _BEGIN = """
 """
 _REGISTERS = """
     .reg .u32 %r<8>; .reg .pred %k<4>; .reg .pred %p, %q;
-    .reg .u64 %i, %j, %t, %u, %step, %at, %base, %base2, %n, %kind, %seed, %mask, %out, %invert, %v<8>, %e<4>, %slot, %offset, %sum;
+    .reg .u64 %i, %j, %t, %u, %step, %at, %base, %base2, %n, %kind, %seed, %mask, %out, %invert, %v<8>, %e<4>, %slot, %offset, %sum, %done;
 """
 
 
@@ -113,10 +115,11 @@ def _kernel(name: str, parameters: t.Sequence[str], body: str) -> str:
     return f".visible .entry {name}({declared})\n{{\n{_REGISTERS}\n    {loads}\n{body}\n    ret;\n}}\n"
 
 
-def _loop(body: str) -> str:
-    """PTX that does something for each pair of words of the thread; %at is where the pair is."""
+def _loop(body: str, end: str = "") -> str:
+    """PTX that does something for each pair of words of the thread, and `end` behind all of them; %at is where the pair is."""
     return f"""
 {_BEGIN}
+    mov.u64 %done, 0;
 $again:
     setp.ge.u64 %q, %i, %n;
     @%q bra $end;
@@ -125,6 +128,7 @@ $again:
     add.u64 %i, %i, %step;
     bra $again;
 $end:
+{end}
 """
 
 
@@ -144,6 +148,9 @@ def kernel_texts() -> str:
     st.global.v2.u64 [%at], {%e0, %e1};
 $kept:
 """
+    # Behind the comparison of a pair, and behind those of a thread.
+    counted = "    add.u64 %done, %done, 2;\n"
+    told = f"    red.global.add.u64 [%out+{8 * COMPARED}], %done;"
     load = "    ld.global.v2.u64 {%v0, %v1}, [%at];\n"
     second_load = """
     sub.u64 %t, %at, %base; add.u64 %t, %t, %base2;
@@ -209,11 +216,12 @@ $again:
     @%p bra $again;
     st.global.u64 [%out], %at;
 """
+    checking = _KINDS + _loop(load + pair + compare + counted + inverse, told)
     return "".join(
         (
             _kernel("fill", ("base", "n", "kind", "seed", "mask"), _KINDS + _loop(f"{pair}\n    st.global.v2.u64 [%at], {{%e0, %e1}};")),
-            _kernel("check", ("base", "n", "kind", "seed", "mask", "out", "invert"), _KINDS + _loop(load + pair + compare + inverse)),
-            _kernel("same", ("base", "base2", "n", "out"), _loop(load + second_load + compare)),
+            _kernel("check", ("base", "n", "kind", "seed", "mask", "out", "invert"), checking),
+            _kernel("same", ("base", "base2", "n", "out"), _loop(load + second_load + compare + counted, told)),
             _kernel("total", ("base", "n", "out"), total),
             _kernel("gate", ("base", "n"), gate),
             _kernel("chase", ("base", "n", "out"), chase),

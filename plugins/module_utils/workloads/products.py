@@ -119,15 +119,26 @@ class OnCpu:
         pass
 
 
+# The libraries of matrix products of PyTorch's build for CUDA.
+CUDA_BLAS = {"Cublas": "cuBLAS", "Cublaslt": "cuBLASLt", "Default": "cuBLAS/cuBLASLt", "": "cuBLAS"}
+
+
 class Torch:
-    """Products through PyTorch, on its devices of a type: `cuda`, a type that the package `plugin` adds, or `cpu`, which is one."""
+    """Products through PyTorch, on its devices of a type: `cuda`, a type that the package `plugin` adds, or `cpu`, which is one.
+
+    Several kinds of devices have the type `cuda`. `build` is the name of the version in torch.version that tells them apart (`cuda`,
+    `hip`), `build_word` what people call it, and `blas` has the names of its libraries of matrix products.
+    """
 
     name = "torch"
 
-    def __init__(self, kind: str = "cuda", plugin: str = "") -> None:
+    def __init__(
+        self, kind: str = "cuda", plugin: str = "", build: str = "cuda", build_word: str = "CUDA", blas: t.Mapping[str, str] | None = None
+    ) -> None:
         import torch
 
         self.torch = torch
+        self.blas = CUDA_BLAS if blas is None else blas
         self.kind = kind
         if plugin:
             importlib.import_module(plugin)
@@ -135,11 +146,15 @@ class Torch:
         if plugin and not self.api.is_available():
             raise RuntimeError(f"torch {torch.__version__} with {plugin} cannot use an {kind.upper()}: see the driver and its toolkit")
         if kind == "cuda" and not torch.cuda.is_available():
-            built = torch.version.cuda
+            built = getattr(torch.version, build, None)
             raise RuntimeError(
-                f"torch {torch.__version__} (built for CUDA {built}) cannot use CUDA: a torch built for a newer CUDA than"
-                " the driver supports looks like this"
+                f"torch {torch.__version__} (built for {build_word} {built}) cannot use {build_word}: a torch built for a newer"
+                f" {build_word} than the driver supports looks like this"
             )
+        if kind == "cuda" and not getattr(torch.version, build, None):
+            raise RuntimeError(f"torch {torch.__version__} is built without {build_word}, which this node's GPUs need")
+        self.is_cuda = kind == build == "cuda"  # of NVIDIA
+        self.build, self.built = build, f"{build_word} {getattr(torch.version, build, None)}"
         self.devices = list(range(self.api.device_count()))
         for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"):
             # Partial sums stay in single precision, as element_tolerance has it. PyTorch 1.13 asserts that it does not know the second.
@@ -148,19 +163,19 @@ class Torch:
         self.library = f"torch {torch.__version__}, {self._library() if kind == 'cuda' else kind.upper()}"
 
     def _library(self) -> str:
-        torch, library = self.torch, "cuBLAS"
+        torch, library = self.torch, self.blas.get("", "")
         if hasattr(torch.backends.cuda, "preferred_blas_library"):
             choice = str(torch.backends.cuda.preferred_blas_library()).rsplit(".", maxsplit=1)[-1]
-            library = {"Cublas": "cuBLAS", "Cublaslt": "cuBLASLt", "Default": "cuBLAS/cuBLASLt"}.get(choice, choice)
-        return f"CUDA {torch.version.cuda}, {library}"
+            library = self.blas.get(choice, choice)
+        return f"{self.built}, {library}"
 
     def uuid(self, device: int) -> str:
-        uuid = getattr(self.api.get_device_properties(device), "uuid", None) if self.kind == "cuda" else None
+        uuid = getattr(self.api.get_device_properties(device), "uuid", None) if self.is_cuda else None
         return f"GPU-{uuid}" if uuid else ""
 
     def capable(self, device: int, minimum: tuple[int, int]) -> bool:
         """Return True if a device has this compute capability, which only NVIDIA GPUs have."""
-        return self.kind != "cuda" or self.api.get_device_capability(device) >= minimum
+        return not self.is_cuda or self.api.get_device_capability(device) >= minimum
 
     def prepare(self, device: int, dtype: str, shape: list[int]) -> Product:
         return TorchProduct(self, device, dtype, shape)

@@ -42,7 +42,7 @@ import typing as t
 if "Driver" not in globals():  # else they stand above: workloads/packing.py
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.cuda_driver import CudaDevice, Driver, DriverError, Sensors
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.host_memory import Buffer, available, numa_nodes
-    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.memory_kernels import KINDS, OUT_BYTES, WORD
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.memory_kernels import COMPARED, KINDS, OUT_BYTES, WORD
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.product_kernel import LEAST_CAPABILITY, flop, load_ptx
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.tested_gpu import (
         BEGAN,
@@ -200,8 +200,8 @@ class Lap:
             device.discard(before)
             device.discard(behind)
         self._compare_products()
-        for load in ("memory", "h2d"):
-            self._compare_words(gpu, load)
+        self._compare_words(gpu, "memory", self.counts["memory"] * sum(size // 8 for _address, size in gpu.parts))
+        self._compare_words(gpu, "h2d", self.counts["h2d"] * (gpu.size // 8))
         try:
             compare_host(gpu.back[self.slot], gpu.source, SHIFT * self.slot, gpu.size, "copied from GPU to host")
         except Wrong as wrong:
@@ -210,7 +210,7 @@ class Lap:
             with Blame(self.target):
                 self.target.device.reached(self.arrival)
                 self.target.device.discard(self.arrival)
-                self._compare_words(self.target, "peer")
+                self._compare_words(self.target, "peer", gpu.size // 8)
         gpu.laps += 1
 
     def _compare_products(self) -> None:
@@ -227,8 +227,13 @@ class Lap:
             first = next(result for result in results if result != expected)
             gpu.report_wrong(self.number, "compute", f"products of {which}: checksum {first:#018x}, expected {expected:#018x}")
 
-    def _compare_words(self, gpu: LoadedGpu, load: str) -> None:
-        words, offset, expected, actual = struct.unpack("<4Q", gpu.read(gpu.bad[self.slot][load], 32))
+    def _compare_words(self, gpu: LoadedGpu, load: str, of: int) -> None:
+        """Report the wrong words that the comparisons of a load found, and comparisons that did not see all of `of` words."""
+        numbers = struct.unpack(f"<{OUT_BYTES // 8}Q", gpu.read(gpu.bad[self.slot][load], OUT_BYTES))
+        words, offset, expected, actual = numbers[:4]
+        if numbers[COMPARED] != of:
+            problem = f"the GPU compared {numbers[COMPARED]} of {of} words, and its driver reported no error"
+            self.gpu.report_wrong(self.number, load, problem)
         if words:
             wrong = {"words": words, "offset": offset, "expected": f"{expected:#018x}", "found": f"{actual:#018x}"}
             self.gpu.report_wrong(self.number, load, _words(wrong))

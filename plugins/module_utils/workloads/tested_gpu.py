@@ -10,6 +10,7 @@ This module util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import json
 import random
@@ -22,7 +23,7 @@ import typing as t
 if "Driver" not in globals():  # else they stand above: workloads/packing.py
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.cuda_driver import CudaDevice, DriverError
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.host_memory import Buffer, first_difference, of_device
-    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.memory_kernels import MOST, OUT_BYTES
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.memory_kernels import COMPARED, MOST, OUT_BYTES, WORD
 
 BEGAN = time.monotonic()
 # The second set of data begins so many bytes behind the first one.
@@ -31,19 +32,26 @@ LOCK = threading.Lock()
 
 
 class Wrong(Exception):
-    """Data that is not what was written."""
+    """Data that is not what was written. `place`: that of the GPU on which it was compared."""
 
-    def __init__(self, where: str, words: int, offset: int, expected: int, actual: int) -> None:
+    def __init__(self, where: str, words: int, offset: int, expected: int, actual: int, place: int | None = None) -> None:
         super().__init__(where)
+        self.place = place
         self.record = {"where": where, "words": words, "offset": offset, "expected": f"{expected:#018x}", "found": f"{actual:#018x}"}
 
 
 class Fault(Exception):
-    """A check cannot be measured; `code` is a reason code."""
+    """A check cannot be measured; `code` is a reason code, `place` that of the GPU that is to blame, if it is known."""
 
-    def __init__(self, code: str, reason: str) -> None:
+    def __init__(self, code: str, reason: str, place: int | None = None) -> None:
         super().__init__(reason)
-        self.code = code
+        self.code, self.place = code, place
+
+
+# A word that is made wrong on purpose before a comparison on the GPU, which must find it: offset in bytes, expected, what was put there.
+Plant = t.Tuple[int, int, int]
+# Bits that a planted word differs in, in turn, so that a place that was planted before is wrong again.
+PLANTED_BITS = (1 << 5, 1 << 42, 3 << 17, WORD)
 
 
 def say(**record: t.Any) -> None:
@@ -66,6 +74,9 @@ class TestedGpu:
         self.truth = 0
         self.landing = 0
         self.links: list[list[int]] = []
+        # Chooses where words are planted, and how many were found again.
+        self.dice = random.Random(place)
+        self.planted = 0
 
     def prepare(self, source: Buffer, back: Buffer) -> None:
         """Bring the data to the device, and see that it comes back right."""
@@ -80,28 +91,52 @@ class TestedGpu:
             device.settle(self.down)
             compare_host(back, source, shift, self.size, "after a copy to the GPU and back")
 
-    def mismatches(self) -> tuple[int, list[tuple[int, int, int]]]:
-        """Return how many words were wrong, and (offset, expected, found) of some, the lowest offset first."""
+    def result(self) -> int:
+        """Return the first word that a kernel left in `out`."""
+        return self._out()[0]
+
+    def _out(self) -> tuple[int, ...]:
         data = ctypes.create_string_buffer(OUT_BYTES)
         self.device.download(ctypes.addressof(data), self.out, OUT_BYTES, self.up)
         self.device.settle(self.up)
-        numbers = struct.unpack(f"<{OUT_BYTES // 8}Q", data.raw)
-        stored = min(numbers[0], MOST)
-        return numbers[0], sorted(zip(*[iter(numbers[1 : 1 + 3 * stored])] * 3))
+        return struct.unpack(f"<{OUT_BYTES // 8}Q", data.raw)
 
-    def hold(self, where: str) -> None:
-        """Raise Wrong if the last comparison on the GPU found something."""
+    def plant(self, address: int, words: int, expected: t.Callable[[int], int]) -> Plant:
+        """Make one of so many words at an address wrong: the first, the last or any. `expected` returns the right one by its index."""
+        index = self.dice.choice((0, words - 1, *(self.dice.randrange(words) for _either in range(4))))
+        right = expected(index)
+        wrong = right ^ self.dice.choice(PLANTED_BITS)
+        self.device.put(address + 8 * index, wrong)
+        return 8 * index, right, wrong
+
+    def hold(self, where: str, words: int, plants: t.Sequence[Plant]) -> None:
+        """Hold the comparisons on the GPU since `out` was set to 0 to what they must have found: of `words` words exactly the planted ones
+        are wrong. Raise Wrong for any other wrong word, and Fault if a comparison did not run, or not as a whole."""
         self.device.settle()
-        words, examples = self.mismatches()
-        if words:
-            offset, expected, actual = examples[0]
-            raise Wrong(where, words, offset, expected, actual)
+        numbers = self._out()
+        stored = min(numbers[0], MOST)
+        examples = sorted(zip(*[iter(numbers[1 : 1 + 3 * stored])] * 3))
+        others = list((collections.Counter(examples) - collections.Counter(plants)).elements())
+        unseen = list((collections.Counter(plants) - collections.Counter(examples)).elements())
+        if others or numbers[0] > len(plants):
+            offset, expected, actual = (others or examples)[0]
+            raise Wrong(where, numbers[0] - len(plants) + len(unseen), offset, expected, actual, self.place)
+        problem = ""
+        if numbers[COMPARED] != words:
+            problem = f"the GPU compared {numbers[COMPARED]} of {words} words"
+        elif unseen:
+            problem = f"the GPU did not find the word that was made wrong on purpose at byte {unseen[0][0]}"
+        if problem:
+            raise Fault("wrong_results", f"{where}: {problem}, and its driver reported no error", self.place)
+        self.planted += len(plants)
 
     def compare(self, address: int, shift: int, where: str) -> None:
         """Compare a buffer on the device with the data."""
+        truth, words = self.truth + shift, self.size // 8
+        plant = self.plant(address, words, lambda index: self.device.get(truth + 8 * index))
         self.device.zero(self.out, OUT_BYTES)
-        self.device.launch("same", address, self.truth + shift, self.size // 8, self.out)
-        self.hold(where)
+        self.device.launch("same", address, truth, words, self.out)
+        self.hold(where, words, [plant])
 
     def free(self) -> None:
         """Give the device buffers back."""

@@ -36,7 +36,7 @@ if "TorchProduct" not in globals():  # else they stand above: workloads/packing.
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.products import BEGAN, Torch, finite, measure, say, write
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.training import Training, curve, deterministic
 
-# As in module_utils/plain_data.py, which does not travel with this file.
+# As in module_utils/answer/plain_data.py, which does not travel with this file.
 PlainData = t.Dict[str, t.Any]
 
 # This whole text, which is handed on to the processes of the GPUs. The program that runs it from memory has set it.
@@ -61,7 +61,8 @@ class Worker:
 
     def __init__(self, settings: PlainData) -> None:
         self.settings = settings
-        self.backend = Torch(settings["kind"], settings["plugin"])
+        known = {name: settings[name] for name in ("build", "build_word", "blas") if name in settings}
+        self.backend = Torch(settings["kind"], settings["plugin"], **known)
         self.torch = self.backend.torch
         # The draws on the CPU are the same for all GPUs: nothing of them may depend on how threads share the work.
         self.torch.set_num_threads(1)

@@ -15,6 +15,7 @@ import json
 import re
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import AcceptanceError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 
 # How far an action has come. Those of ENDED never change again.
@@ -32,7 +33,7 @@ CONDITIONS = ("Admitted", "Running", "Finished", "Accepted")
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 
-class ActionError(Exception):
+class ActionError(AcceptanceError):
     """A request cannot be carried out; the message is one sentence for people."""
 
 

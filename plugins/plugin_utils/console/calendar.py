@@ -12,7 +12,8 @@ import datetime
 import time
 import zoneinfo
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.request import Problem, RequestError, Schedule
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.request import Problem, RequestError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.spec import Schedule
 
 try:
     import croniter

@@ -24,6 +24,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, calendar, request
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import Action, Filters, NodeInfo, Page, Status
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.controller import StoredAction
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes import plane
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, inventory
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Connection, KubeError, connect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, FAILED, GONE, Watch
@@ -346,7 +347,11 @@ class ClusterActions:
 
     def limits(self, nodes: t.Sequence[NodeInfo]) -> request.Limits:
         return request.Limits(
-            nodes={node.name: node.labels for node in nodes}, gpus=actions.known_gpus(nodes), images=self.images, namespaces=self.namespaces
+            plane=plane.PLANE.name,
+            nodes={node.name: node.labels for node in nodes},
+            gpus=actions.known_gpus(nodes),
+            images=self.images,
+            namespaces=self.namespaces,
         )
 
     def swept(self, stored: StoredAction, run_id: str) -> bool:

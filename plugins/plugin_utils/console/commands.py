@@ -15,12 +15,10 @@ import itertools
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import allowed
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import estimate
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
-# Of links at this speed, and a launch over a group as nccl-tests takes it for one sweep.
-GBPS = 400.0
-LAUNCH_S = 60.0
 # More than a person reads.
 MOST_COMMANDS = 16
 # Ansible itself, and what reaching a node costs it.
@@ -28,10 +26,12 @@ START_S, REACH_S = 10.0, 0.2
 
 
 def _settings(stages: t.Iterable[str], variables: t.Mapping[str, t.Any]) -> PlainData:
-    """With the defaults of the roles; templates among those are left as they are, nobody here needs one."""
+    """With the defaults of the roles. Templates among those are left as they are, nobody here needs one, but for a stage's Python: it is
+    that of all stages."""
     defaults: PlainData = {}
     for stage in stages:
         defaults.update(allowed.role(stage)[1])
+    defaults.update({name: variables.get("acceptance_python", "") for name in defaults if name.endswith("_python")})
     return {**defaults, **variables}
 
 
@@ -63,5 +63,5 @@ def seconds(stages: t.Sequence[str], variables: t.Mapping[str, t.Any], nodes: in
     settings = _settings(stages, variables)
     total = START_S
     for stage in stages:
-        total += REACH_S * nodes + registry.shipped()[stage].seconds(settings, nodes, LAUNCH_S, GBPS)
+        total += REACH_S * nodes + registry.shipped()[stage].seconds(settings, nodes, estimate.LAUNCH_S, estimate.GBPS)
     return total

@@ -20,8 +20,9 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, calendar, conditions, queue
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import Action, ActionError, NodeInfo, Status
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.request import Limits, Request, RequestError, Schedule, read
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.request import Limits, Request, RequestError, read
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.runner import Runner, Work
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.spec import Schedule
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import new_run_id
 

@@ -1,7 +1,8 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The hosts of an inventory as nodes that requests may name: those behind SSH. Their groups are their labels, `group/NAME: "true"`.
+"""The hosts of an inventory as nodes that requests may name: those that are machines themselves. Their groups are their labels,
+`group/NAME: "true"`.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -14,9 +15,10 @@ from ansible.errors import AnsibleError
 from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
 from ansible.vars.manager import VariableManager
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import spec
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import NodeInfo, Unavailable
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 _ALWAYS = ("all", "ungrouped")
 
@@ -30,7 +32,7 @@ def of(inventory: str) -> t.List[NodeInfo]:
         infos = []
         for host in manager.get_hosts():
             of_host = variables.get_vars(host=host, include_hostvars=False)
-            if of_host.get(planes.VARIABLE, planes.DEFAULT) != planes.DEFAULT:
+            if not _is_a_node(of_host, str(host.name)):
                 continue
             gpus = of_host.get("acceptance_gpu_count")
             infos.append(
@@ -46,7 +48,16 @@ def of(inventory: str) -> t.List[NodeInfo]:
     return infos
 
 
+def _is_a_node(of_host: t.Mapping[str, t.Any], name: str) -> bool:
+    """Return True if a host stands for itself, and not for nodes behind it, which no host pattern can choose."""
+    try:
+        plane = planes.of(of_host, name)
+        return not (plane.reachability_domain(name) if plane.nodes_behind is None else plane.nodes_behind)
+    except RunError:  # the plan of a run says what is wrong with its plane
+        return False
+
+
 def _problem(name: str, groups: t.Container[str]) -> str:
-    if not request.NAME.match(name):
+    if not spec.NAME.match(name):
         return "its name means more than itself in a host pattern"
     return "a group has the same name" if name in groups else ""

@@ -12,52 +12,35 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import re
 import typing as t
 import zoneinfo
 
 import yaml
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import allowed, commands
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import allowed, commands, typed
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.spec import (
+    COLLECTIVES,
+    CollectiveSpec,
+    Pool,
+    RdmaSpec,
+    Schedule,
+    Spec,
+    StagesSpec,
+    Where,
+    Zone,
+    operations,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes import plane as kubernetes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import AcceptanceError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.structs import UNSET, UnsetType
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry, sweep
 
-# What each kind has besides nodes or a pool.
-FIELDS = {
-    "rdma": ("device", "port", "operation", "measure", "scope"),
-    "collective": ("operation", "gpusPerNode", "sizes", "library"),
-    "stages": ("names", "variables"),
-}
-KINDS = tuple(FIELDS)
+KINDS = ("rdma", "collective", "stages")
 
-RDMA_OPERATIONS = ("read", "write", "send")
 MEASURES = {"bandwidth": "bw", "latency": "lat"}
-SCOPES = ("all_pairs", "ring", "sample", "loopback")
-# Of each library: the stage for one node alone, and for several together.
-COLLECTIVES: t.Mapping[str, t.Sequence[str]] = {
-    library: [stage.name for stage in sorted(stages, key=lambda stage: stage.between)]
-    for library, stages in itertools.groupby(
-        sorted((stage for stage in registry.shipped().values() if stage.library), key=lambda stage: stage.place),
-        key=lambda stage: stage.library,
-    )
-}
-LIBRARIES = tuple(COLLECTIVES)
-
-# A host or a node, and nothing that means more in a host pattern: no * [ ] : , ! & ~ @ and no template.
-NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?\Z")
-DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}\Z")
-LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
-LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?\Z")
-SIZES = re.compile(r"[0-9]{1,12}[KMG]?:(auto|[0-9]{1,12}[KMG]?)\Z")
-CRON = re.compile(r"[0-9A-Za-z*/,-]+( [0-9A-Za-z*/,-]+){4}\Z")
-
 # More problems than a person reads; and how much of a wrong value is shown.
 MOST_PROBLEMS = 20
 SHOWN = 80
-MOST_TTL = 10 * 365 * 86400
-MOST_KEPT = 100
 
 
 class Problem(t.NamedTuple):
@@ -71,7 +54,7 @@ class Problem(t.NamedTuple):
         return f"{self.field}: found {self.found}, expected {self.expected}"
 
 
-class RequestError(Exception):
+class RequestError(AcceptanceError):
     """A request that cannot be carried out, with each of its problems."""
 
     def __init__(self, problems: t.Sequence[Problem]) -> None:
@@ -83,8 +66,8 @@ class RequestError(Exception):
 class Limits:
     """The limits of requests on this console."""
 
-    # How the nodes are reached: as hosts of an inventory, or through one cluster's API.
-    plane: str = kubernetes.PLANE.name
+    # The plane of the nodes, a shipped one.
+    plane: str
     # The nodes that there are, with their labels; None where nobody knows yet.
     nodes: t.Mapping[str, t.Mapping[str, str]] | None = None
     # GPUs of the nodes whose number is known.
@@ -99,16 +82,6 @@ class Limits:
     def __post_init__(self) -> None:
         if not planes.shipped()[self.plane].nodes_behind and self.nodes is None:
             raise ValueError("a host pattern means groups too: the hosts of an inventory must be known")
-
-
-@dataclasses.dataclass(frozen=True)
-class Schedule:
-    """When a request is repeated, and how many of the actions that came of it are kept."""
-
-    cron: str
-    zone: str = "UTC"
-    accepted: int = 3
-    refused: int = 3
 
 
 class _Data(str):
@@ -184,12 +157,13 @@ class Request:
         """All that a run is told of this request; its pool must have become nodes (`on`)."""
         if not self.nodes:
             raise ValueError("a pool has no variables before its nodes are known")
-        values = {"acceptance_stages": list(self._stages()), **self._settings()}
         plane = planes.shipped()[self.plane]
-        values.update(plane.chosen(self.nodes))
-        if plane.nodes_behind and self.namespace:
-            values["acceptance_kube_namespace"] = self.namespace
-        return {**values, **({"acceptance_kube_image": self.image} if self.image else {})}
+        return {
+            "acceptance_stages": list(self._stages()),
+            **self._settings(),
+            **plane.chosen(self.nodes),
+            **plane.placed(self.namespace, self.image),
+        }
 
     def argv(self, inventory: str, variables: str, resume: bool = False) -> t.List[str]:
         """The command that measures it, of a file with what `written` returns."""
@@ -230,10 +204,10 @@ def written(variables: t.Mapping[str, t.Any]) -> str:
     return str(text)
 
 
-def read(spec: t.Any, limits: Limits, namespace: str = "") -> Request:
-    """The request of a spec. RequestError names every field that is wrong."""
+def read(given: t.Any, limits: Limits, namespace: str = "") -> Request:
+    """Return the request of a spec. RequestError names every field that is wrong."""
     reader = _Reader(limits)
-    request = reader.request(spec, namespace)
+    request = reader.request(given, namespace)
     if request is None or reader.problems:
         raise RequestError(reader.problems[:MOST_PROBLEMS])
     return request
@@ -246,7 +220,7 @@ def _shown(value: t.Any) -> str:
 
 
 class _Reader:
-    """Reads one spec and collects what is wrong with it."""
+    """Reads one spec and collects what is wrong with it: its types first, then what they do not say."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -254,94 +228,81 @@ class _Reader:
 
     def wrong(self, field: str, found: t.Any, expected: str) -> None:
         if len(self.problems) < MOST_PROBLEMS:
-            self.problems.append(Problem(field, _shown(found) if found is not None else "nothing", expected))
+            shown = "nothing" if found is None else "an unknown field" if found is UNSET else _shown(found)
+            self.problems.append(Problem(field if len(field) < SHOWN else _shown(field)[1:-1], shown, expected))
 
-    def request(self, spec: t.Any, namespace: str) -> Request | None:
+    def request(self, given: t.Any, namespace: str) -> Request | None:
         if self.limits.namespaces and namespace not in self.limits.namespaces:
             self.wrong("metadata.namespace", namespace, f"one of {', '.join(self.limits.namespaces)}")
-        common = ("image", "suspend", "cancel", "ttlSecondsAfterFinished", "schedule")
-        if not self.mapping("spec", spec, (*KINDS, *common)):
+        kinds = [kind for kind in KINDS if given.get(kind) is not None] if isinstance(given, dict) else []
+        spec = typed.read("", given, Spec, self.wrong)
+        if isinstance(spec, UnsetType):
             return None
-        kinds = [kind for kind in KINDS if spec.get(kind) is not None]
         if len(kinds) != 1:
             self.wrong("spec", sorted(kinds), f"one of {', '.join(KINDS)}")
             return None
-        kind = kinds[0]
-        body = spec[kind]
-        if not self.mapping(kind, body, ("nodes", "pool", *FIELDS[kind])):
+        asked = spec.rdma or spec.collective or spec.stages
+        if not asked:
             return None
-        stages, settings = {"rdma": self.rdma, "collective": self.collective, "stages": self.stages}[kind](body)
-        nodes, pool = self.where(kind, body, 1 if kind != "rdma" or body.get("scope") == "loopback" else 2)
-        if kind == "collective":
-            self.enough_gpus(body.get("gpusPerNode"), nodes if pool is None else matching(self.limits.nodes or {}, pool))
-        if kind == "rdma":
-            self.known_device(body.get("device"), nodes if pool is None else matching(self.limits.nodes or {}, pool))
+        if isinstance(asked, RdmaSpec):
+            stages, settings = self.rdma(asked)
+        elif isinstance(asked, CollectiveSpec):
+            stages, settings = self.collective(asked)
+        else:
+            stages, settings = self.stages(asked)
+        nodes, pool = self.where(kinds[0], asked, given[kinds[0]])
+        chosen = [node for node in nodes if node] if pool is None else matching(self.limits.nodes or {}, pool)
+        if isinstance(asked, CollectiveSpec) and asked.gpusPerNode:
+            self.enough_gpus(asked.gpusPerNode, chosen)
+        if isinstance(asked, RdmaSpec) and asked.device:
+            self.known_device(asked.device, chosen)
         return Request(
-            kind=kind,
+            kind=kinds[0],
             plane=self.limits.plane,
             stages=tuple(stages),
             settings=settings,
             nodes=nodes,
             pool=pool,
-            image=self.image(spec.get("image")),
+            image=self.image(spec.image),
             namespace=namespace,
-            suspend=self.truth("suspend", spec.get("suspend")),
-            cancel=self.truth("cancel", spec.get("cancel")),
-            ttl=self.number("ttlSecondsAfterFinished", spec.get("ttlSecondsAfterFinished"), 0, MOST_TTL),
-            schedule=self.schedule(spec.get("schedule")),
-            library=body.get("library", LIBRARIES[0]) if kind == "collective" else "",
+            suspend=spec.suspend is True,
+            cancel=spec.cancel is True,
+            ttl=None if spec.ttl is UNSET else spec.ttl,
+            schedule=self.schedule(spec.schedule),
+            library=asked.library if isinstance(asked, CollectiveSpec) else "",
         )
 
     # The kinds -------------------------------------------------------------------------------------------------------
 
-    def rdma(self, body: PlainData) -> t.Tuple[t.Sequence[str], PlainData]:
-        operation = self.choice("rdma.operation", body.get("operation", RDMA_OPERATIONS[0]), RDMA_OPERATIONS)
-        measure = self.choice("rdma.measure", body.get("measure", "bandwidth"), MEASURES)
-        settings: PlainData = {
-            "rdma_tests": [f"{operation}_{MEASURES.get(measure, '')}"],
-            "rdma_scope": self.choice("rdma.scope", body.get("scope", SCOPES[0]), SCOPES),
-        }
-        device = body.get("device")
-        if device is not None:
-            if not isinstance(device, str) or not DEVICE.match(device):
-                self.wrong("rdma.device", device, "the name of an RDMA device, like mlx5_0")
-            settings["rdma_ports_devices"] = [device]
-        port = self.number("rdma.port", body.get("port"), 1, 255)
-        return ["rdma"], {**settings, **({"rdma_ports_port": port} if port is not None else {})}
+    def rdma(self, asked: RdmaSpec) -> t.Tuple[t.Sequence[str], PlainData]:
+        settings: PlainData = {"rdma_tests": [f"{asked.operation}_{MEASURES[asked.measure]}"], "rdma_scope": asked.scope}
+        if asked.device:
+            settings["rdma_ports_devices"] = [asked.device]
+        if asked.port:
+            settings["rdma_ports_port"] = asked.port
+        return ["rdma"], settings
 
-    def collective(self, body: PlainData) -> t.Tuple[t.Sequence[str], PlainData]:
-        library = self.choice("collective.library", body.get("library", LIBRARIES[0]), LIBRARIES)
-        settings: PlainData = {"ops": [self.choice("collective.operation", body.get("operation", "all_reduce"), operations(library))]}
-        gpus = self.number("collective.gpusPerNode", body.get("gpusPerNode"), 1, 64)
-        if gpus is not None:
-            settings["gpus"] = [str(gpus)]
-        sizes = body.get("sizes")
-        if sizes is not None:
-            if not isinstance(sizes, list) or not 0 < len(sizes) <= 8:
-                self.wrong("collective.sizes", sizes, "1 to 8 of SMALLEST:LARGEST, like 8M:1G")
-                sizes = []
-            for number, size_range in enumerate(sizes):
-                if not isinstance(size_range, str) or not SIZES.match(size_range) or sweep.of_sizes("", [size_range]):
+    def collective(self, asked: CollectiveSpec) -> t.Tuple[t.Sequence[str], PlainData]:
+        if asked.operation not in operations(asked.library):
+            self.wrong("collective.operation", asked.operation, f"one of {', '.join(operations(asked.library))}")
+        settings: PlainData = {"ops": [asked.operation]}
+        if asked.gpusPerNode:
+            settings["gpus"] = [str(asked.gpusPerNode)]
+        if asked.sizes:
+            for number, size_range in enumerate(asked.sizes):
+                if size_range and sweep.of_sizes("", [size_range]):
                     self.wrong(f"collective.sizes[{number}]", size_range, "SMALLEST:LARGEST, like 8M:1G or 8M:auto")
-            settings["sizes"] = sizes
+            settings["sizes"] = asked.sizes
         return (), settings
 
-    def stages(self, body: PlainData) -> t.Tuple[t.Sequence[str], PlainData]:
-        names = body.get("names")
-        if not isinstance(names, list) or not 0 < len(names) <= len(allowed.STAGES):
-            self.wrong("stages.names", names, f"a list of {', '.join(allowed.STAGES)}")
-            names = []
+    def stages(self, asked: StagesSpec) -> t.Tuple[t.Sequence[str], PlainData]:
+        names = asked.names or []
         for number, name in enumerate(names):
-            self.choice(f"stages.names[{number}]", name, allowed.STAGES)
-            if name in names[:number]:
+            if name and name in names[:number]:
                 self.wrong(f"stages.names[{number}]", name, "each stage once")
-        variables = body.get("variables")
         settings: PlainData = {}
-        if variables is not None and (not isinstance(variables, dict) or len(variables) > len(allowed.VARIABLES)):
-            self.wrong("stages.variables", variables, "a mapping of variables of these stages to their values")
-            variables = {}
         brought = [stage for name in names for stage in (*_brought(name), name)]
-        for name, value in (variables or {}).items():
+        for name, value in (asked.variables or {}).items():
             field = f"stages.variables[{_shown(name)[1:-1]}]"
             if name not in allowed.VARIABLES or allowed.stage_of(name) not in brought:
                 usable = [variable for variable in allowed.VARIABLES if allowed.stage_of(variable) in brought]
@@ -355,129 +316,66 @@ class _Reader:
 
     # What all have ---------------------------------------------------------------------------------------------------
 
-    def where(self, kind: str, body: PlainData, minimum: int) -> t.Tuple[t.Tuple[str, ...], t.Mapping[str, str] | None]:
-        nodes, pool = body.get("nodes"), body.get("pool")
-        if (nodes is None) == (pool is None):
-            self.wrong(f"{kind}.nodes", "both" if pool is not None else None, "nodes or pool, one of them")
+    def where(self, kind: str, asked: Where, given: PlainData) -> t.Tuple[t.Tuple[str, ...], t.Mapping[str, str] | None]:
+        """Return the nodes or the labels of a request. `given` says which of them it has, also where that one is wrong."""
+        if (given.get("nodes") is None) == (given.get("pool") is None):
+            self.wrong(f"{kind}.nodes", "both" if given.get("pool") is not None else None, "nodes or pool, one of them")
             return (), None
-        if pool is not None:
-            return (), self.pool(f"{kind}.pool", pool)
-        if not isinstance(nodes, list) or not minimum <= len(nodes) <= self.limits.most_nodes:
-            shown = f"{len(nodes)} nodes" if isinstance(nodes, list) else nodes
-            self.wrong(f"{kind}.nodes", shown, f"a list of {minimum} to {self.limits.most_nodes} nodes")
+        if isinstance(asked.nodes, UnsetType):
+            return (), self.pool(f"{kind}.pool.matchLabels", asked.pool) if asked.pool else None
+        minimum = 2 if isinstance(asked, RdmaSpec) and asked.scope != "loopback" else 1
+        if not minimum <= len(asked.nodes) <= self.limits.most_nodes:
+            self.wrong(f"{kind}.nodes", f"{len(asked.nodes)} nodes", f"a list of {minimum} to {self.limits.most_nodes} nodes")
             return (), None
         unique: t.Set[str] = set()
-        for number, name in enumerate(nodes):
-            field = f"{kind}.nodes[{number}]"
-            if not isinstance(name, str) or not NAME.match(name):
-                self.wrong(field, name, "the name of a node")
-            elif self.limits.nodes is not None and name not in self.limits.nodes:
-                self.wrong(field, name, "a node that is there")
+        for number, name in enumerate(asked.nodes):
+            if not name:  # it has been refused by its type
+                continue
+            if self.limits.nodes is not None and name not in self.limits.nodes:
+                self.wrong(f"{kind}.nodes[{number}]", name, "a node that is there")
             elif name in unique:
-                self.wrong(field, name, "each node once")
-            else:
-                unique.add(name)
-        return tuple(nodes), None
+                self.wrong(f"{kind}.nodes[{number}]", name, "each node once")
+            unique.add(name)
+        return tuple(asked.nodes), None
 
-    def pool(self, field: str, pool: t.Any) -> t.Mapping[str, str] | None:
-        if not self.mapping(field, pool, ("matchLabels",)):
-            return None
-        labels = pool.get("matchLabels", {})
-        if not isinstance(labels, dict) or len(labels) > 16:
-            self.wrong(f"{field}.matchLabels", labels, "up to 16 labels and their values")
-            return None
-        for name, value in labels.items():
-            if not isinstance(name, str) or not LABEL.match(name):
-                self.wrong(f"{field}.matchLabels", name, "the name of a label")
-            elif not isinstance(value, str) or not LABEL_VALUE.match(value):
-                self.wrong(f"{field}.matchLabels[{name}]", value, "the value of a label")
-        labels_of = self.limits.nodes
-        if labels_of is not None and not self.problems and not matching(labels_of, labels):
-            self.wrong(f"{field}.matchLabels", labels, "labels that some node has")
-        return labels
+    def pool(self, field: str, pool: Pool) -> t.Mapping[str, str]:
+        nodes = self.limits.nodes
+        if nodes is not None and not self.problems and not matching(nodes, pool.matchLabels):
+            self.wrong(field, pool.matchLabels, "labels that some node has")
+        return pool.matchLabels
 
-    def enough_gpus(self, gpus: t.Any, nodes: t.Iterable[t.Any]) -> None:
+    def enough_gpus(self, gpus: int, nodes: t.Iterable[str]) -> None:
         """Refuse more GPUs per node than a node has, as far as that is known."""
-        counts = [(self.limits.gpus[node], node) for node in nodes if isinstance(node, str) and node in self.limits.gpus]
-        if isinstance(gpus, int) and counts and gpus > min(counts)[0]:
+        counts = [(self.limits.gpus[node], node) for node in nodes if node in self.limits.gpus]
+        if counts and gpus > min(counts)[0]:
             fewest, node = min(counts)
             self.wrong("collective.gpusPerNode", gpus, f"at most {fewest}, as many as {node} has")
 
-    def known_device(self, device: t.Any, nodes: t.Iterable[t.Any]) -> None:
+    def known_device(self, device: str, nodes: t.Iterable[str]) -> None:
         """Refuse a device that a node did not have when its devices were last seen."""
-        known = [node for node in nodes if isinstance(node, str) and node in self.limits.devices]
-        without = [node for node in known if device not in self.limits.devices[node]]
-        if isinstance(device, str) and DEVICE.match(device) and without:
+        without = [node for node in nodes if node in self.limits.devices and device not in self.limits.devices[node]]
+        if without:
             names = sorted(self.limits.devices[without[0]], key=lambda name: (len(name), name))
             several = f" and {len(without) - 1} more of these nodes" if len(without) > 1 else ""
-            expected = f"a device that each node had when it was last measured; {without[0]}{several} had {', '.join(names)[:SHOWN * 2]}"
+            expected = f"a device that each node had when it was last measured; {without[0]}{several} had {', '.join(names)[: SHOWN * 2]}"
             self.wrong("rdma.device", device, f"{expected}. After a change of hardware run the stage rdma_ports")
 
-    def image(self, image: t.Any) -> str:
-        if image is None:
+    def image(self, image: str | UnsetType) -> str:
+        if isinstance(image, UnsetType):
             return ""
         if image not in self.limits.images:
             expected = f"one of {', '.join(self.limits.images)}" if self.limits.images else "none: no image may be chosen here"
             self.wrong("image", image, expected)
-            return ""
-        return str(image)
+        return image
 
-    def schedule(self, body: t.Any) -> Schedule | None:
-        if body is None:
+    def schedule(self, asked: Schedule | UnsetType) -> Schedule | None:
+        if isinstance(asked, UnsetType):
             return None
-        if not self.mapping("schedule", body, ("cron", "timeZone", "acceptedHistoryLimit", "refusedHistoryLimit")):
-            return None
-        cron = body.get("cron")
-        if not isinstance(cron, str) or len(cron) > 100 or not CRON.match(cron):
-            self.wrong("schedule.cron", cron, "minute, hour, day, month and weekday, like 0 3 * * 6")
-        zone = body.get("timeZone", "UTC")
         try:
-            if not isinstance(zone, str) or len(zone) > 64:
-                raise ValueError
-            zoneinfo.ZoneInfo(zone)
+            zoneinfo.ZoneInfo(asked.zone)
         except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
-            self.wrong("schedule.timeZone", zone, "a time zone of the IANA's, like Asia/Shanghai")
-        accepted, refused = (self.number(f"schedule.{name}HistoryLimit", body.get(f"{name}HistoryLimit", 3), 0, MOST_KEPT)
-                             for name in ("accepted", "refused"))
-        return Schedule(str(cron), str(zone), accepted or 0, refused or 0)
-
-    # Values ----------------------------------------------------------------------------------------------------------
-
-    def mapping(self, field: str, value: t.Any, names: t.Collection[str]) -> bool:
-        """Return True if a value is a mapping. Unknown names in it are errors too, since they would have no effect."""
-        if not isinstance(value, dict):
-            self.wrong(field, value, f"a mapping with any of {', '.join(names)}")
-            return False
-        for name in value:
-            if name not in names:
-                where = _shown(name)[1:-1]
-                self.wrong(where if field == "spec" else f"{field}.{where}", "an unknown field", f"any of {', '.join(names)}")
-        return True
-
-    def choice(self, field: str, value: t.Any, choices: t.Collection[str]) -> str:
-        if not isinstance(value, str) or value not in choices:
-            self.wrong(field, value, f"one of {', '.join(choices)}")
-            return ""
-        return value
-
-    def number(self, field: str, value: t.Any, minimum: int, maximum: int) -> int | None:
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
-            self.wrong(field, value, f"a whole number from {minimum} to {maximum}")
-            return None
-        return value
-
-    def truth(self, field: str, value: t.Any) -> bool:
-        if value is not None and not isinstance(value, bool):
-            self.wrong(field, value, "true or false")
-        return value is True
-
-
-def operations(library: str) -> t.Tuple[str, ...]:
-    """The collectives of a library, of any where it is not known: those that its stage may be asked for."""
-    stages = [COLLECTIVES[name][0] for name in LIBRARIES if library in (name, "")]
-    return tuple(dict.fromkeys(op for stage in stages for op in allowed.role(stage)[0][f"{stage}_ops"]["choices"]))
+            self.wrong("schedule.timeZone", asked.zone, typed.expected(Zone))
+        return asked
 
 
 def _brought(stage: t.Any) -> t.Tuple[str, ...]:

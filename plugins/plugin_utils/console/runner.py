@@ -28,6 +28,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.request import Request, written
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import journal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run
@@ -67,11 +68,11 @@ class RunOutcome:
 
 
 class MeasuredChecks:
-    """The checks of a journal with at least one measurement, without those of single GPUs and ports, which no plan lists. A journal grows
-    to hundreds of megabytes: only what is new since the last look is read."""
+    """The checks of a run with at least one measurement in its journal, without those of single GPUs and ports, which no plan lists. A
+    journal has hundreds of thousands of lines: only what is new since the last look is read."""
 
-    def __init__(self, journal: pathlib.Path) -> None:
-        self._journal = journal
+    def __init__(self, run: pathlib.Path) -> None:
+        self._run = run
         self._read_bytes = 0
         self._outcomes: dict[tuple[str, str, str, str], str] = {}
 
@@ -81,15 +82,13 @@ class MeasuredChecks:
 
     def outcomes(self) -> t.Mapping[tuple[str, str, str, str], str]:
         """Return {(stage, check, variant, subject): outcome of its last attempt}. Raises OSError if there is no journal."""
-        with open(self._journal, "rb") as lines:
-            if lines.seek(0, os.SEEK_END) < self._read_bytes:  # another journal
-                self._read_bytes = 0
-                self._outcomes.clear()
-            lines.seek(self._read_bytes)
+        path = journal.path_in(self._run)
+        if path.stat().st_size < self._read_bytes:  # another journal
+            self._read_bytes = 0
+            self._outcomes.clear()
+        for lines, end in journal.Journal(path).blocks(self._read_bytes):
+            self._read_bytes = end
             for line in lines:
-                if not line.endswith(b"\n"):
-                    break  # it is being written
-                self._read_bytes += len(line)
                 with contextlib.suppress(ValueError, KeyError, TypeError):
                     record = json.loads(line)
                     if record["subject"]["kind"] not in PARTS:
@@ -120,7 +119,7 @@ class Runner:
         """Return the number of checks that a run has measured. Raises OSError if it has no journal."""
         if run_id not in self._measured and len(self._measured) >= MOST_JOURNALS:
             self._measured.clear()
-        checks = self._measured.setdefault(run_id, MeasuredChecks(self.results / run_id / "journal.jsonl"))
+        checks = self._measured.setdefault(run_id, MeasuredChecks(self.results / run_id))
         return checks.count()
 
     def kept(self) -> t.List[str]:

@@ -123,7 +123,7 @@ def wander(rows: t.Sequence[Row], place_of: t.Sequence[str]) -> list[Levels]:
     if len(place_levels) < PLACES:
         return [{} for _row in rows]
     by_chance = statistics.median([_of_scatter([rows[at] for at in members[place]], levels) for place, levels in place_levels.items()])
-    alike = max(0.0, min(scatter.ALIKE, statistics.median([_alike(list(levels.values())) for levels in place_levels.values()])))
+    alike = max(0.0, min(scatter.ALIKE, statistics.median([_autocorrelation(list(levels.values())) for levels in place_levels.values()])))
     typical = statistics.median([_noise(list(levels.values())) for levels in place_levels.values()]) / math.sqrt(1 - alike)
     if typical < WANDERS * by_chance:
         return [{} for _row in rows]
@@ -144,7 +144,7 @@ def _of_scatter(rows: t.Sequence[Row], levels: Levels) -> float:
     return 1.2533 * max(scatter.FLOOR, scatter.SIGMA * statistics.median(deviations)) / math.sqrt(len(rows))
 
 
-def _alike(values: t.Sequence[float]) -> float:
+def _autocorrelation(values: t.Sequence[float]) -> float:
     """Return how alike neighbouring values are (lag-1 autocorrelation), each held to BOUND scatters."""
     middle, spread = scatter.centre(values)
     bounded = [max(-scatter.BOUND, min(scatter.BOUND, (value - middle) / max(spread, scatter.FLOOR))) for value in values]

@@ -21,7 +21,7 @@ import threading
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import serving
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import serving
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, url_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError

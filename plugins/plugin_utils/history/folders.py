@@ -14,7 +14,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, versions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, journal, verdict_files, versions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import Line
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
@@ -25,7 +25,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base imp
 
 # Reason codes of evidence that was changed after it was written (records/integrity.py).
 CHANGED = ("tampered", "raw_changed")
-VERDICTS = "verdicts.jsonl"
 HEAD = ("accepted", "passed", "word", "why", "counts", "coverage", "created_at", "files")
 
 
@@ -36,9 +35,10 @@ def of_judged(of: Judged) -> importing.Content:
     if changed:
         raise HistoryError(f"run {of.run_id} is not what was written, and is left out of the history: {changed.reason}")
     digests = {file["path"]: file["sha256"] for file in of.report["files"]}
+    journal_digest = next(digests[name] for name in (journal.NAME, journal.PLAIN_NAME) if name in digests)
     judged = importing.Judging(
         folder="" if of.folder.name == of.run_id else f"judged/{of.folder.name}",
-        digest=digests[VERDICTS],
+        digest=next(digests[name] for name in verdict_files.NAMES if name in digests),
         judged_at=of.report["created_at"],
         accepted=of.judgement.accepted,
         word=of.report["word"],
@@ -47,7 +47,7 @@ def of_judged(of: Judged) -> importing.Content:
         coverage=of.judgement.coverage,
         verdicts=of.judgement.verdicts,
     )
-    return importing.Content(of.plan, digests["journal.jsonl"], measurements, [judged])
+    return importing.Content(of.plan, journal_digest, measurements, [judged])
 
 
 def of_folder(run: Run) -> importing.Content:
@@ -66,8 +66,8 @@ def of_folder(run: Run) -> importing.Content:
             judge = collection.playbook("judge")
             raise HistoryError(f"an older version wrote no {integrity.LISTED}; {judge} judges it again for the history")
         judgements = [_judgement(run.dir, folder, str(plan.mode)) for folder in reports]
-        journal = next(file["sha256"] for file in evidence.files if file["path"] == run.journal.path.name)
-        return importing.Content(plan, journal, _deciding(evidence.records, judgements[-1].verdicts), judgements)
+        journal_digest = next(file["sha256"] for file in evidence.files if file["path"] == run.journal.path.name)
+        return importing.Content(plan, journal_digest, _deciding(evidence.records, judgements[-1].verdicts), judgements)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise HistoryError(f"it cannot be read: {type(error).__name__}: {error}") from error
 
@@ -79,22 +79,23 @@ def _judgement(run: pathlib.Path, folder: pathlib.Path, mode: str) -> importing.
         raise HistoryError(f"{where}/report.json is not what was written".lstrip("/"))
     head = formats.head(folder / "report.json", HEAD)
     accepted, word = model.outcome(mode, head)
-    digest = next(file["sha256"] for file in head["files"] if file["path"] == VERDICTS)
-    if integrity.digest(folder, VERDICTS) != digest:
-        raise HistoryError(f"{where}/{VERDICTS} is not what was written".lstrip("/"))
-    verdicts = _verdicts(folder / VERDICTS)
+    name, digest = next((file["path"], file["sha256"]) for file in head["files"] if file["path"] in verdict_files.NAMES)
+    if integrity.digest(folder, name) != digest:
+        raise HistoryError(f"{where}/{name} is not what was written".lstrip("/"))
+    verdicts = _verdicts(folder)
     outcome = (accepted, word, head["why"], head["counts"], head["coverage"])
     return importing.Judging(where, digest, head["created_at"], *outcome, verdicts)
 
 
-def _verdicts(path: pathlib.Path) -> list[Verdict]:
-    lines = path.read_bytes().splitlines()
+def _verdicts(folder: pathlib.Path) -> list[Verdict]:
+    with verdict_files.opened(folder) as found:
+        lines = list(found)
     try:
         return verdicts_of(lines)
     except ValueError as error:
         other_version = versions.problem_of_text(lines[0], "verdict/v1")
         if other_version:
-            raise HistoryError(f"{path.name}: {other_version}") from error
+            raise HistoryError(f"{verdict_files.path_in(folder).name}: {other_version}") from error
         raise
 
 

@@ -49,7 +49,7 @@ def prune(store: Store, older_than: str, really: bool = False) -> Pruned:
             numbers += int(connection.execute(sa.select(sa.func.count()).select_from(metric).where(metric.c.run_id == row.id)).scalar_one())
         if really:
             for month, ids in months.items():
-                medians += _keep(connection, month, ids)
+                medians += _write_medians(connection, month, ids)
             for row in rows:
                 _take_out(connection, row.id)
     if really and rows and store.url.get_backend_name() == "sqlite":
@@ -59,7 +59,7 @@ def prune(store: Store, older_than: str, really: bool = False) -> Pruned:
     return Pruned([row.name for row in rows], numbers, medians)
 
 
-def _keep(connection: sqlalchemy.Connection, month: str, runs: list[int]) -> int:
+def _write_medians(connection: sqlalchemy.Connection, month: str, runs: list[int]) -> int:
     """Write the medians of a month and return their number. A median that exists already stays: a run came after its month was removed."""
     metric, of = schema.metric, schema.month
     kept_keys = {tuple(row) for row in connection.execute(sa.select(of.c.subject_id, of.c.quantity_id).where(of.c.month == month))}

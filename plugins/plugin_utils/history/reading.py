@@ -55,17 +55,17 @@ class SeriesReading:
 
 
 class Walk:
-    """The state after each run: `good` are the runs of the reference, `now` those at the current level, which may be the same list."""
+    """The state after each run: `good` are the runs of the reference, `level` those at today's level, which may be the same list."""
 
     def __init__(self, values: t.Sequence[float], noise: scatter.Noise, floor: float) -> None:
         self.values, self.noise, self.floor = values, noise, floor
         self.good: list[int] = []
-        self.now = self.good
-        self.lost: list[int] = []  # all since the regression began
-        self.news: int | None = None  # where a better level began
-        self.strength = 0.0  # what speaks for the regression today
-        self.known: tuple[int, float, float] = (0, 0.0, 1.0)
-        self.sums: list[float] = [0.0]  # of the runs since `now` began, by `known`
+        self.level = self.good
+        self.since_regression: list[int] = []  # all runs since a regression began that lasts; empty without one
+        self.improved_at: int | None = None  # the run at which a better level began
+        self.strength = 0.0  # the evidence for the regression today
+        self.estimate: tuple[int, float, float] = (0, 0.0, 1.0)  # runs of `level` that it is made from, their median and scatter
+        self.sums: list[float] = [0.0]  # running sums of the distances of the runs of `level` from the median of `estimate`
         self.screens = {k: SCREEN * math.sqrt(k * noise.inflation(k)) for k in evidence.WINDOWS}
         for place in range(len(values)):
             self._step(place)
@@ -74,7 +74,7 @@ class Walk:
         middle, scatter_of_runs = scatter.centre([self.values[p] for p in places])
         return middle, *self.noise.scatter(scatter_of_runs, len(places), self.floor)
 
-    def level(self, places: t.Sequence[int]) -> float:
+    def level_of(self, places: t.Sequence[int]) -> float:
         return statistics.median([self.values[p] for p in places])
 
     def evidence(self, places: t.Sequence[int], reference: t.Sequence[int]) -> float:
@@ -83,62 +83,62 @@ class Walk:
         return evidence.level(window, last, len(reference), self.reference(reference), self.noise)
 
     def _step(self, place: int) -> None:
-        self.now.append(place)
-        if self.now is self.good:
+        self.level.append(place)
+        if self.level is self.good:
             since = self._shift(self.good, BEFORE)
             if since:
                 moved = self.good[-since:]
                 self.good = self.good[:-since]
-                self._stand(moved)
+                self._leave_reference(moved)
             return
-        if self.lost:
-            self.lost.append(place)
-        change_evidence = self.evidence(self.lost or self.now, self.good)
+        if self.since_regression:
+            self.since_regression.append(place)
+        change_evidence = self.evidence(self.since_regression or self.level, self.good)
         self.strength = -change_evidence
-        if abs(change_evidence) < CHANCE or (change_evidence > 0) == bool(self.lost):
-            self._back(self.lost or self.now)
-        elif not self.lost and len(self.now) >= FEWEST:
-            self.good = self.now
-        elif since := self._shift(self.now, BETWEEN):
-            self._again(self.now[:-since], self.now[-since:])
+        if abs(change_evidence) < CHANCE or (change_evidence > 0) == bool(self.since_regression):
+            self._rejoin_reference(self.since_regression or self.level)
+        elif not self.since_regression and len(self.level) >= FEWEST:
+            self.good = self.level
+        elif since := self._shift(self.level, BETWEEN):
+            self._handle_second_change(self.level[:-since], self.level[-since:])
 
-    def _stand(self, moved: list[int]) -> None:
+    def _leave_reference(self, moved: list[int]) -> None:
         """Move the current level away from the reference."""
-        self.now, self.strength = moved, -self.evidence(moved, self.good)
-        self.known = (0, 0.0, 1.0)
-        if self.level(moved) < self.level(self.good):
-            self.lost = self.lost or list(moved)
+        self.level, self.strength = moved, -self.evidence(moved, self.good)
+        self.estimate = (0, 0.0, 1.0)
+        if self.level_of(moved) < self.level_of(self.good):
+            self.since_regression = self.since_regression or list(moved)
         else:
-            self.lost, self.news = [], moved[0]
+            self.since_regression, self.improved_at = [], moved[0]
 
-    def _back(self, moved: list[int]) -> None:
+    def _rejoin_reference(self, moved: list[int]) -> None:
         self.good = sorted(self.good + moved)
-        self.now, self.lost, self.known = self.good, [], (0, 0.0, 1.0)
+        self.level, self.since_regression, self.estimate = self.good, [], (0, 0.0, 1.0)
 
-    def _again(self, previous: list[int], moved: list[int]) -> None:
+    def _handle_second_change(self, previous: list[int], moved: list[int]) -> None:
         """Handle a second change: back to the reference, most of the way back (a repair), or further away."""
         change_evidence = self.evidence(moved, self.good)
         if abs(change_evidence) < CHANCE:
-            self.news = moved[0] if self.lost else None
-            self._back(moved)
+            self.improved_at = moved[0] if self.since_regression else None
+            self._rejoin_reference(moved)
             return
-        if self.lost and change_evidence < 0:
-            lost_level, good = self.level(previous), self.level(self.good)
-            if self.level(moved) - lost_level >= REPAIRED * (good - lost_level):
-                self.good = self.now = moved
-                self.lost, self.news, self.known = [], moved[0], (0, 0.0, 1.0)
+        if self.since_regression and change_evidence < 0:
+            lost_level, good = self.level_of(previous), self.level_of(self.good)
+            if self.level_of(moved) - lost_level >= REPAIRED * (good - lost_level):
+                self.good = self.level = moved
+                self.since_regression, self.improved_at, self.estimate = [], moved[0], (0, 0.0, 1.0)
                 return
-        self._stand(moved)
+        self._leave_reference(moved)
 
     def _shift(self, places: list[int], fewest: int) -> int:
         """Return how many runs ago a list of runs moved to another level, 0 if it did not."""
         count = len(places)
         if count < fewest + evidence.WINDOWS[0]:
             return 0
-        at, middle, spread = self.known
+        at, middle, spread = self.estimate
         if not at or count > 1.15 * at:
             middle, spread, _unsure = self.reference(places[: -evidence.WINDOWS[0]])
-            self.known, self.sums = (count, middle, spread), [0.0]
+            self.estimate, self.sums = (count, middle, spread), [0.0]
         hold, sums = 4 * spread, self.sums
         for place in places[len(sums) - 1 :]:
             away = self.values[place] - middle
@@ -156,7 +156,7 @@ class Walk:
 
     def _begun(self, places: list[int], window: int) -> int:
         """Return the length of a window without its first runs that are still at the old level; 0 if too few are left for a level."""
-        old, new = self.level(places[:-window]), self.level(places[-window:])
+        old, new = self.level_of(places[:-window]), self.level_of(places[-window:])
         while window and abs(self.values[places[-window]] - old) < abs(self.values[places[-window]] - new):
             window -= 1
         return window if window >= evidence.WINDOWS[0] else 0
@@ -179,7 +179,7 @@ def _read(values: t.Sequence[float], noise: scatter.Noise, floor: float) -> Seri
     if len(values) <= FEWEST:
         return SeriesReading(ChangeKind.SHORT, range(len(values) - 1))
     walk, today = Walk(values, noise, floor), len(values) - 1
-    away = walk.now is not walk.good
+    away = walk.level is not walk.good
     reference = walk.good if away else walk.good[:-1]
     if not reference:
         return SeriesReading(ChangeKind.SHORT)
@@ -188,14 +188,14 @@ def _read(values: t.Sequence[float], noise: scatter.Noise, floor: float) -> Seri
         return flapping
     if scattering := _scattering(walk):
         return scattering
-    if away and not walk.lost:
-        return SeriesReading(ChangeKind.IMPROVEMENT, walk.good, walk.now, walk.level(walk.now) - middle)
+    if away and not walk.since_regression:
+        return SeriesReading(ChangeKind.IMPROVEMENT, walk.good, walk.level, walk.level_of(walk.level) - middle)
     if away and walk.strength >= SAID:
         return _shaped(walk, middle, spread)
-    if walk.news is not None and today - walk.news < NEWS and walk.news > 0:
-        moved = [p for p in walk.good if p >= walk.news]
-        lower = range(max(0, walk.news - NEWS), walk.news)
-        return SeriesReading(ChangeKind.IMPROVEMENT, lower, moved, walk.level(moved) - walk.level(lower))
+    if walk.improved_at is not None and today - walk.improved_at < NEWS and walk.improved_at > 0:
+        moved = [p for p in walk.good if p >= walk.improved_at]
+        lower = range(max(0, walk.improved_at - NEWS), walk.improved_at)
+        return SeriesReading(ChangeKind.IMPROVEMENT, lower, moved, walk.level_of(moved) - walk.level_of(lower))
     if len(reference) < FEWEST:
         return SeriesReading(ChangeKind.SHORT, reference)
     return _drifting(walk) or _single(values[today] - middle, spread, noise.law(unsure), reference, today)
@@ -244,7 +244,7 @@ def _scattering(walk: Walk) -> SeriesReading | None:
             spread_evidence, wider = evidence.spread(away, len(places) - window, reference[2], walk.noise)
             best = max(best, (spread_evidence, wider, window))
     spread_evidence, wider, window = best
-    if spread_evidence < evidence.SPREAD or (walk.lost and spread_evidence < walk.strength):
+    if spread_evidence < evidence.SPREAD or (walk.since_regression and spread_evidence < walk.strength):
         return None
     return SeriesReading(ChangeKind.SCATTER, places[:-window], places[-window:], 0.0, wider)
 
@@ -267,7 +267,7 @@ def _drifting(walk: Walk) -> SeriesReading | None:
     if slope_evidence > -evidence.SLOPE:
         return None
     earlier, since = places[:-rising], places[-rising:]
-    ended = walk.level(since[-max(3, len(since) // 4) :]) - walk.level(earlier)
+    ended = walk.level_of(since[-max(3, len(since) // 4) :]) - walk.level_of(earlier)
     if ended > -evidence.MINIMUM:
         return None
     return SeriesReading(ChangeKind.DRIFT, earlier, since, ended)
@@ -275,11 +275,11 @@ def _drifting(walk: Walk) -> SeriesReading | None:
 
 def _shaped(walk: Walk, middle: float, spread: float) -> SeriesReading:
     """Return a step or a drift, whichever fits better. The lines of a drift begin at one of a few runs."""
-    lost = walk.lost
+    lost = walk.since_regression
     places = sorted({*walk.good, *lost})[-2 * max(evidence.RAMPS) :]
     values = [walk.values[p] for p in places]
     begun = places.index(lost[0]) if lost[0] in places else 0
-    level = walk.level(lost)
+    level = walk.level_of(lost)
     step = _misfit(values, [middle if i < begun else level for i in range(len(values))], spread, walk.noise)
     best = (step - LIKELIER, 0)
     for rising in evidence.RAMPS:
@@ -293,9 +293,10 @@ def _shaped(walk: Walk, middle: float, spread: float) -> SeriesReading:
         since = places[-best[1] :]
         earlier = [p for p in walk.good if p < since[0]]
         if len(earlier) >= BEFORE:
-            return SeriesReading(ChangeKind.DRIFT, earlier, since, walk.level(since[-max(3, len(since) // 4) :]) - walk.level(earlier))
-    moved = walk.now if len(walk.now) >= BETWEEN else lost
-    return SeriesReading(ChangeKind.STEP, walk.good, lost, walk.level(moved) - middle)
+            ended = walk.level_of(since[-max(3, len(since) // 4) :])
+            return SeriesReading(ChangeKind.DRIFT, earlier, since, ended - walk.level_of(earlier))
+    moved = walk.level if len(walk.level) >= BETWEEN else lost
+    return SeriesReading(ChangeKind.STEP, walk.good, lost, walk.level_of(moved) - middle)
 
 
 def _misfit(values: t.Sequence[float], line: t.Sequence[float], spread: float, noise: scatter.Noise) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.observation import utc
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import (
     FoundVerdict,
     NumberData,

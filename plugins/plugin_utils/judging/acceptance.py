@@ -116,6 +116,7 @@ class Acceptance:
             "verdicts": {word: counts[word] for word in bands.SEVERITY if counts[word]},
             "ratio": measured_count / len(planned) if planned else 0.0,
             "unknown": [f"{v.subject.id} {v.stage} {v.check}" for v in everything if v.verdict == "UNKNOWN"],
+            "not_measured": [_in_words(v) for v in planned if not self._done(v)],
         }
 
     def _shown_to_work(self, planned: list[Verdict]) -> bool:
@@ -156,3 +157,9 @@ class Acceptance:
     def _done(self, verdict: Verdict) -> bool:
         record = self.deciding.get(verdict.key)
         return record is not None and record.outcome in ("measured", "not_applicable")
+
+
+def _in_words(verdict: Verdict) -> str:
+    """Return a check with its verdict: `gpu-04 nccl_node all_reduce: UNKNOWN (timeout)`."""
+    check = " ".join(filter(None, (verdict.subject.id, verdict.stage, verdict.check, verdict.variant)))
+    return f"{check}: {verdict.verdict}{f' ({verdict.reason_code})' if verdict.reason_code else ''}"

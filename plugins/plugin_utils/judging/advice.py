@@ -3,24 +3,26 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The next step of a technician for each reason code of a verdict that is no PASS.
 
-The reason of a verdict says what was found; the advice is the next step of whoever is to repair it.
+The reason of a verdict says what was found; the advice is the next step of whoever is to repair it. A plane brings that of its own codes.
 
 This plugin util is PRIVATE to the collection.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import SEVERITY
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import reason_codes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Deviation
 
 # More steps than these are no advice.
 MOST = 3
 
 _AGAIN = "Measure the node again; if it stays, take the node out of service and give the evidence to its vendor."
 _ALONE = "Stop the other work on the node, or wait for its end, and measure again."
-_CLUSTER = "Look at the pod's events (kubectl describe pod), correct the cause, and measure again."
 _INSTALL = "Install the program on the node or in the image, or name its path in the variables of the stage, and measure again."
 _READ_LOG = "Read the tool's output below, correct what it names, and measure again."
 _RUN_AGAIN = "Nothing was measured: run again on this node."
@@ -39,6 +41,7 @@ ADVICE: t.Mapping[str, str] = {
     "clock_off": "Start the time service of the machine (chrony or ntpd) and wait until it is synchronised.",
     "disk": "Save what is on the disk and replace it.",
     "fabric": "Restart the service that manages the links between the GPUs, and look at the state of all GPUs of the fabric.",
+    "fault_passed": "Find the part in the event log; replace it, or load the machine again and see whether the fault comes back.",
     "file_system": "Unmount the file system and check it (fsck); look in the kernel log for errors of the disk below it.",
     "gpu_fault": "Look the error up in docs/xids.md, reset the GPU or restart the node, and replace the GPU if it comes back.",
     "gpu_reset": "Drain the node and reset the GPU, or restart the node.",
@@ -49,6 +52,7 @@ ADVICE: t.Mapping[str, str] = {
     "nvlink": "Reset all GPUs of the node together or restart it; if the link stays down, replace the GPU or its board.",
     "pcie_error": "Reseat the card and its riser; if errors come back in another slot, replace the card.",
     "pcie_speed": "Reseat the card and look at the speed that the firmware setup allows for its slot.",
+    "pcie_unstable": "Reseat the card, its riser or cable; if errors stay, replace the retimer, the riser or the card.",
     "pcie_width": "Reseat the card and its riser; if the link stays narrow in another slot, replace the card.",
     # Numbers that are too low.
     "above_physics": "Look at how it was measured: clock of the machine, version of the tool, and the hardware that it says it has.",
@@ -56,6 +60,7 @@ ADVICE: t.Mapping[str, str] = {
     "below_warn": _SLOW,
     "below_neighbours": _SLOW,
     "below_siblings": "Compare cable, slot, temperature and clocks with the others of its node; swap it with one of them.",
+    "no_peer_access": "Look at the links between the GPUs, the service that manages them, and ACS and IOMMU of the slots; measure again.",
     "sweep_dip": "Compare the settings that choose algorithm and protocol, and the tool's versions, with those of a node that passes.",
     "regression": "Look at what changed on the node since (page of the node, What changed), and measure again.",
     "later_attempt": "Measure again, several times: what passes only sometimes has a loose contact, or is disturbed by something.",
@@ -70,11 +75,12 @@ ADVICE: t.Mapping[str, str] = {
     "localised": "Take the named part out of the group and measure the group again; repair the part by itself.",
     "errors_counted": "Find the part whose counter rose in the evidence; clean or replace its cable, or reseat it.",
     "evidence": "Look the errors up that were counted during the test; repair the part that they name, and measure again.",
+    "loaded_since": "Resume the run, which looks at the machine again.",
     "rebooted": "Find out why the node restarted: power supply, temperature, or a panic in the log of the boot before.",
     "rank_hung": "Look at the node and GPU that is named: its driver's log, its links, and whether its process still runs.",
     "rank_died": "Look at the end of the tool's output and in the kernel log of the named node for why the process died.",
     # Settings and versions.
-    "drift": "Install the version, set the setting or look for the part that the other nodes have; if it is meant so, change stack_golden.",
+    "drift": "Make the named facts those of the other nodes: a version, a setting, or a part that is missing or of another kind.",
     "driver_too_old": "Install a driver that is new enough for the tool, or a tool that was built for this driver.",
     "firmware": "Bring the firmware of the node to the version that the others have.",
     "versions_differ": "Install the same version on all nodes of the group.",
@@ -90,9 +96,11 @@ ADVICE: t.Mapping[str, str] = {
     "gpu_invisible": "Look at the variables and the device plugin that choose which GPUs a process sees.",
     "gpu_state": "Read the state of the GPU with its vendor's tool, and restart the node if it does not answer.",
     "port_down": "Look at the cable, at the port of the switch and at the configuration of the port.",
+    "port_errors": "Clean or replace the cable or its module, reset the counters, and look whether they grow again.",
     "port_unused": "Connect the port, or leave it out by the variables of the stage if it is not used.",
     "gid_changed": "Look at why addresses of the port change, such as a restarted network service, and run again.",
     "no_gid": "Give the port an address of the network that the variables of the stage name.",
+    "no_answer": "Restart the part that is named, or its driver, and measure again; a part that still does not answer has failed.",
     "no_address": "Set acceptance_fabric_address or acceptance_fabric_network for the node.",
     "name_resolution": "Add the name to the DNS or to /etc/hosts of the node.",
     "other_way": "Look at which device the tool has used in its output, and at the variables that choose it.",
@@ -110,13 +118,21 @@ ADVICE: t.Mapping[str, str] = {
     "diagnostic_warned": "Read the warning in the output of the vendor's diagnostic.",
     "dimm_differs": "Exchange the module for one like the others.",
     "dimm_lost": "Reseat or replace the module that the firmware has switched off.",
+    "dimm_slow": "Compare the speed with the order and with what the processor can do; look at the firmware's memory settings and its log.",
+    "dimm_unbalanced": "Look whether the empty slots should have modules; reseat or replace what the firmware does not see.",
     "disk_space": "Remove what is not needed from the file system, or enlarge it.",
     "disk_worn": "Plan to replace the disk.",
+    "ecc_corrected": "Watch whether the number grows, and have the GPU looked at by its vendor if it does.",
     "ecc_off": "Switch ECC on and restart the node.",
     "ecc_past": "Nothing now; watch whether the number of errors grows.",
     "hardware_corrected": "Watch whether it comes back; look at cooling if the processor was too hot.",
     "host_memory_corrected": "Watch whether the number of errors grows; replace the module if it does.",
+    "not_mounted": "Mount the file system, or take its entry out of /etc/fstab.",
+    "nic_event": "Look at the cooling and the power of the slot of the NIC that the evidence names, and watch whether it comes back.",
     "past_error": "Find out whether the part was repaired since; if nobody did, measure the node under load.",
+    "gpu_elsewhere": "Give the GPU to the host's driver, or to the job or container that measures, or exclude it from what is accepted.",
+    "mig_partly": "Switch MIG off on the named GPUs and measure the node as a whole, or accept that its other GPUs were not measured here.",
+    "nvlink_error": "Reset the GPUs so that the counters begin anew, and look at board, tray or cables if they grow again.",
     "pcie_corrected": "Reseat the card and its riser, and watch whether the number of errors grows.",
     "pcie_nonfatal": "Reseat the card and its riser, and watch whether the number of errors grows.",
     "pcie_slow": "Look at the speed of the link under load; if it stays slow, reseat the card.",
@@ -137,6 +153,7 @@ ADVICE: t.Mapping[str, str] = {
     "usage": _READ_LOG,
     "bad_output": "Use a version of the tool that the documentation of the stage names.",
     "incomplete_output": _RUN_AGAIN,
+    "no_result": "Look in its raw log, and where it was started, at how the test ended; correct the cause, and measure again.",
     "no_number": "Look at the tool's output for why it printed no number.",
     "unchecked": "Use a build of the tool that checks its results.",
     "reduced_size": "Choose smaller sizes in the variables of the stage, or free memory of the GPUs.",
@@ -151,13 +168,13 @@ ADVICE: t.Mapping[str, str] = {
     "partner": "Look at the other node of the pair: it did not connect.",
     "busy_gpu": _ALONE,
     "foreign_process": _ALONE,
+    "busy_host": _ALONE,
     "busy_run": "Wait for the end of the other run, or cancel it.",
     "port_in_use": "Stop what uses the port, or choose another one in the variables of the stage.",
     "case_failed": "Read the assertion and the evidence of the case.",
     "check_mode": "Run without check mode.",
     "clock_skew": "Synchronise the clock of the node with that of the API server.",
     "credentials": "Renew the credentials for the cluster.",
-    "cluster_unreachable": "Look at the address of the cluster's API and at the network to it.",
     "no_permission": "Give the user the right that is named.",
     "no_sudo": "Allow the user to become root, or connect as root.",
     "no_python": "Install python3 on the node or in the image.",
@@ -191,28 +208,43 @@ ADVICE: t.Mapping[str, str] = {
     "no_cpufreq": "Set the governor of the stage's variables to an empty text: it is left as it is.",
     "diagnostic_skipped": "Read in the diagnostic's output why it left the test out.",
     "false_alarm": "Read the reason, correct it, and run the diagnostic again.",
-    # Pods.
-    "admission": "Change the object or the policy that refuses it.",
-    "bad_spec": "Correct the field that the API server names.",
-    "container_failed": _CLUSTER,
-    "crash_loop": _CLUSTER,
-    "evicted": "Free memory or disk of the node, or raise the priority of the pods, and run again.",
-    "image_pull": "Look at the name of the image and at the credentials for its registry.",
-    "namespace_gone": "Create the namespace.",
-    "no_result": _CLUSTER,
     "node_absent": "Look at whether the node has joined the cluster.",
-    "node_cordoned": "Uncordon the node, or tolerate its taint.",
-    "node_not_ready": "Look at the node's kubelet.",
-    "oom_killed": "Raise the memory of the pods (acceptance_kube_resources).",
-    "pod_deleted": _RUN_AGAIN,
-    "pod_refused": _CLUSTER,
-    "quota": "Raise the quota of the namespace, or remove what uses it.",
-    "unschedulable": "Free devices of the node, or tolerate its taints.",
+    **reason_codes.ADVICE,
 }
 
 
-def of(verdicts: t.Iterable[Verdict]) -> list[str]:
-    """Return what to do about these verdicts, for the worst first, at most MOST steps."""
+_MEANT = "if it is meant so, say so in stack_golden"
+# What to do about a fact that deviates, by its name; OF_FACTS has the facts that are parts of a machine, others are installed or set.
+_SET = f"Install the version or set the setting that the other nodes have; {_MEANT}."
+OF_FACTS: t.Mapping[str, str] = {
+    "dimms": f"Reseat the memory module of the named slot; replace it if the firmware still does not see all of it; {_MEANT}.",
+    "memory_gib": "Compare the memory modules with those of the other nodes slot by slot, and reseat or replace what is missing.",
+    "nvme_disks": f"Reseat the disk that is missing, and replace it if it does not come back; {_MEANT}.",
+    "gpu_count": "Look for the missing GPU in the list of PCI devices and reseat it; if fewer are intended, set acceptance_gpu_count.",
+    "gpu_pcie": "Reseat the GPU and its riser; if the link stays slow or narrow in another slot, replace the GPU.",
+    "nic_count_*": f"Look for the missing NIC in the list of PCI devices; reseat or replace it; {_MEANT}.",
+    "free_disk_gib_*": ADVICE["disk_space"],
+    "clock_offset_s": ADVICE["clock_offset"],
+}
+_UNREADABLE = "Give the run what it needs to read the fact (its reason says what is missing), and measure again."
+
+
+def of(verdicts: t.Iterable[Verdict], drift: t.Mapping[str, t.Sequence[Deviation]]) -> list[str]:
+    """Return what to do about these verdicts, for the worst first, at most MOST steps. `drift` has the deviating facts by node."""
     ranked = sorted(verdicts, key=lambda verdict: -SEVERITY[verdict.verdict])
-    steps = (ADVICE.get(verdict.reason_code or "", "") for verdict in ranked)
+    steps = (step for verdict in ranked for step in _steps(verdict, drift))
     return list(dict.fromkeys(step for step in steps if step))[:MOST]
+
+
+def _steps(verdict: Verdict, drift: t.Mapping[str, t.Sequence[Deviation]]) -> t.Iterable[str]:
+    """Return the steps of one verdict; of facts that deviate, one for each kind of fact, the grave ones first."""
+    items = drift.get(verdict.subject.id, ()) if verdict.reason_code == "drift" else ()
+    if not items:
+        return (ADVICE.get(verdict.reason_code or "", ""),)
+    return [_of_fact(item) for item in sorted(items, key=lambda item: item.get("severity") != "fail")]
+
+
+def _of_fact(item: Deviation) -> str:
+    if item["found"].startswith("unreadable"):
+        return _UNREADABLE
+    return next((step for pattern, step in OF_FACTS.items() if fnmatch.fnmatchcase(item["item"], pattern)), _SET)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import collections
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import reasons
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import configured, peer_values
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.single_checks import SingleChecks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, kind_of, node_of
@@ -39,15 +40,18 @@ class Attempts:
             self._load_one(record)
         # By key and by attempt: the order of the journal's lines decides nothing.
         self.records = dict(sorted(self.records.items()))
-        for key, attempts in self.records.items():
+        for attempts in self.records.values():
             if len(attempts) > 1:
                 attempts.sort(key=lambda m: (m.attempt, m.as_text()))
-            self.deciding[key] = self._counting(key, attempts)
+        peer_values.complete(self.records)
+        configured.complete(self.records)
+        for key, attempts in self.records.items():
+            self.deciding[key] = self.counting(key, attempts)
             node = node_of(key[3])
             if node != key[3]:
                 self.parts[Key(key.stage, key.check, key.variant, node)].append(key)
 
-    def _counting(self, key: Key, attempts: list[Measurement]) -> Measurement:
+    def counting(self, key: Key, attempts: list[Measurement]) -> Measurement:
         """Return the attempt that counts: the last that measured; if none did, the last. Of several with its number the worst, which may
         be an error that is a FAIL."""
         if len(attempts) == 1:
@@ -56,9 +60,9 @@ class Attempts:
         last = [m for m in attempts if m.attempt == measured[-1].attempt]
         if len(last) == 1:
             return last[0]
-        worths = [(self.checks.worth(key, m), m) for m in last]
-        counting = [(worth, m) for worth, m in worths if m.outcome == measured[-1].outcome or worth.verdict == "FAIL"]
-        return max(counting, key=lambda worth_and_record: worth_and_record[0].badness)[1]
+        opinions = [(self.checks.opinion_alone(key, m), m) for m in last]
+        counting = [(opinion, m) for opinion, m in opinions if m.outcome == measured[-1].outcome or opinion.verdict == "FAIL"]
+        return max(counting, key=lambda opinion_and_record: opinion_and_record[0].badness)[1]
 
     def _load_one(self, record: t.Any) -> None:
         measurement = record if isinstance(record, Measurement) else parsed(record)

@@ -12,9 +12,10 @@ import functools
 import statistics
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import slots
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.matching import (
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected import context_keys, slots
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected.matching import (
     PASS_FROM,
+    PLATEAU,
     WARN_FROM,
     about_usable_nics,
     mismatch,
@@ -23,6 +24,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.matching impor
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import AcceptanceError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
     Match,
     Measurement,
@@ -118,7 +120,7 @@ def worst(opinions: t.Sequence[Opinion]) -> Opinion:
     return decides._replace(findings=[*findings, *lesser]) if findings or lesser else decides
 
 
-class Unusable(ValueError):
+class Unusable(AcceptanceError, ValueError):
     """A measurement does not have the number that it should have."""
 
 
@@ -164,7 +166,7 @@ def of_sweep(series: t.Iterable[SeriesRow], metric: str, size: int | str, unit: 
 
 def compare(reading: Reading, expected: Expectation) -> Opinion:
     """The bands: higher is better: PASS from 0.95 of the expected value, WARN from 0.90, FAIL below; lower is better:
-    PASS up to the value / 0.95, WARN up to the value / 0.90, FAIL above."""
+    PASS up to the value / 0.95, WARN up to the value / 0.90, FAIL above. An entry may have limits of its own."""
     expected_fields: PlainData = {
         "layer": expected.layer,
         "source": expected.source,
@@ -175,7 +177,7 @@ def compare(reading: Reading, expected: Expectation) -> Opinion:
         "expectation": expected.id,
     }
     at = f" at {human(reading.size)}" if reading.size else ""
-    floor, warn_limit = floors(expected.value, expected.better)
+    floor, warn_limit = limits(expected)
     try:
         value = physics.convert(reading.value, reading.unit, expected.unit)
     except ValueError as error:
@@ -205,9 +207,14 @@ def held(reading: Reading, expected: Expectation, context: t.Mapping[str, t.Any]
     That is so for an entry whose `missed` is `unknown`, and for one about usable NICs (matching.about_usable_nics) if the value reaches
     what the NICs give that the GPUs can use for certain.
     """
+    in_slots = of_ring(context) if expected.layer == "shipped" and about_usable_nics(expected.match) else None
+    expected = in_slots or expected
     opinion = compare(reading, expected)
     if opinion.verdict not in ("WARN", "FAIL"):
         return opinion
+    unused = _without_unused(opinion, expected, context)
+    if unused is not None:
+        return unused
     advice = "measure a machine that is known to be good and set acceptance_expectations, or run gpufleet.acceptance.baseline"
     if expected.missed == "unknown":
         reason = f"whether this machine can reach more is not known ({expected.note or expected.source}): {advice}; {opinion.reason}"
@@ -224,8 +231,36 @@ def held(reading: Reading, expected: Expectation, context: t.Mapping[str, t.Any]
     return opinion.but("UNKNOWN", "path_unknown", reason)
 
 
+def of_ring(context: t.Mapping[str, t.Any]) -> Expectation | None:
+    """Return what an all_reduce between nodes gives whose GPUs are in PCIe slots, derived from the PCI tree and the rates of slots and NICs
+    (slots.ring); None for other hardware, and where the run asks for an algorithm that makes no ring."""
+    ring = slots.ring(context)
+    nodes = context.get("nodes")
+    if ring is None or not is_number(nodes) or nodes < 2 or str(context.get("algorithm") or "auto").lower() not in ("auto", "ring"):
+        return None
+    return Expectation(
+        id="ring-of-slots-all_reduce", match={"stage": str(context.get("stage") or ""), "gpu": str(context.get("gpu")), "size": PLATEAU},
+        metric="busbw", value=float(f"{ring.rate:.4g}"), unit="GB/s", source=ring.how, date="2026-11", confidence="derived",
+        missed="fail" if ring.certain else "unknown", note="what GPUs in slots reach depends on switches, sockets and peer access",
+    )  # fmt: skip
+
+
+def _without_unused(opinion: Opinion, expected: Expectation, context: t.Mapping[str, t.Any]) -> Opinion | None:
+    """Return UNKNOWN for a number that misses the floor of all NICs that are there, and reaches that of those in use; else None."""
+    nics, used = context.get("nics"), context.get("nics_used")
+    if "nics" not in expected.match or not is_number(nics) or not is_number(used) or not 0 < used < nics:
+        return None
+    if opinion.value is None or opinion.value < PASS_FROM * used / nics * expected.value:
+        return None
+    down = context.get("nics_down")
+    why = f"{down} are not active" if down else "settings of the machines leave out the others"
+    advice = "bring them up, or leave them out by the settings of the run"
+    reason = f"its nodes have {nics} NICs and use {used}, for which the number would do: {why}; {advice}; {opinion.reason}"
+    return opinion.but("UNKNOWN", "port_down", reason)
+
+
 # What of a measurement's context, or of an expectation's match, says what its hardware can give.
-_HARDWARE = (
+_HARDWARE = context_keys.selecting(
     "gpu", "gpus", "nodes", "nics", "nic", "nic_gbps", "link_layer", "bonded", "bidirectional", "nvls", "mnnvl", "algorithm", "op", "type",
     "check", "pcie_gen", "pcie_width", "loopback",
 )  # fmt: skip
@@ -233,6 +268,8 @@ _HARDWARE = (
 
 def impossible(measurement: Measurement, match: Match | None = None) -> Opinion | None:
     """UNKNOWN where a measurement has a number that its hardware cannot give; `match` is what is known of that besides."""
+    if not measurement.metrics and not measurement.series:
+        return None
     context = measurement.context
     if match:
         context = {**match, **context}
@@ -245,17 +282,29 @@ def impossible(measurement: Measurement, match: Match | None = None) -> Opinion 
     if any("bond" in end for both in ends for end in both):
         hardware[_BONDED] = True
     opinions = []
-    for metric, limit in _ceilings(hardware).items():
+    ceilings = _ceilings(hardware)
+    for metric in physics.ABOVE:
         # What a node sends to itself needs no wire; of several rails each has a rate of its own (fleet/rdma_matrix.py).
         if metric == "bandwidth" and (len(ends) > 1 or any(a.split("/nic/")[0] == b.split("/nic/")[0] for a, b in ends)):
             continue
-        opinions += [_above(metric, reading, limit) for reading in _all(measurement, metric)]
+        for reading, row in _all(measurement, metric):
+            limit = (ceilings if "nic" not in row else _ceilings(_hardware_of(row, hardware))).get(metric)
+            opinions.append(_above(metric, reading, limit) if limit else None)
     if isinstance(context.get("nic_gbps"), (int, float)):
-        opinions += [_too_soon(reading) for reading in _all(measurement, "latency")]
+        opinions += [_too_soon(reading) for reading, _row in _all(measurement, "latency")]
     return next((opinion for opinion in opinions if opinion), None)
 
 
 _BONDED, _CHECK = _HARDWARE.index("bonded"), _HARDWARE.index("check")
+# Of a row that is of one NIC of several, which it names by `nic`: the ceiling of its number is that of this NIC.
+_OF_NIC = context_keys.selecting("nic", "nic_gbps", "link_layer", "pcie_gen", "pcie_width")
+
+
+def _hardware_of(row: SeriesRow, hardware: list[t.Any]) -> list[t.Any]:
+    """Return the hardware that a row is about which names its own NIC."""
+    return [row.get(name) if name in _OF_NIC else value for name, value in zip(_HARDWARE, hardware, strict=True)]
+
+
 _KNOWN_CEILINGS: dict[str, dict[str, tuple[float, str, str]]] = {}
 
 
@@ -272,17 +321,19 @@ def _ceilings(hardware: list[t.Any]) -> dict[str, tuple[float, str, str]]:
     return _KNOWN_CEILINGS[kind]
 
 
-def _all(measurement: Measurement, metric: str) -> list[Reading]:
-    """Return every number that a measurement has of a metric."""
+def _all(measurement: Measurement, metric: str) -> list[tuple[Reading, SeriesRow]]:
+    """Return every number that a measurement has of a metric, each with its row of the series (empty for the measurement's own number)."""
     single = measurement.metrics.get(metric)
-    readings = []
-    rows = [row for row in measurement.series if is_number(row.get(metric))]
+    readings: list[tuple[Reading, SeriesRow]] = []
+    rows = [row for row in measurement.series if is_number(row.get(metric))] if measurement.series else []
     if rows:
         units = measurement.context.get("series_units")
         unit = str((units.get(metric) if isinstance(units, dict) else None) or (single and single.unit))
-        readings = [Reading(float(row[metric]), unit, int(row["size"]) if is_number(row.get("size")) else None) for row in rows]
+        readings = [
+            (Reading(float(row[metric]), unit, int(row["size"]) if is_number(row.get("size")) else None), row) for row in rows
+        ]
     if single is not None and is_number(single.value):
-        readings.append(Reading(float(single.value), str(single.unit)))
+        readings.append((Reading(float(single.value), str(single.unit)), {}))
     return readings
 
 
@@ -323,6 +374,15 @@ def floors(expected: float, better: str = "higher") -> tuple[float, float]:
     ends = (expected / PASS_FROM, expected / WARN_FROM) if better == "lower" else (expected * PASS_FROM, expected * WARN_FROM)
     # By digits and not by decimals: a latency may be given in seconds.
     return float(f"{ends[0]:.9g}"), float(f"{ends[1]:.9g}")
+
+
+def limits(expected: Expectation) -> tuple[float, float]:
+    """Return the values at which PASS and WARN of an expectation end: its own, else those of its value."""
+    usual_pass, usual_warn = floors(expected.value, expected.better)
+    passes = usual_pass if expected.passes is None else expected.passes
+    # A WARN is never stricter than a PASS.
+    softer = max if expected.better == "lower" else min
+    return passes, expected.warns if expected.warns is not None else softer(usual_warn, passes)
 
 
 class Centre(t.NamedTuple):

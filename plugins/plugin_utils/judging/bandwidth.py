@@ -13,7 +13,8 @@ import dataclasses
 import datetime
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import matching, reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected import matching
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import (

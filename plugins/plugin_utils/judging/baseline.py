@@ -18,7 +18,8 @@ import statistics
 import typing as t
 
 import yaml
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import matching, reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected import matching
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import CONTEXT_KEYS, ExpectationError, parse, shipped
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.single_checks import better_of, primary
@@ -164,7 +165,7 @@ def _compared_with_shipped(entry: ExpectationData) -> ShippedComparison:
     expected = next((choice.expectation for choice in chosen if choice.expectation.metric == entry["metric"] and choice.size == size), None)
     if expected is None:
         return ShippedComparison("nothing is shipped for it", False)
-    value, floor = physics.convert(entry["value"], entry["unit"], expected.unit), bands.floors(expected.value, expected.better)[0]
+    value, floor = physics.convert(entry["value"], entry["unit"], expected.unit), bands.limits(expected)[0]
     lower = expected.better == "lower"
     under = value > floor if lower else value < floor
     sentence = f"shipped: {expected.value:g} {expected.unit} ({expected.id}), of which this is {value / expected.value:.2f}"

@@ -16,7 +16,7 @@ import collections
 import dataclasses
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import SEVERITY
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, kind_of, node_of

@@ -23,9 +23,10 @@ import typing as t
 
 import yaml
 from ansible.module_utils.common.yaml import yaml_load
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import matching, slots
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected import context_keys, matching, slots
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import AcceptanceError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
     Context,
     ExpectationData,
@@ -51,17 +52,12 @@ MEANING = {
     "date": "YYYY-MM or YYYY-MM-DD in quotes",
     "confidence": f"one of {', '.join(CONFIDENCE)}",
 }
-OPTIONAL = ("better", "missed", "note", "proposed")
+OPTIONAL = ("better", "missed", "passes", "warns", "gates", "note", "proposed")
 # What it means that a number does not reach the value of an entry.
 MISSED = ("fail", "unknown")
-# Keys of a measurement's context that change the number, and what their values are. A stage of a user's own may use any others.
-CONTEXT_KEYS = {
-    **dict.fromkeys(("gpus", "nodes", "nics", "nvlink", "nvlink_domains", "pcie_gen", "pcie_width", "npus", "hops"), "a whole number"),
-    **dict.fromkeys(("nvls", "mnnvl", "bidirectional", "loopback"), "true or false"),
-    **dict.fromkeys(("gpu", "npu", "nic", "link_layer", "algorithm", "proto", "op", "type", "precision"), "text"),
-    **dict.fromkeys(("mode", "shape", "backend", "placement", "cpu"), "text"),
-    "nic_gbps": "a number",
-}
+# Keys of a measurement's context that may select an expectation, and what their values are: identities only. A stage of a user's own may
+# use any others but states.
+CONTEXT_KEYS = context_keys.MATCHED
 # Checks that do the same work as checks of another stage, {(stage, check): (other stage, context key that names the other check)}. They
 # are held to the other stage's expectations where there is none of their own (Stage.same_work).
 SameWork = t.Mapping[t.Tuple[str, str], t.Tuple[str, str]]
@@ -77,6 +73,9 @@ METRIC_KINDS = {
 
 # What makes an entry's number: whoever changes one of these says something of his own.
 NUMBER = {"match", "metric", "value", "unit", "better"}
+# Numbers in the unit of the value that take the place of its shares (bands.limits): the least (of a time the most) that passes, and that
+# is a WARN and no FAIL.
+OWN_LIMITS = ("passes", "warns")
 # Keys of a match that say for what hardware and what test an entry is; the others say how NCCL or a library was set.
 SCOPE = {"check", *CONTEXT_KEYS} - {"algorithm", "proto", "precision", "backend", "placement"}
 # An entry below this share of a shipped one is named as softer; healthy machines of a kind differ by as much.
@@ -86,7 +85,7 @@ NOTICED = 0.98
 Layered = t.Sequence[tuple[str, t.Any]]
 
 
-class ExpectationError(ValueError):
+class ExpectationError(AcceptanceError, ValueError):
     """An expectation that cannot be used: names the file or variable, the key, what was found and what is expected."""
 
 
@@ -96,6 +95,10 @@ class Expectation:
 
     `missed` is `unknown` if the hardware reaches the value only in some machines that the match cannot tell from others, as GPUs behind
     PCIe trees of any kind: a number that reaches it is a PASS, and one that does not says nothing.
+
+    `passes` and `warns` are the least numbers that are a PASS and a WARN, where these are not the usual shares of the value, as a maker's
+    limit for this hardware is stricter. `gates` are the ids of the published limits that the entry was held against (gates.py); empty if
+    none is known.
     """
 
     id: str
@@ -108,6 +111,9 @@ class Expectation:
     confidence: str
     better: str = "higher"
     missed: str = "fail"
+    passes: float | None = None
+    warns: float | None = None
+    gates: t.Sequence[str] = ()
     note: str = ""
     layer: str = "shipped"
     rank: int = 0
@@ -179,7 +185,7 @@ class Expectations:
     @classmethod
     def load(cls, dumped: list[ExpectationData]) -> Expectations:
         """Return the set of the entries in a plan.json."""
-        return cls(Expectation(**e) for e in dumped)
+        return cls(Expectation(**t.cast("dict[str, t.Any]", {**e, "gates": tuple(e.get("gates") or ())})) for e in dumped)
 
 
 def _keys(entries: t.Iterable[Expectation]) -> set[str]:
@@ -318,17 +324,19 @@ def _resolve(layered: Layered, overlays: tuple[str, ...], files: tuple[str, ...]
 
 def displacing(user_entries: t.Iterable[Expectation], base: t.Iterable[Expectation]) -> t.Iterator[str]:
     """A line for each of a user's entries that takes over more hardware or tests than the shipped ones that it displaces: one that forgot
-    `gpu`, more often than not."""
+    `gpu`, more often than not. One for the hardware and tests of a shipped entry has forgotten nothing."""
     base = list(base)
     for entry in user_entries:
         displaced_entries = []
+        has_model = False
         for displaced in base:
             same = (entry.metric, entry.match["stage"]) == (displaced.metric, displaced.match["stage"]) and displaced.id != entry.id
             if same and set(entry.sizes) & set(displaced.sizes) and physics.overlap(entry.match, displaced.match):
                 wider = _wider(entry, displaced)
                 if wider:
                     displaced_entries.append((displaced, wider))
-        if displaced_entries:
+                has_model = has_model or not wider
+        if displaced_entries and not has_model:
             keys = sorted({key for _other, wider in displaced_entries for key in wider})
             examples = ", ".join(f"{displaced.id} ({displaced.value:g} {displaced.unit})" for displaced, _wider in displaced_entries[:4])
             hidden_count = f" and {len(displaced_entries) - 4} more" if len(displaced_entries) > 4 else ""
@@ -402,10 +410,12 @@ def _change(entries: dict[str, Expectation], changes: dict[t.Any, t.Any], where:
         if not isinstance(change, dict) or "id" in change:
             raise ExpectationError(f"{where}: {name}: found {change!r}, expected keys to change, or null")
         old = entries[name]
-        merged = {k: getattr(old, k) for k in (*REQUIRED, "better", "missed", "note") if getattr(old, k) != ""}
+        keys = (*REQUIRED, "better", "missed", "note", *OWN_LIMITS, "gates")
+        merged = {k: getattr(old, k) for k in keys if getattr(old, k) not in ("", None)}
         if set(change) & NUMBER:
             # Another number, or the same of something else, is not what was measured, and no note of the old one excuses it.
-            merged.pop("note", None), merged.pop("missed", None)
+            for key in ("note", "missed", *OWN_LIMITS, "gates"):
+                merged.pop(key, None)
             merged.update(
                 source=f"set in {where}, in place of {old.value:g} {old.unit} of {old.layer} {old.id}",
                 date=datetime.date.today().isoformat(),
@@ -469,6 +479,10 @@ def parse(raw: t.Any, where: str, layer: str = "run", rank: int = 0) -> Expectat
         refuse("better", better, "lower for a time and higher for everything else")
     if raw.get("missed", "fail") not in MISSED:
         refuse("missed", raw["missed"], " or ".join(MISSED))
+    limits = _own_limits(raw, better, refuse)
+    gates = raw.get("gates", [])
+    if not isinstance(gates, (list, tuple)) or not all(isinstance(gate, str) and _ID.match(gate) for gate in gates):
+        refuse("gates", gates, "a list of ids of published limits")
     if raw["confidence"] not in CONFIDENCE:
         refuse("confidence", raw["confidence"], f"one of {', '.join(CONFIDENCE)}")
     date = raw["date"].isoformat() if isinstance(raw["date"], datetime.date) else raw["date"]
@@ -487,11 +501,28 @@ def parse(raw: t.Any, where: str, layer: str = "run", rank: int = 0) -> Expectat
         confidence=raw["confidence"],
         better=better,
         missed=raw.get("missed", "fail"),
+        **limits,
+        gates=tuple(gates),
         note=raw.get("note", ""),
         layer=layer,
         rank=rank,
         origin=where,
     )
+
+
+def _own_limits(raw: PlainData, better: str, refuse: t.Callable[[str, t.Any, str], t.NoReturn]) -> dict[str, float]:
+    """Return `passes` and `warns` of an entry where it has them: from its value on each is softer than the one before."""
+    limits: dict[str, float] = {}
+    stricter, name = raw["value"], "value"
+    for key in OWN_LIMITS:
+        limit = raw.get(key)
+        if limit is None:
+            continue
+        if not is_number(limit) or limit <= 0 or (limit < stricter if better == "lower" else limit > stricter):
+            refuse(key, limit, f"a positive number, at {'least' if better == 'lower' else 'most'} its {name} {stricter:g}")
+        limits[key] = float(limit)
+        stricter, name = limit, key
+    return limits
 
 
 def _units(metric: t.Any) -> list[str]:
@@ -509,6 +540,8 @@ def _match(raw: t.Any, refuse: t.Callable[[str, t.Any, str], t.NoReturn]) -> Mat
     for key, value in raw.items():
         if not isinstance(key, str) or not _NAME.match(key) or (raw["stage"] in stages() and key not in allowed):
             refuse(f"match.{key}", value, f"no such key; the keys are {', '.join(allowed)}")
+        if key in context_keys.STATES:
+            refuse(f"match.{key}", value, "a key of what the hardware is: this one is a state, which selects nothing")
         values = value if isinstance(value, list) else [value]
         if not values or (key == "stage" and isinstance(value, list)):
             refuse(f"match.{key}", value, "one value" if key == "stage" else "at least one value")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.single_checks import BROKEN, coded
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
@@ -36,7 +36,7 @@ def opinions(records: t.Mapping[Key, t.Sequence[Measurement]], deciding: t.Mappi
     `records` are all attempts, `deciding` those that count. What is fatal in an earlier attempt is taken back by none after it.
     """
     began = [(key, record) for key, attempts in records.items() for record in attempts if record.evidence.get("health")]
-    known_failures = _known(deciding) if began else {}
+    known_failures = _findings_of_health_check(deciding) if began else {}
     for key, record in began:
         counts = record.attempt == deciding[key].attempt
         problems = record.evidence["health"]
@@ -53,7 +53,7 @@ def opinions(records: t.Mapping[Key, t.Sequence[Measurement]], deciding: t.Mappi
                 yield key, _opinion(code, sentence if counts else f"on attempt {record.attempt}, which no other takes back: {sentence}")
 
 
-def _known(deciding: t.Mapping[Key, Measurement]) -> dict[str, Known]:
+def _findings_of_health_check(deciding: t.Mapping[Key, Measurement]) -> dict[str, Known]:
     """Return the findings of the health check by the id of the node or the device."""
     states: dict[str, Known] = {}
     for key, record in deciding.items():

@@ -15,8 +15,8 @@ import collections
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import hypervisor
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import hypervisor
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import drift, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
@@ -75,6 +75,10 @@ class Nodes:
         self.telling, self.facts, self.lending = telling, facts, lending
         self.views: dict[str, list[View]] = collections.defaultdict(list)
         self.virtual: set[str] = set()
+        # {node: (places for GPUs, what tells it)} by what the machine is, and {node: GPUs that its PCI bus has}.
+        self.places: dict[str, tuple[int, str]] = {}
+        self.on_bus: dict[str, int] = {}
+        self.of_others: dict[str, int] = {}
         self.parted: dict[str, Measurement] = {}
         known_identities: dict[int, Identity] = {}
         partial_stages = {key[0] for key in records if _SOME_GPUS.search(key[2])}
@@ -84,8 +88,19 @@ class Nodes:
                     self.views[node].append(view)
                 if key[3] == node_of(key[3]) and record.context.get("set_aside") and record.outcome == "measured":
                     self.parted.setdefault(key[3], record)
+                self._take_hardware(node_of(key[3]), record.context)
                 if _is_virtual(record.context.get("facts")):
                     self.virtual.add(node_of(key[3]))
+
+    def _take_hardware(self, node: str, context: PlainData) -> None:
+        """Take in what the stage that finds facts says of the places and the PCI bus of a machine."""
+        places, bus = context.get("gpu_places"), context.get("gpu_bus")
+        if isinstance(places, dict) and _is_count(places.get("number")):
+            self.places[node] = (places["number"], str(places.get("why"))[:200])
+        if isinstance(bus, dict) and _is_count(bus.get("count")):
+            self.on_bus[node] = max(bus["count"], self.on_bus.get(node, 0))
+        if isinstance(bus, dict) and isinstance(bus.get("of_others"), list):
+            self.of_others[node] = len(bus["of_others"])
 
     def doubts(self) -> dict[str, tuple[str, str]]:
         """Nodes of which nobody knows which machine they are, {node: (reason code, words)}: everything of them is UNKNOWN."""
@@ -119,6 +134,7 @@ class Nodes:
             yield from _other_than_stated(node, views, stated)
         yield from self._fewer_than_neighbours(stated, rules)
         yield from self._not_a_whole_board(stated, rules)
+        yield from self._fewer_than_places(stated, rules)
         yield from self._another_model(stated, rules)
         of_all_gpus = ((key, attempts[-1]) for key, attempts in records.items() if key[0] in self.telling)
         measured = {node_of(key[3]) for key, record in of_all_gpus if record.outcome == "measured"}
@@ -127,7 +143,7 @@ class Nodes:
             hardware = stated.get(last.target) or {}
             rule = last.reason_code if last.outcome == "not_applicable" else None
             aside = last.outcome == "measured" and last.context.get("set_aside")
-            if (rule == "mig_enabled" or aside) and hardware.get("mig") != "allowed":
+            if (rule in ("mig_enabled", "mig_partly") or aside) and hardware.get("mig") != "allowed":
                 reason = "MIG is on, and the inventory does not say that it may be: set acceptance_mig: allowed if that is intended"
                 yield key, Opinion("UNKNOWN", reason, "mig_enabled")
             elif _skipped_as_one(last) and not _SOME_GPUS.search(key[2]) and _count(self.views[node_of(key[3])]) > 1:
@@ -190,6 +206,22 @@ class Nodes:
                 for key in dict.fromkeys(view.key for view in views):
                     yield key, Opinion("UNKNOWN", words, "gpu_count")
 
+    def _fewer_than_places(self, stated: Stated, rules: t.Mapping[str, FactRules]) -> t.Iterator[tuple[Key, Opinion]]:
+        """Machines with fewer GPUs than they have places for, by their product, board or NVSwitches, or than their PCI bus has, where
+        nobody said how many they are to have. What a pod was given may be fewer than the bus of its node has."""
+        for node, views in self.views.items():
+            count, (places, why) = _count(views), self.places.get(node, (0, ""))
+            on_bus = self.on_bus.get(node, 0)
+            telling = [view for view in views if view.whole and view.many]
+            if not telling or count >= max(places, on_bus) or any(_said_otherwise(view.target, stated, rules) for view in telling):
+                continue
+            tells = why if count < places else f"its PCI bus has {on_bus}"
+            others = self.of_others.get(node, 0)
+            missing = f"{others} of them are not given to this job or container" if others else "GPUs are missing"
+            words = f"{node} has {count} GPUs, and {tells}: {missing}; if that is intended, set acceptance_gpu_count"
+            for key in dict.fromkeys(view.key for view in telling):
+                yield key, Opinion("UNKNOWN", words, "gpu_count")
+
     def _another_model(self, stated: Stated, rules: t.Mapping[str, FactRules]) -> t.Iterator[tuple[Key, Opinion]]:
         """Nodes with another GPU than more than half of their pool: a machine of another pool, or a GPU that was exchanged. A pool are the
         nodes with accelerators of one maker and the same acceptance_gpu_count."""
@@ -225,6 +257,10 @@ class Nodes:
             names = ", ".join(nodes[:SHOWN]) + (", ..." if len(nodes) > SHOWN else "")
             parts.append(f"{count} on {len(nodes)} node{'s' if len(nodes) > 1 else ''} ({names})")
         return [f"how many GPUs a node has is not stated; found {' and '.join(parts)}: set acceptance_gpu_count"]
+
+
+def _is_count(number: t.Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and 0 < number < 1000
 
 
 def _count(views: t.Iterable[View]) -> int:
@@ -387,4 +423,7 @@ def _said_otherwise(target: str, stated: Stated, rules: t.Mapping[str, FactRules
 
 
 def _stages(views: t.Iterable[View]) -> str:
-    return ", ".join(list(dict.fromkeys(view.words for view in views))[:SHOWN])
+    """Return the stages of views, or their checks if they are of one stage."""
+    checks = list(dict.fromkeys(view.words for view in views))
+    stages = list(dict.fromkeys(words.partition(" ")[0] for words in checks))
+    return ", ".join((stages if len(stages) > 1 else checks)[:SHOWN])

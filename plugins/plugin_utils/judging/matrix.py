@@ -53,7 +53,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import END_ALPHA, NOISE, SearchFinding
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise.search import END_ALPHA, NOISE, SearchFinding
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix_chance import Chances, against, as_others, peel
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix_findings import Findings, either, together
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix_leaves import Leaves
@@ -143,13 +143,20 @@ class _Reading:
             for port, role_ports in roles.items():
                 siblings = {whole(p) for p in ports if self.table.good[p]} - set(roles)
                 reason = f"bad row: {self._count(role_ports, suspects)}; "
-                reason += f"{len(siblings)} other ports of the node meet it" if siblings else "no other port of it is good"
+                reason += f"{len(siblings)} other ports of the node meet it" if siblings else self._others(every - {port}, ports)
                 cells = [(p, o) for p in role_ports for o in self.table.bad[p] if o not in suspects]
                 alternatives = [] if siblings else [("node", node)]
                 alternatives += [("switch", leaf) for leaf in {self.table.leaf[p] for p in role_ports} if leaf in half_bad]
                 alternatives += [("switch", name) for p in role_ports for name in self._leaves_like(p, suspects)]
                 alternatives += self._paths_like(role_ports, suspects)
                 self.findings.add("nic", [port], sure[port], reason, cells=cells, alternatives=alternatives, behind=role_ports)
+
+    def _others(self, others: set[str], roles: list[str]) -> str:
+        """Return what is known of the other ports of a node, none of which is good; `roles` are those of all of its ports."""
+        measured = {whole(p) for p in roles if self.table.bad[p]} & others
+        if not measured:
+            return "no other port of the node was measured"
+        return f"none of the node's other ports meets it ({len(measured)} measured, {len(others - measured)} not)"
 
     def _paths_like(self, roles: list[str], suspects: set[str]) -> list[tuple[str, str]]:
         """Return the paths of a port, given by its roles, that fail most of their tests, if these are so few that they may as well be bad
@@ -217,7 +224,7 @@ class _Reading:
             self.findings.add("group", members, "unresolved", reason, cells=unmeasured, name="unmeasured")
 
     def _slower(self, suspects: set[str]) -> None:
-        """Ports that met only slower ones are not shown good at their own rate: once more, with one that is as fast."""
+        """Test again the ports whose partners were all slower, with a partner that is as fast."""
         for port in self.table.ports:
             if port in suspects or self.table.good[port] or self.table.bad[port]:
                 continue
@@ -226,7 +233,7 @@ class _Reading:
                 continue
             answers = [self.repeats.ask(port, p) for p in self.repeats.partners(port, 1, suspects)]
             rate = self.table.rate
-            reason = f"it met only slower ports ({whole(slower[0])} and others of {rate[slower[0]]:g}, it has {rate[port]:g})"
+            reason = f"all its partners were slower ({whole(slower[0])} and others of {rate[slower[0]]:g}, it has {rate[port]:g})"
             state: Confidence = "suspected" if any(answers) else "unresolved"
             cells = [(port, peer) for peer in slower]
-            self.findings.add("nic", [port], state, f"{reason} and is not shown good at its own rate", cells=cells)
+            self.findings.add("nic", [port], state, f"{reason}: test it again with a partner that is as fast", cells=cells)

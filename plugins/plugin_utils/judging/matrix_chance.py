@@ -12,7 +12,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import NOISE, chance, tail
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise.search import NOISE, chance, tail
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix_table import PairTable, pair_of
 
 FLAP_SHARE, FLAP_CHANCE = 0.5, 0.01  # what fails half of its tests is told from what does not with so much error

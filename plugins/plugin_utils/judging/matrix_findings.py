@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Literal
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import SearchFinding
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise.search import SearchFinding
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix_repeats import Confidence
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix_table import TOLD, PairTable, whole
 

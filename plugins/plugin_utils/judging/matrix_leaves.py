@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import LEAF_WITNESSES
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise.search import LEAF_WITNESSES
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix_chance import ALPHA, Chances, as_others
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix_findings import Findings, together
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix_repeats import SUSPECT_TESTS, Confidence, Repeats

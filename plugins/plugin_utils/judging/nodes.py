@@ -36,5 +36,5 @@ def judged(verdicts: t.Iterable[Verdict]) -> list[NodeVerdict]:
     return sorted(by_name.values(), key=lambda node: (-SEVERITY[node["verdict"]], node["name"]))
 
 
-def _worse(word_a: str, word_b: str) -> str:
-    return max(word_a, word_b, key=_ORDER.__getitem__)
+def _worse(first: str, second: str) -> str:
+    return max(first, second, key=_ORDER.__getitem__)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import collections
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, expectations, hops, past, physics
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected import context_keys
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, hops, past, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.single_checks import Compared, better_of, primary
@@ -85,9 +86,14 @@ def numbers(deciding: t.Mapping[Key, Measurement], chosen: t.Mapping[Key, Compar
                 yield past.Number(key, record, expectation.metric, reading.unit, reading.value, expectation.better, reading.size)
 
 
+# Identities by which NICs are peers: those of slots are not among them, for a slot that is worse than those of the peers is a finding.
+_OF_NIC = tuple(name for name in context_keys.MATCHED if name not in context_keys.SLOT)
+
+
 def hardware(record: Measurement) -> str:
-    """Return the key of identical subjects: everything that can select an expectation."""
-    return repr([record.simulated, *map(record.context.get, expectations.CONTEXT_KEYS)])
+    """Return the key of identical subjects: every identity that can select an expectation, and no state (context_keys.KEYS)."""
+    of_nic = record.subject.kind == "nic" and "nic_model" in record.context
+    return repr([record.simulated, *map(record.context.get, _OF_NIC if of_nic else context_keys.MATCHED)])
 
 
 def _comparable(

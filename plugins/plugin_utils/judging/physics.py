@@ -15,8 +15,8 @@ import functools
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import matching, slots
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nccl
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected import matching, slots
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Context, Match, is_number
 
 # Exact factors to the base unit of each kind: bytes per second, seconds, FLOPS ...
@@ -84,6 +84,8 @@ _GB200 = {**_GB300, "fp64": 40.0}
 _RTX_PRO_6000 = {"bf16": 503.8, "fp16": 503.8, "tf32": 251.9, "fp8": 1007.6, "fp32": 125.0}
 _L40S = {"bf16": 362.0, "fp16": 362.0, "tf32": 183.0, "fp8": 733.0, "fp32": 91.6}
 _MI300X = {"bf16": 1307.0, "fp16": 1307.0, "tf32": 653.7, "fp8": 2615.0, "fp32": 163.4, "fp64": 163.4}
+_MI350X = {"bf16": 2300.0, "fp16": 2300.0, "fp8": 4600.0, "fp32": 144.2, "fp64": 72.1}
+_MI355X = {"bf16": 2500.0, "fp16": 2500.0, "fp8": 5000.0, "fp32": 157.3, "fp64": 78.6}
 
 # By the product name that nvidia-smi prints; the first pattern that matches the whole name counts.
 GPUS: tuple[tuple[str, Gpu], ...] = (
@@ -106,8 +108,10 @@ GPUS: tuple[tuple[str, Gpu], ...] = (
     (r"NVIDIA B300.*", Gpu(18, 50.0, (6, 16), _B300)),
     (r"NVIDIA L40S", Gpu(0, 0.0, (4, 16), _L40S)),
     (r"NVIDIA RTX PRO 6000 Blackwell.*", Gpu(0, 0.0, (5, 16), _RTX_PRO_6000)),
-    # Seven xGMI links of 64 GB/s in a full mesh.
-    (r"AMD Instinct MI300X.*", Gpu(7, 64.0, (5, 16), _MI300X)),
+    # Seven xGMI links of 64 GB/s, later 76.5, in a full mesh.
+    (r"AMD Instinct MI3(00|25)X.*", Gpu(7, 64.0, (5, 16), _MI300X)),
+    (r"AMD Instinct MI350X.*", Gpu(7, 76.5, (5, 16), _MI350X)),
+    (r"AMD Instinct MI355X.*", Gpu(7, 76.5, (5, 16), _MI355X)),
 )
 
 # Checks of copies between host and GPU.
@@ -131,6 +135,8 @@ MEMORY: tuple[tuple[str, float], ...] = (
     (r"NVIDIA L40S", 864.0),
     (r"NVIDIA RTX PRO 6000 Blackwell.*", 1792.0),
     (r"AMD Instinct MI300X.*", 5300.0),
+    (r"AMD Instinct MI325X.*", 6000.0),
+    (r"AMD Instinct MI35[05]X.*", 8000.0),
 )
 
 # How many GPUs stand on the boards of a model, by its product name: HGX and OAM baseboards have 4 or 8 (HGX A100 and DGX-2 join two of
@@ -151,6 +157,7 @@ PRODUCTS = (
     "Tesla V100-SXM2-32GB-LS", "Tesla P100-SXM2-16GB", "Tesla P100-PCIE-16GB", "Tesla P4", "Tesla P40", "NVIDIA A10M", "NVIDIA B100",
     "NVIDIA A100-PCIE-80GB", "NVIDIA A800-PCIE-40GB", "NVIDIA B300", "NVIDIA GH200 96GB HBM3", "NVIDIA RTX A5000", "AMD Instinct MI250X",
     "NVIDIA RTX 6000 Ada Generation", "NVIDIA RTX PRO 6000 Blackwell Server Edition", "AMD Instinct MI325X", "AMD Instinct MI355X",
+    "AMD Instinct MI350X",
 )  # fmt: skip
 
 # Wider algorithms: the switch reduces, so a GPU sends its data once where a ring sends it twice.

@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import xids
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Chosen, Expectation, Expectations, SameWork
@@ -26,7 +26,7 @@ Compared = list[tuple[Expectation, bands.Reading]] | None
 MILD_FINDINGS = ("foreign_process", "firmware", "floating_image", "settings_differ")
 # Findings that leave open whether the machine computes right. The workload of `ddp` makes PyTorch refuse operations of its own that are not
 # deterministic. The reductions of NCCL, gloo or HCCL are not covered by this, so other bits in a second training are UNKNOWN and no FAIL.
-UNSURE_FINDINGS = ("not_repeatable",)
+UNSURE_FINDINGS = ("not_repeatable", "no_answer")
 
 
 # Codes of evidence that mean another reason code, by themselves or by their words: older journals say `xid` of every error in the
@@ -48,16 +48,16 @@ class SingleChecks:
         planned: t.Collection[Key],
         expected: t.Callable[[str, str], Expectations],
         required: t.Mapping[str, t.Mapping[str, t.Sequence[str]]],
-        conditions: t.Mapping[str, frozenset[str]],
+        is_condition: t.Callable[[str, str], bool],
         same_work: SameWork | None = None,
     ) -> None:
         self.planned = planned
         self.expected = expected
         self.required = required
-        self.conditions = conditions
+        self.is_condition = is_condition  # by stage and check
         self.same_work = same_work
 
-    def worth(self, key: Key, record: Measurement) -> Opinion:
+    def opinion_alone(self, key: Key, record: Measurement) -> Opinion:
         """Return the opinion on one record without any other."""
         opinions = [self.own(key, record)[0], *self.health(record), *(fatal_opinion for _whom, fatal_opinion in self.fatal(key, record))]
         return self.with_evidence(key, record, bands.worst(opinions))
@@ -77,12 +77,14 @@ class SingleChecks:
             return opinion, compared
         if outcome == "not_applicable" and code in reasons.SKIP_RULES:
             return Opinion("SKIPPED", f"rule {code}: {reason}", code), []
-        if outcome == "error" and (code in reasons.FATAL or (code in reasons.DEFECTS and self._found(record, code))):
+        if outcome == "not_applicable" and code in reasons.SKIP_WARNS:
+            return Opinion("WARN", f"{reason} ({reasons.ALL[code]})", code), []
+        if outcome == "error" and (code in reasons.FATAL or (code in reasons.DEFECTS and self._has_found_defect(record, code))):
             return Opinion("FAIL", f"{reason} ({reasons.ALL[code]})", code), []
         return Opinion("UNKNOWN", str(reason), code), []
 
     @staticmethod
-    def _found(record: Measurement, code: str) -> bool:
+    def _has_found_defect(record: Measurement, code: str) -> bool:
         """Return True if a check has found the defect that its reason code names, and did not merely fail to look."""
         findings = record.context.get("findings")
         return any(coded(finding)[0] == code for finding in (findings if isinstance(findings, list) else ()))
@@ -104,7 +106,7 @@ class SingleChecks:
 
     def _of_stage(self, record: Measurement) -> bool:
         """Return True if the stage declares the check as a condition."""
-        return record.check in self.conditions.get(record.stage, ())
+        return self.is_condition(record.stage, record.check)
 
     def _is_condition(self, record: Measurement) -> bool:
         return self._of_stage(record) or record.context.get("condition") is True
@@ -128,11 +130,8 @@ class SingleChecks:
                 known_code = code if code in reasons.ALL else "health"
                 mild = "WARN" if code in MILD_FINDINGS or code in reasons.MILD else "FAIL"
                 yield Opinion("UNKNOWN" if code in UNSURE_FINDINGS else mild, text, known_code)
-        changes = record.evidence.get("changes")
-        for change in changes if isinstance(changes, list) else ():
-            code, text = meant(change)
-            if code in reasons.ERRORS and code not in BROKEN:
-                yield Opinion("UNKNOWN", f"{text}{DURING}", code)
+        for code, text in _doubts(record):
+            yield Opinion("UNKNOWN", f"{text}{DURING}", code)
 
     def fatal(self, key: Key, record: Measurement) -> t.Iterator[tuple[Key, Opinion]]:
         """Yield the findings that no later attempt takes back, whatever the result: wrong results, lost GPUs and memory
@@ -192,7 +191,8 @@ def measured(key: Key, record: Measurement, expected: Expectations, same_work: S
     wrong = bands.impossible(record)
     opinions: list[Opinion] = [wrong] if wrong else []
     compared = []
-    chosen = expected.choose(record.stage, record.check, record.context, same_work) or _of_whole_node(record, expected, same_work)
+    chosen = expected.choose(record.stage, record.check, record.context, same_work)
+    chosen = chosen or _of_whole_node(record, expected, same_work) or _of_slots(record)
     for choice in chosen:
         expectation, size = choice
         try:
@@ -227,6 +227,20 @@ def measured(key: Key, record: Measurement, expected: Expectations, same_work: S
     name = " ".join(filter(None, key[:3]))
     advice = "set it in acceptance_expectations or run gpufleet.acceptance.baseline"
     return Opinion("UNKNOWN", f"no expectation for {name}{on}; {advice}", "no_expectation", **value), []
+
+
+def _doubts(record: Measurement) -> t.Iterator[tuple[str, str]]:
+    """Yield code and text of what came up while a record was measured and leaves open what it is worth."""
+    changes = record.evidence.get("changes")
+    for change in changes if isinstance(changes, list) else ():
+        code, text = meant(change)
+        if code in reasons.ERRORS and code not in BROKEN:
+            yield code, text
+
+
+def is_doubted_by_window(record: Measurement) -> bool:
+    """Return True if something came up while a record was measured by which it is UNKNOWN, whatever it measured."""
+    return any(_doubts(record))
 
 
 def no_fault(check: str) -> str:
@@ -265,6 +279,17 @@ def _of_whole_node(record: Measurement, expected: Expectations, same_work: SameW
         Chosen(dataclasses.replace(e, value=float(f"{e.value * share:.5g}"), confidence="derived", source=f"{e.source}; {how}"), size)
         for e, size in chosen
     ]
+
+
+# From this message size on a ring that goes over the network is at its bandwidth, GPUs with little memory have no larger one.
+_LARGE = 1 << 30
+
+
+def _of_slots(record: Measurement) -> list[Chosen]:
+    """The number of a group whose GPUs are in PCIe slots, at its largest message size, if no table has a number for so many NICs."""
+    derived = bands.of_ring(record.context) if record.check == "all_reduce" and record.subject.kind == "group" else None
+    largest = max((int(row["size"]) for row in record.series if is_number(row.get("size"))), default=0)
+    return [Chosen(derived, largest)] if derived is not None and largest >= _LARGE else []
 
 
 def _too_soft(entry: Expectation, shipped: Expectation) -> Opinion:

@@ -20,7 +20,7 @@ import difflib
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.matching import mismatch, row_of
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected.matching import mismatch, row_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation, Expectations, shipped
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import stages as our_stages
@@ -59,7 +59,7 @@ def warnings(plan: Plan, records: t.Iterable[Measurement], inputs: JudgingInputs
                 where.setdefault((entry.origin, entry.id), set()).add(index)
     if not user_entries:
         return []
-    cases = _seen(records, of, {key for entry in user_entries.values() for key in entry.match})
+    cases = _seen_kinds(records, of, {key for entry in user_entries.values() for key in entry.match})
     used_keys = [key for key, entry in user_entries.items() if any(not case.differs(entry) for case in cases if case.number in where[key])]
     sentences = []
     for key, entry in sorted(user_entries.items()):
@@ -71,7 +71,7 @@ def warnings(plan: Plan, records: t.Iterable[Measurement], inputs: JudgingInputs
     return sentences
 
 
-def _seen(records: t.Iterable[Measurement], of: dict[str, int], keys: set[str]) -> list[Seen]:
+def _seen_kinds(records: t.Iterable[Measurement], of: dict[str, int], keys: set[str]) -> list[Seen]:
     """Once of each kind: thousands of nodes are a few."""
     by_text: dict[str, Seen] = {}
     for record in records:
@@ -93,12 +93,12 @@ def _in_vain(entry: Expectation, stage_cases: list[Seen], is_used: bool, competi
         return _misspelt(entry, "stage", stages, our_stages())
     checks = {item.check for item in plan.items if item.stage == entry.match["stage"]}
     if "check" in entry.match and not checks & set(_listed(entry, "check")):
-        return _misspelt(entry, "check", checks, _known("check"))
+        return _misspelt(entry, "check", checks, _shipped_values("check"))
     stage_cases = [case for case in stage_cases if "check" not in case.differs(entry)]
     if not stage_cases:
         return None
     if "gpu" in entry.match and all("gpu" in case.differs(entry) for case in stage_cases):
-        return _misspelt(entry, "gpu", {str(case.context.get("gpu")) for case in stage_cases}, {*_known("gpu"), *physics.PRODUCTS})
+        return _misspelt(entry, "gpu", {str(case.context.get("gpu")) for case in stage_cases}, {*_shipped_values("gpu"), *physics.PRODUCTS})
     if plan.left_out or entry.match["stage"] in plan.sample or any(_of_a_kind(entry, competing) for competing in competing):
         return None
     nearest = min((case for case in stage_cases if "gpu" not in case.differs(entry)), key=lambda case: len(case.differs(entry)))
@@ -141,7 +141,7 @@ def _listed(entry: Expectation, key: str) -> list[t.Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _known(key: str) -> set[str]:
+def _shipped_values(key: str) -> set[str]:
     return {value for entry in shipped().entries if key in entry.match for value in _listed(entry, key)}
 
 

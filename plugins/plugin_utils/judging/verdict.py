@@ -18,14 +18,19 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import (
     bands,
+    boots,
+    busy,
     causes,
+    clocks,
     configured,
     deviating,
     health,
     identity,
+    loads,
     nodes,
     past,
     peer_comparison,
+    second_look,
     single_checks,
     sweeps,
     waiving,
@@ -39,7 +44,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import parse as waivers_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forked_worker import ForkedWorker
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
     JudgingInputs,
     Measurement,
@@ -48,6 +53,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
     Verdict,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Deviation
+
+# Reason codes of what ends a probe before it has measured all checks of its stage.
+CUT_SHORT = frozenset({"disk_full", "interrupted", "module_failed"})
 
 
 def judge(
@@ -78,6 +86,7 @@ def judge(
     engine.warnings = list(warnings)
     engine.before = earlier_runs
     engine.attempts.load(measurements)
+    engine.reduce_second_looks()
     engine.notes += engine.attempts.notes
     return engine.judge()
 
@@ -86,12 +95,15 @@ class JudgedStage(t.Protocol):
     """The part of a stage's description (stages/base.py) that the engine uses."""
 
     name: str
-    conditions: frozenset[str]
     quick_conditions: frozenset[str]
     gated: bool
     finds_facts: bool
     sees_all_gpus: bool
     same_work: t.Mapping[str, tuple[str, str]]
+    looks_after: str
+    loads: bool
+
+    def is_condition(self, check: str, quick: bool) -> bool: ...
 
     def proof(self, rows: list[tuple[Verdict, Measurement]]) -> tuple[str, str]: ...
 
@@ -107,7 +119,7 @@ class JudgedStage(t.Protocol):
 
 
 # Opinions by key, deviating facts by node, {node whose machine is in doubt: (reason code, words)}, and sentences of the run: of GPUs
-# that nobody counted, and of those that MIG parts. Keys and opinions are plain tuples, as marshal takes them.
+# that nobody counted, of those that MIG parts, and of restarts. Keys and opinions are plain tuples, as marshal takes them.
 AmongNodes = tuple[
     list[tuple[tuple[str, ...], tuple[t.Any, ...]]], dict[str, list[Deviation]], dict[str, tuple[str, str]], tuple[list[str], list[str]]
 ]
@@ -129,14 +141,8 @@ class Judge:
         self.items = [(item.key, item) for item in plan.items]
         self.planned = {key for key, _item in self.items}
         self.expected = expected
-        quick = plan.mode == "quick"
-        # A stage without quick conditions keeps its own object: that of gpu_sharing holds every check, which no union would.
-        conditions = {
-            name: stage.conditions | stage.quick_conditions if quick and stage.quick_conditions else stage.conditions
-            for name, stage in stages.items()
-        }
         same_work = {(name, check): same_check for name, stage in stages.items() for check, same_check in stage.same_work.items()}
-        self.single_checks = single_checks.SingleChecks(self.planned, expected, inputs.required, conditions, same_work)
+        self.single_checks = single_checks.SingleChecks(self.planned, expected, inputs.required, self._is_condition, same_work)
         self.lending: t.Collection[str] = ()
         self.waiving = waiving.Waiving([], "")
         self.warnings: list[str] = []
@@ -151,9 +157,52 @@ class Judge:
         self.doubts: dict[str, tuple[str, str]] = {}
         self.misattributed: dict[Key, tuple[str, str]] = {}  # checks that another machine answered: (reason code, words)
         self.blames: list[causes.Blame] = []
+        self.cut_short: dict[tuple[str, str, str], Measurement] | None = None  # by stage, target and node, once they are needed
+        self.looks: dict[Key, list[Opinion]] = {}  # of second looks, beside that of the attempt that counts
+        self.clean_looks: set[Key] = set()  # second looks that found nothing on any attempt
         self.asked: dict[Key, list[Subject]] = collections.defaultdict(list)
         for key, item in self.items:
             self.asked[key].append(item.subject)
+
+    def _is_condition(self, stage: str, check: str) -> bool:
+        return stage in self.stages and self.stages[stage].is_condition(check, self.plan.mode == "quick")
+
+    def reduce_second_looks(self) -> None:
+        """Leave in the records of each second look what the first look has not found."""
+        names = [str(entry["name"]) for entry in self.plan.stages]
+        for stage in [stage for stage in self.stages.values() if stage.looks_after]:
+            whole_run = stage.looks_after in names and stage.name in names
+            between = names[names.index(stage.looks_after) + 1 : names.index(stage.name)] if whole_run else []
+            working = [name for name in between if name not in self.stages or self.stages[name].loads]
+            keys = [key for key in self.attempts.records if key.stage == stage.name]
+            if keys:
+                everything = itertools.chain.from_iterable(self.attempts.records.values())
+                worked = loads.Loads(everything, self.stages.values())
+            for key in keys:
+                firsts = self.attempts.records.get(key._replace(stage=stage.looks_after), ())
+                attempts = self.attempts.records[key]
+                smaller = [second_look.reduced(record, second_look.seen_before(record, firsts), working) for record in attempts]
+                if all(record.outcome == "measured" and self.single_checks.quiet(record) for record in attempts):
+                    self.clean_looks.add(key)
+                self.attempts.records[key] = smaller
+                # An attempt counts that measured as a whole, or that did but for what the first look has found.
+                counting = self.attempts.deciding[key], self.attempts.counting(key, smaller)
+                last = max(n for n in range(len(smaller)) if attempts[n] is counting[0] or smaller[n] is counting[1])
+                self.attempts.deciding[key] = smaller[last]
+                self.looks[key] = list(self._of_looks(key, worked))
+
+    def _of_looks(self, key: Key, worked: loads.Loads) -> t.Iterator[Opinion]:
+        """Yield what the attempts of a second look say beside the one that counts: a fault that came up under load is not gone before all
+        loads were repeated, and nobody has looked at what a load behind the last look did."""
+        deciding = self.attempts.deciding[key]
+        for record in self.attempts.records[key]:
+            opinion = self.single_checks.opinion_alone(key, record)
+            if record is not deciding and opinion.verdict == "FAIL" and not worked.repeated(record, deciding, self.planned):
+                yield opinion._replace(reason=f"on attempt {record.attempt}, after which not all loads were repeated: {opinion.reason}")
+        load = worked.behind(deciding)
+        if load:
+            name = " ".join(filter(None, load[:2]))
+            yield Opinion("UNKNOWN", f"{name} worked the machine after this look: resume the run, which looks again", "loaded_since")
 
     # Opinions ----------------------------------------------------------------------------------------------------
 
@@ -163,7 +212,7 @@ class Judge:
         with ForkedWorker(lambda: [self._among_nodes()], len(self.attempts.deciding)) as worker:
             for key, record in self.attempts.deciding.items():
                 opinion, chosen[key] = self.single_checks.own(key, record)
-                opinions[key] = [opinion]
+                opinions[key] = [opinion, *self.looks.get(key, ())]
             of_peers = peer_comparison.opinions(self.attempts.deciding, chosen, self.inputs.leaf)
             for key, opinion in itertools.chain(of_peers, sweeps.opinions(self.attempts.deciding)):
                 opinions[key].append(opinion)
@@ -174,9 +223,9 @@ class Judge:
                 for change in self.past_report.changes:
                     if change.regression:
                         self.worse[change.key].append(change.reason)
-            of_nodes, self.drift, self.doubts, (unstated, parted) = next(worker.parts())
+            of_nodes, self.drift, self.doubts, (unstated, notes) = next(worker.parts())
             self.warnings += unstated
-            self.notes += parted
+            self.notes += notes
             for key, fields in of_nodes:
                 opinions[key].append(Opinion(*fields))
         everything = [record for attempts in self.attempts.records.values() for record in attempts]
@@ -204,27 +253,35 @@ class Judge:
         telling = {name for name, stage in self.stages.items() if stage.sees_all_gpus}
         facts = {name for name, stage in self.stages.items() if stage.finds_facts}
         machines = identity.Nodes(self.attempts.records, telling, facts, self.lending)
+        starts = boots.Boots(self.attempts.records)
         facts_compared = deviating.FactComparison(self.attempts.deciding, self.inputs)
         opinions = [
             *facts_compared.opinions(),
             *configured.opinions(self.attempts.deciding, lambda key, record: self.single_checks.own(key, record)[0]),
             *machines.opinions(self.attempts.records, self.inputs.stated, self.inputs.stack),
             *health.opinions(self.attempts.records, self.attempts.deciding),
+            *clocks.opinions(self.attempts.deciding),
+            *starts.opinions(),
+            *starts.stale(self.attempts.deciding),
         ]
         unstated = machines.unstated(self.inputs.stated, self.inputs.stack)
-        parted = [f"{node}: {single_checks.set_aside(record)}" for node, record in machines.parted.items()]
-        return [(tuple(key), tuple(opinion)) for key, opinion in opinions], facts_compared.deviating, machines.doubts(), (unstated, parted)
+        notes = [*(f"{node}: {single_checks.set_aside(record)}" for node, record in machines.parted.items()), *starts.notes()]
+        return [(tuple(key), tuple(opinion)) for key, opinion in opinions], facts_compared.deviating, machines.doubts(), (unstated, notes)
 
     def _settle(self, key: Key, opinions: list[Opinion], settled: dict[Key, Opinion]) -> Opinion:
         """One opinion of a check, with its attempts, its waivers and its evidence; `settled` has those of its parts."""
         record, attempts = self.attempts.deciding[key], self.attempts.records[key]
         quiet = self.single_checks.quiet(record)
+        if any(each.verdict in ("FAIL", "WARN") for each in opinions):  # of a part its node has the evidence
+            whole = self.attempts.deciding.get(key._replace(subject=node_of(key.subject)))
+            opinions = busy.doubted(opinions, busy.words(record) or busy.words(whole))
         all_opinions = opinions if quiet else [*opinions, *self.single_checks.health(record)]
         waived_opinions = [self._waived(key, each, settled) if each.verdict == "FAIL" else each for each in all_opinions]
         fatal_opinions = () if quiet else self.single_checks.fatal(key, record)
         fatal = [self.waiving.waive(whom, each) for whom, each in (*fatal_opinions, *self.attempts.earlier_fatal(key))]
         opinion = bands.worst([*waived_opinions, *fatal] if fatal else waived_opinions)
-        if opinion.verdict == "PASS" and (len(attempts) > 1 or record.attempt > 1):
+        each_passed = len(attempts) > 1 and key in self.clean_looks  # a resume that works the machine looks again
+        if opinion.verdict == "PASS" and (len(attempts) > 1 or record.attempt > 1) and not each_passed:
             earlier_attempts = [m for m in attempts if m is not record]
             attempts_words = "; ".join(f"attempt {m.attempt}: {m.reason or m.outcome}" for m in earlier_attempts) or "not recorded"
             reason = f"it passed on attempt {record.attempt} only ({attempts_words}): {opinion.reason}"
@@ -269,8 +326,9 @@ class Judge:
             missing = self._missing(item.subject, record, self.attempts.parts.get(key, ()))
             if missing and record is not None and record.outcome == "measured":
                 missing_text = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
-                reason = f"{key[3]}: it was not measured whole: nothing came from {missing_text}"
-                opinion = bands.worst([opinion, Opinion("UNKNOWN", reason, "incomplete")])
+                code, why = self._cut_short(key, record.target)
+                reason = f"{key[3]}: it was not measured whole: nothing came from {missing_text}{why}"
+                opinion = bands.worst([opinion, Opinion("UNKNOWN", reason, code)])
             not_planned = identity.not_as_planned(item.subject, record) if record is not None and record.outcome == "measured" else None
             if not_planned:
                 opinion = bands.worst([opinion, Opinion("UNKNOWN", f"{key[3]}: {not_planned}", "incomplete")])
@@ -295,6 +353,18 @@ class Judge:
         if not promised or planned.kind == "group":  # its members are who took part, not parts with numbers of their own
             return []
         return sorted(promised.difference(part[3] for part in parts))
+
+    def _cut_short(self, key: Key, target: str) -> tuple[str, str]:
+        """Return the reason code of a check whose parts are missing, and words about it: those of what ended the probe before it had
+        measured all checks of its stage, if other checks of the stage say so."""
+        if self.cut_short is None:
+            self.cut_short = {
+                (another.stage, record.target, node_of(another.subject)): record
+                for another, record in self.attempts.deciding.items()
+                if record.outcome == "error" and record.reason_code in CUT_SHORT
+            }
+        cause = self.cut_short.get((key.stage, target, node_of(key.subject)))
+        return (str(cause.reason_code), f": {cause.reason}") if cause else ("incomplete", "")
 
     def _final(self, key: Key, opinion: Opinion) -> Opinion:
         """Return an opinion, or UNKNOWN if it is not known which machine it is about: a fault may be that of another machine."""

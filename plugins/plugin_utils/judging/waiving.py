@@ -16,8 +16,15 @@ import math
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, health, identity, physics, single_checks
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import reasons
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import (
+    bands,
+    health,
+    identity,
+    physics,
+    second_look,
+    single_checks,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.waivers import Waiver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
@@ -27,7 +34,10 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report
 # How a failure begins that an earlier attempt told.
 _EARLIER = re.compile(r"^on attempt \d+, which no other takes back: ")
 # How the reason of a failure ends that was not there before the run, and when it came up.
-NEW = {single_checks.DURING: "while a test ran", health.SINCE: "after the health check", identity.IN_THIS_RUN: "during the run"}
+NEW = {
+    single_checks.DURING: "while a test ran", health.SINCE: "after the health check", identity.IN_THIS_RUN: "during the run",
+    second_look.SINCE: "after the first look",
+}  # fmt: skip
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 CLOCK_S = 5  # by which two runs may read the time of one line of the kernel's log differently
 # Failures that are a state of the machine, and stay what they are from run to run: codes of a health check, of its counters and facts.
@@ -88,7 +98,7 @@ class Waiving:
             return changed._replace(ticket=waiver.ticket, expires=waiver.expires)
         if not waiver.state and opinion.reason_code in STATES:
             self.stateless[waiver.ticket].add(state)
-        return _known(opinion, waiver, opinion.reason)
+        return _as_known_failure(opinion, waiver, opinion.reason)
 
     def unbound(self) -> list[str]:
         """A line for each ticket whose waivers cover states of machines and do not say which."""
@@ -131,7 +141,7 @@ class Waiving:
         slow = [name for name in waived if math.isclose(values[name], opinion.value, rel_tol=1e-6)]
         if not slow or any(value > limit if lower else value < limit for value in unwaived):
             return opinion
-        return _known(opinion, waived[slow[0]], f"{opinion.reason}; that is its part {slow[0]}, and the others are fast enough")
+        return _as_known_failure(opinion, waived[slow[0]], f"{opinion.reason}; that is its part {slow[0]}, and the others are fast enough")
 
     def unused(self) -> t.Iterator[str]:
         """Waivers that cover nothing in this run; of a wide one, which stands for many subjects, only where it covers none of them."""
@@ -179,6 +189,6 @@ def _number(part: Measurement, opinion: Opinion) -> float | None:
         return None
 
 
-def _known(opinion: Opinion, waiver: Waiver, reason: str) -> Opinion:
+def _as_known_failure(opinion: Opinion, waiver: Waiver, reason: str) -> Opinion:
     changed = opinion.but("KNOWN_FAIL", "waived", f"known failure, {waiver.ticket}, until {waiver.expires}: {reason}")
     return changed._replace(of="FAIL", ticket=waiver.ticket, expires=waiver.expires)

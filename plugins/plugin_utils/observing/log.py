@@ -12,7 +12,7 @@ import collections
 import typing as t
 
 from ansible.utils.display import Display
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import logline
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import logline
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Begun, Judged, Kept, Options, Sink
 

@@ -10,22 +10,25 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import base64
+import functools
+import importlib.util
 import typing as t
 import urllib.error
 import urllib.parse
 
-from ansible.module_utils.urls import open_url
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import exposition
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import inventory
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import SinkError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options, Sink
+
+if t.TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 JOB = "gpufleet_acceptance"
 TIMEOUT_S = 10.0
 
 
-class PushError(Exception):
+class PushError(SinkError):
     """The gateway did not accept the metrics. The message says why and holds no secret."""
 
 
@@ -34,6 +37,8 @@ class Pushgateway(Sink):
     options: t.Mapping[str, t.Mapping[str, t.Any]] = {"url": {"type": "str", "required": True}}
 
     def problem(self, options: Options) -> str | None:
+        if importlib.util.find_spec("prometheus_client") is None:
+            return "the controller lacks the Python package prometheus_client; install the collection's requirements.txt"
         try:
             parts = urllib.parse.urlsplit(options["url"])
             fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.query
@@ -46,20 +51,29 @@ class Pushgateway(Sink):
         push(options["url"], inventory.of_plan(of.plan), formats.prometheus(of.report))
 
 
+class _Samples:
+    """The collector of the metrics of a text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def collect(self) -> t.Iterable[Metric]:
+        from prometheus_client.parser import text_string_to_metric_families
+
+        return text_string_to_metric_families(self._text)
+
+
 def push(url: str, group: str, text: str) -> None:
     """Replace the metrics of a group on a Pushgateway. Raise PushError if they are not accepted."""
+    from prometheus_client import exposition  # 20 ms that only a run with a Pushgateway takes
+
     parts = urllib.parse.urlsplit(url)
-    place = f"{parts.hostname}{f':{parts.port}' if parts.port else ''}"
-    path = f"{parts.path.rstrip('/')}/metrics/job/{JOB}/{_label('inventory', group)}"
-    host = f"[{parts.hostname}]" if ":" in str(parts.hostname) else str(parts.hostname)
-    netloc = f"{host}:{parts.port}" if parts.port else host
+    place = parts.netloc.rpartition("@")[2]
     login = (urllib.parse.unquote(parts.username), urllib.parse.unquote(parts.password or "")) if parts.username else (None, None)
+    handler = functools.partial(exposition.basic_auth_handler, username=login[0], password=login[1])
+    gateway = parts._replace(netloc=place, fragment="").geturl()
     try:
-        with open_url(
-            urllib.parse.urlunsplit((parts.scheme, netloc, path, "", "")), data=text.encode(), method="PUT", timeout=TIMEOUT_S,
-            headers={"Content-Type": exposition.TYPE}, url_username=login[0], url_password=login[1], force_basic_auth=bool(login[0]),
-        ):  # fmt: skip
-            pass
+        exposition.push_to_gateway(gateway, JOB, _Samples(text), {"inventory": group}, TIMEOUT_S, handler)
     except urllib.error.HTTPError as error:
         message = " ".join(error.read(2000).decode("utf-8", "replace").split())
         raise PushError(f"the Pushgateway at {place} refuses the metrics: {error.code} {message}") from error
@@ -67,13 +81,6 @@ def push(url: str, group: str, text: str) -> None:
         raise PushError(f"the Pushgateway at {place} cannot be reached: {error.reason}") from error
     except OSError as error:
         raise PushError(f"the Pushgateway at {place} does not answer: {error}") from error
-
-
-def _label(name: str, value: str) -> str:
-    """Return a grouping label as a part of the path, in base64 if the value is empty or has a slash."""
-    if value and "/" not in value:
-        return f"{name}/{urllib.parse.quote(value, safe='')}"
-    return f"{name}@base64/{base64.urlsafe_b64encode(value.encode()).decode() or '='}"
 
 
 SINK = Pushgateway()

@@ -21,6 +21,7 @@ import typing as t
 
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import SinkError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options, Sink
@@ -37,7 +38,7 @@ TOOLS = 50000
 BAD = ("FAIL", "UNKNOWN")
 
 
-class TraceError(Exception):
+class TraceError(SinkError):
     """The collector did not accept the whole trace."""
 
 

@@ -17,6 +17,7 @@ import urllib.parse
 from ansible.module_utils.urls import open_url
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.observing import events
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import inventory
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import SinkError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import plain
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged, Options, Sink
 
@@ -27,7 +28,7 @@ MOST_CAUSES = 10
 MOST_FINDINGS = 200
 
 
-class WebhookError(Exception):
+class WebhookError(SinkError):
     """The receiver did not accept a message. The text names the receiver's host only: the rest of an address is often its password."""
 
 

@@ -8,7 +8,9 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Completer
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check, Completer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer
 
@@ -23,16 +25,31 @@ def last_words(text: str) -> str:
     return text.rstrip().rpartition("\n")[2] if "Traceback (most recent call last)" in text else text
 
 
-def interpret(answer: NodeAnswer, completer: Completer) -> list[PlainData]:
-    """Return the measurements of an answer, with one that gives the reason for each planned check that the answer lacks."""
+def interpret(
+    answer: NodeAnswer, completer: Completer, sender: str = "", planned: t.Collection[Check] | None = None
+) -> list[PlainData]:
+    """Return the measurements of an answer, with one that gives the reason for each planned check that the answer lacks.
+
+    `sender` is the subject id of the node that answered and `planned` are its checks; without them, the target and all its checks.
+    """
     observations = answer.get("observations")
-    measurements = [completer.complete(item) for item in observations] if isinstance(observations, list) else []
+    measurements = [completer.complete(item, sender) for item in observations] if isinstance(observations, list) else []
     have = {(m["check"], m["variant"], m["subject"]["id"]) for m in measurements}
-    missing = [check for check in completer.planned if check not in have]
+    missing = [check for check in (completer.planned if planned is None else planned) if check not in have]
     if missing:
-        code, reason, outcome = why_nothing(answer, completer.target)
-        measurements += [completer.failure(check, code, reason, outcome) for check in missing]
+        code, reason, outcome = why_nothing(answer, sender or completer.target)
+        ran = answer.get("ran")
+        context = ran if isinstance(ran, dict) else {}
+        measurements += [completer.failure(check, code, reason, outcome, context=dict(context)) for check in missing]
     return measurements
+
+
+def with_observations(answer: NodeAnswer, change: t.Callable[[PlainData], PlainData]) -> NodeAnswer:
+    """Return a copy of an answer with `change` applied to each observation. What is not an observation stays as it was sent."""
+    observations = answer.get("observations")
+    if not isinstance(observations, list):
+        return answer
+    return {**answer, "observations": [change(item) if isinstance(item, dict) else item for item in observations]}
 
 
 def why_nothing(answer: NodeAnswer, host: str) -> tuple[str, str, str]:

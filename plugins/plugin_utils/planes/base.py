@@ -15,15 +15,17 @@ import time
 import typing as t
 
 from ansible.utils.display import Display
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import membership
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import membership
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.progress import Progress
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.upkeep import Operation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver, withheld
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check, Completer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, PlannedRun, Todo, TodoItem, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeWork
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.plain import plain
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import (
     Run,
     RunError,
@@ -34,6 +36,16 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run im
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry as stages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import GROUP, Stage, StageWork, stands_for_nodes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
+
+
+class Subjects(t.NamedTuple):
+    """The nodes behind an inventory host: their subject ids, including expected nodes that are missing; notes for the operator; and
+    {subject id: identity}, by which a node is known behind another inventory host too, as far as it has one."""
+
+    ids: list[str]
+    notes: list[str]
+    identities: t.Mapping[str, str] = {}
 
 
 class Plane:
@@ -44,17 +56,27 @@ class Plane:
     connection_variables: t.FrozenSet[str] = frozenset()
     # Prefixes of the variables that have an effect on this plane only. On hosts of other shipped planes they are refused.
     variables: tuple[str, ...] = ()
+    # Its variables that the argument specs of the collection do not have, {variable: argument spec}; they begin with acceptance_. They are
+    # among the settings of its hosts, and those with no_log are in no file of a run.
+    options: t.Mapping[str, PlainData] = {}
+    # The ranges of its variables that are numbers: {variable: range}.
+    ranges: t.Mapping[str, Range] = {}
     # Variables whose value no file of a run may hold, and variables that are written without the values of an environment.
     hidden: tuple[str, ...] = ()
     partly_hidden: tuple[str, ...] = ()
+    # True if a stage that continues (Stage.continues) goes on here without its controller.
+    outlives_controller: bool = False
     # True if one inventory host stands for many nodes; None: it does if it has a reachability domain.
     nodes_behind: bool | None = None
     # True if a device plugin or the like, and not the inventory, decides which GPUs a test gets. Fewer GPUs than before are then no fault.
     lends_devices: bool = False
+    # What an operator can do here to runs from beside them, {name of the playbook: what does it}. The playbook skips hosts of other planes.
+    operations: t.Mapping[str, Operation] = {}
+    # The role that installs the console behind a host; empty if there is none.
+    console_role: str = ""
 
-    def subjects(self, host: str, settings: Variables) -> tuple[list[str], list[str]]:
-        """Return the subject ids of the nodes behind an inventory host, including expected nodes that are missing, and notes for the
-        operator. The list is empty if the nodes cannot be found out."""
+    def subjects(self, host: str, settings: Variables) -> Subjects | tuple[list[str], list[str]]:
+        """Return the nodes behind an inventory host, none if they cannot be found out."""
         raise NotImplementedError
 
     def reachability_domain(self, host: str) -> str:
@@ -78,6 +100,11 @@ class Plane:
         """Return the nodes that the variables of chosen() name; empty if they choose nodes in another way."""
         return str(variables["acceptance_hosts"]).split(",") if "acceptance_hosts" in variables else []
 
+    def placed(self, namespace: str, image: str) -> Variables:
+        """Return the variables by which the tests of a request to the console run in this namespace and from this image. Either may be
+        empty. Here: none, since the tests run on the nodes themselves."""
+        return {}
+
     def own_facts(self, settings: Variables) -> t.Sequence[str]:
         """Return patterns of the facts that a probe on this plane does not read from the machine itself. They are compared only among the
         nodes of this plane; all other facts are compared with other planes too."""
@@ -86,6 +113,10 @@ class Plane:
     def refuses(self, stage: Stage) -> str | None:
         """Return why a stage can never run on this plane, None if it can."""
         return None
+
+    def manifest_problem(self, manifest: t.Any) -> str | None:
+        """Return what is wrong with the manifest of a stage, None if this plane can put it on nodes, empty if it takes no manifests."""
+        return ""
 
     def select(self, host: str, settings: Variables, entry: t.Mapping[str, t.Any]) -> list[str]:
         """Return the subject ids of the nodes that an entry of acceptance_node_vars selects."""
@@ -129,7 +160,8 @@ class StageOnTarget:
         # The names of the sinks that receive measurements.
         self.sinks: t.Sequence[str] = planned.get("sinks") or ()
         todo = self.acting.mailbox.todo(self.host)
-        secret = {name: action._templar.template(task_vars[name]) for name in todo.get("secret", ()) if name in task_vars}
+        template = action._templar.template
+        secret = {name: plain(template(task_vars[name]), name) for name in todo.get("secret", ()) if name in task_vars}
         saved = todo.get("settings", {})
         secret.update({name: withheld.whole(saved[name], secret[name]) for name in secret if name in saved})
         # As the files of the run have them, without secrets.
@@ -140,7 +172,8 @@ class StageOnTarget:
         simulated = bool(self.settings.get("acceptance_simulated"))
         behind = stands_for_nodes(self.settings)
         self.progress = Progress(self.acting.mailbox, self.stage, self.description, self.host, self.planned, behind)
-        self.completer = Completer(self.acting, self.stage, self.host, plane, self.planned, simulated)
+        announced = todo.get("announced")
+        self.completer = Completer(self.acting, self.stage, self.host, plane, self.planned, simulated, announced)
 
     def run(self) -> PlainData:
         raise NotImplementedError
@@ -159,7 +192,8 @@ class StageOnTarget:
 
     def args(self) -> PlainData:
         """Return the module's arguments: what the task gives; else the options of the stage's work; else the variable of the stage
-        (`nccl_node_warmup` for `warmup`) or of all stages (`acceptance_root` for `root`), as the plan has them."""
+        (`nccl_node_warmup` for `warmup`), of the one that it looks after, or of all stages (`acceptance_root` for `root`), as the plan has
+        them."""
         work = self.work
         begins = {} if work.starts_in is None else {"begins_in": work.starts_in}
         own = self.description.by_controller
@@ -170,22 +204,33 @@ class StageOnTarget:
     @property
     def given(self) -> PlainData:
         """Return the arguments of the task itself."""
-        return {k: v for k, v in self.action._task.args.items() if v is not None}
+        return {k: plain(v, k) for k, v in self.action._task.args.items() if v is not None}
 
     def settled(self, names: t.Iterable[str]) -> PlainData:
         """Return {option: value} for those of the named options that the plan has a variable for."""
         args: PlainData = {}
         for name in names:
-            for prefix in (f"{self.stage}_", "acceptance_"):
+            looks_after = self.description.looks_after
+            for prefix in (f"{self.stage}_", *([f"{looks_after}_"] if looks_after else []), "acceptance_"):
                 if self.settings.get(prefix + name) is not None:
                     args[name] = self.settings[prefix + name]
                     break
         return args
 
     def run_options(self) -> PlainData:
-        """Return the module's option `run`: run id, stage, phase and grace time."""
+        """Return the module's option `run`: run id, stage, phase and grace time, and the interpreters of all stages."""
         grace = self.vars["acceptance_stage"].get("grace")
-        return {"run_id": self.acting.id, "stage": self.stage, "phase": self.phase, **({} if grace is None else {"grace": grace})}
+        given = {} if grace is None else {"grace": grace}
+        return {"run_id": self.acting.id, "stage": self.stage, "phase": self.phase, "interpreters": self.interpreters, **given}
+
+    @property
+    def interpreters(self) -> dict[str, str]:
+        """Return {variable: path} of the Pythons that the stages of the run name by a path. The first stage that comes to a node tells of
+        a missing one, before any load."""
+        common = self.settings.get("acceptance_python")
+        named = {name: path for name, path in self.settings.items() if name.endswith("_python") and not name.startswith("acceptance_")}
+        paths = {name: path for name, path in named.items() if isinstance(path, str) and "/" in path}
+        return {"acceptance_python" if path == common else name: path for name, path in paths.items()}
 
     def request(self, args: PlainData) -> NodeWork:
         """Return the request to a node for the stage's work with these arguments. Raise ValueError for wrong arguments."""

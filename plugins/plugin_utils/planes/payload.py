@@ -28,7 +28,8 @@ import zipfile
 import zlib
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import probing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeWork
@@ -61,11 +62,12 @@ class Memory:
 sys.meta_path.insert(0, Memory())
 """
 
-# Runs on the node. Python reads a script on standard input byte by byte, so the first line reads the rest in one piece.
+# What `python3 -c` gets to read a program from standard input: half of the time of a short probe was Python's own reading, byte by byte.
+READ_PROGRAM = "import sys; exec(sys.stdin.buffer.read())"
+# Runs on the node.
 _PROGRAM = '''\
-import sys; sys.argv[0] in ("", "-") and exec(sys.stdin.buffer.read())
 {unpacking}
-from {package} import runner
+from {package}.program import runner
 print(json.dumps(runner.answer(json.loads(base64.b64decode("""{request}""")))))
 '''
 
@@ -85,7 +87,7 @@ def archive() -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
         files = {name.replace(".", "/") + ".py": text for name, text in sources().items()}
-        files["__main__.py"] = f"from {PACKAGE} import pod\n\npod.main()\n"
+        files["__main__.py"] = f"from {PACKAGE}.program import pod\n\npod.main()\n"
         # zipimport knows a package without __init__.py by its folder's own entry.
         files.update({f"{folder}/": "" for name in list(files) for folder in map(str, pathlib.PurePosixPath(name).parents[:-1])})
         for name, text in sorted(files.items()):
@@ -101,10 +103,10 @@ def program(node_request: NodeWork) -> bytes:
 
 
 @functools.lru_cache(maxsize=8)
-def unpacking(probe: str = "") -> str:
-    """Return Python source that makes module_utils importable from memory: all of it, or only what a probe needs."""
+def unpacking(probe: str = "", program: str = "runner") -> str:
+    """Return Python source that makes module_utils importable from memory: all of it, or only what a probe and a file of program/ need."""
     all_sources = sources()
-    compiled = _compiled([f"{PACKAGE}.runner", *([f"{PACKAGE}.probes.{probe}"] if probe else [])], all_sources)
+    compiled = _compiled([f"{PACKAGE}.program.{program}", *([probing.module_of(probe)] if probe else [])], all_sources)
     needed = {name: all_sources[name] for name in compiled} if probe else all_sources
     texts = {"sources": json.dumps(needed).encode(), "compiled": marshal.dumps(compiled)}
     packed = {name: base64.encodebytes(zlib.compress(data, 6)).decode() for name, data in texts.items()}
@@ -119,14 +121,26 @@ def _compiled(names: list[str], all_sources: dict[str, str]) -> dict[str, types.
         name = names.pop()
         if name in codes or name not in all_sources:
             continue
-        tree = ast.parse(all_sources[name], name)
-        codes[name] = compile(tree, name, "exec", dont_inherit=True)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            elif isinstance(node, ast.Import):
-                names += [alias.name for alias in node.names]
+        codes[name], imported = _module(name, all_sources[name])
+        names += imported
     return codes
+
+
+@functools.cache
+def _module(name: str, source: str) -> tuple[types.CodeType, list[str]]:
+    """Return the code of a module and the names that it may import. Kept, because nearly all modules are those of every probe."""
+    tree = ast.parse(source, name)
+    imported: list[str] = []
+    statements: list[ast.AST] = [tree]
+    while statements:
+        node = statements.pop()
+        if isinstance(node, ast.ImportFrom) and node.module:
+            imported += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            imported += [alias.name for alias in node.names]
+        for part in ("body", "orelse", "handlers", "finalbody", "cases"):  # no expression has an import: they are most of a tree
+            statements += getattr(node, part, ())
+    return compile(tree, name, "exec", dont_inherit=True), imported
 
 
 def probe_module(module: str) -> t.Any:

@@ -14,6 +14,7 @@ import contextlib
 import fcntl
 import os
 import sys
+import threading
 import time
 import typing as t
 
@@ -34,9 +35,7 @@ class Progress:
     """The progress of one stage, as the worker of `host` counts and shows it. `planned` are the checks of the host; `behind`: the host
     stands for the nodes of a cluster."""
 
-    def __init__(
-        self, box: mailbox.Mailbox, stage: str, description: Stage, host: str, planned: t.Collection[Check], behind: bool
-    ) -> None:
+    def __init__(self, box: mailbox.Mailbox, stage: str, description: Stage, host: str, planned: t.Collection[Check], behind: bool) -> None:
         self.mailbox, self.stage, self.description, self.host = box, stage, description, host
         self.planned, self.behind = planned, behind
 
@@ -55,10 +54,22 @@ class Progress:
                 return
             moments.write(f"{now}\n")
             moments.flush()
-            total = self.mailbox.total(self.stage)
-            count = self.mailbox.path(mailbox.COUNT, stage=self.stage)
-            marks = count.read_bytes() if count.exists() else b""
-            Display().display(f"{progress_line(self.stage, marks, total, 0.0)}, for {now - began:.0f} s; {self.host} among them")
+            Display().display(f"{self._line(now, began)}, for {now - began:.0f} s{'' if self.behind else f'; {self.host} among them'}")
+
+    @contextlib.contextmanager
+    def pulsing(self) -> t.Iterator[None]:
+        """Within this context a thread calls `pulse`, so that a stage that works in silence is spoken of."""
+        stop = threading.Event()
+
+        def pulse() -> None:
+            while not stop.wait(1.0):
+                self.pulse()
+
+        threading.Thread(target=pulse, daemon=True).start()
+        try:
+            yield
+        finally:
+            stop.set()
 
     def add(self, measurements: list[PlainData]) -> None:
         """Count the nodes of these measurements as done. On a terminal, show a line if none was shown for PROGRESS_S."""
@@ -70,8 +81,7 @@ class Progress:
                 and is_counted(self.description, m["subject"], self.host, self.behind)
             }
             bad = {m["subject"]["id"] for m in measurements if m["outcome"] not in ("measured", "not_applicable")}
-            count = self.mailbox.path(mailbox.COUNT, stage=self.stage)
-            with open(count, "ab") as target:
+            with open(self.mailbox.path(mailbox.COUNT, stage=self.stage), "ab") as target:
                 target.write(b"".join(b"x" if node in bad else b"." for node in nodes))
             now = time.time()
             shown_at = self.mailbox.path(mailbox.SHOWN, stage=self.stage)
@@ -79,8 +89,34 @@ class Progress:
                 shown_at.write_text(str(now))
             elif TERMINAL and now - shown_at.stat().st_mtime > PROGRESS_S:
                 os.utime(shown_at)
-                since = now - float(shown_at.read_text())
-                Display().display(progress_line(self.stage, count.read_bytes(), self.mailbox.total(self.stage), since))
+                Display().display(self._line(now))
+
+    def _line(self, now: float, began: float | None = None) -> str:
+        """Return the line of this moment. Raises OSError or KeyError if the plan says nothing of this stage. `began`: when the stage
+        did."""
+        total = self.mailbox.total(self.stage)
+        count, first = self.mailbox.path(mailbox.COUNT, stage=self.stage), self.mailbox.path(mailbox.SHOWN, stage=self.stage)
+        marks = count.read_bytes() if count.exists() else b""
+        since = now - float(first.read_text()) if first.exists() else 0.0
+        expected, behind = self.mailbox.expected_seconds(self.stage)
+        left = time_left(len(marks), total, since, max(0.0, expected - (now - began)) if began is not None else 0.0)
+        return progress_line(self.stage, marks, total, left, behind)
+
+
+@contextlib.contextmanager
+def still(what: str) -> t.Iterator[None]:
+    """Within this context show a line about `what` this task does, as often as one about a stage."""
+    stop, began = threading.Event(), time.monotonic()
+
+    def say() -> None:
+        while not stop.wait(PROGRESS_S if TERMINAL else LOGGED_S):
+            Display().display(f"{what}, for {time.monotonic() - began:.0f} s")
+
+    threading.Thread(target=say, daemon=True).start()
+    try:
+        yield
+    finally:
+        stop.set()
 
 
 def is_counted(stage: Stage, subject: SubjectData, target: str, behind: bool) -> bool:
@@ -89,13 +125,25 @@ def is_counted(stage: Stage, subject: SubjectData, target: str, behind: bool) ->
     return stage.topology not in (GROUP, ROUNDS) or (subject["kind"] == "node" and not (behind and subject["id"] == target))
 
 
-def progress_line(stage: str, marks: bytes, total: int, since: float) -> str:
-    """Return a line about a stage. `marks` has one byte for each finished node, `x` for one without a result; `since` is the time in
-    seconds since the first one finished."""
+def time_left(done: int, total: int, since: float, expected: float) -> float:
+    """Return the seconds that a stage still needs, 0.0 if that cannot be said. `since` is the time since the first node was done, and
+    `expected` is what is left of the time that the plan gives to the stage; it is returned until two nodes are done."""
+    if done >= total:
+        return 0.0
+    return since / (done - 1) * (total - done) if done > 1 and since else expected
+
+
+def progress_line(stage: str, marks: bytes, total: int, left: float, behind: float = 0.0) -> str:
+    """Return a line about a stage. `marks` has one byte for each finished node, `x` for one without a result. `left` are the seconds that
+    the stage still needs, `behind` those of the stages behind it, 0.0 if not known."""
     bad, remaining = marks.count(b"x"), total - len(marks)
     line = f"{stage}: {len(marks)} of {total} nodes done" + (f", {bad} of them without a result" if bad else "")
-    if remaining:
+    if remaining > 0:
         line += f", {remaining} running or waiting"
-    if remaining and len(marks) > 1 and since:
-        line += f", about {since / (len(marks) - 1) * remaining:.0f} s to go"
+    if left:
+        line += f", about {_duration(left)} to go" + (f", and {_duration(behind)} for the stages behind it" if behind else "")
     return line
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -41,27 +41,36 @@ def shipped() -> dict[str, Plane]:
 
 
 def unsupported_variables(plane: Plane, variables: t.Iterable[str]) -> list[str]:
-    """Return the variables that have no effect on a plane, sorted: those that it names itself and, if it is a shipped one, those of the
-    other shipped planes. A plane of a team's own may use any."""
+    """Return the variables that have no effect on a plane, sorted: those that it names itself and, if it is a shipped one, those that only
+    other shipped planes have. A plane of a team's own may use any."""
     variables = list(variables)
     prefixes = tuple(start for foreign in shipped().values() if foreign is not plane for start in foreign.variables)
-    of_others = [name for name in variables if plane.name in shipped() and name.startswith(prefixes)] if prefixes else []
+    is_shipped = plane.name in shipped()
+    of_others = [name for name in variables if is_shipped and name.startswith(prefixes) and not name.startswith(plane.variables)]
     return sorted({*plane.unsupported_variables(variables), *of_others})
 
 
 def hidden() -> frozenset[str]:
     """Return the variables of planes whose values no file of a run may hold."""
-    return frozenset(name for plane in shipped().values() for name in plane.hidden)
+    secret = {name for plane in _loaded() for name, spec in plane.options.items() if spec.get("no_log")}
+    return frozenset({*secret, *(name for plane in _loaded() for name in plane.hidden)})
 
 
 def partly_hidden() -> frozenset[str]:
     """Return the variables of planes of which a file of a run may hold all but the values of an environment."""
-    return frozenset(name for plane in shipped().values() for name in plane.partly_hidden)
+    return frozenset(name for plane in _loaded() for name in plane.partly_hidden)
 
 
 def lending() -> frozenset[str]:
     """Return the names of the planes on which something else than the inventory decides which GPUs a test gets."""
     return frozenset(name for name, plane in shipped().items() if plane.lends_devices)
+
+
+def require_manifest(manifest: t.Any, where: str) -> None:
+    """Raise RunError if no shipped plane can put a stage's manifest on nodes."""
+    problems = [plane.manifest_problem(manifest) for plane in shipped().values()]
+    if None not in problems:
+        raise RunError(f"{where}: {next(filter(None, problems), 'no plane of the collection takes manifests')}")
 
 
 def chosen_by(variables: t.Mapping[str, t.Any]) -> list[str]:
@@ -72,6 +81,14 @@ def chosen_by(variables: t.Mapping[str, t.Any]) -> list[str]:
 def of(settings: t.Mapping[str, t.Any], host: str) -> Plane:
     """Return the plane of an inventory host. Raise RunError if acceptance_plane names no plane."""
     return _load(str(settings.get(VARIABLE) or DEFAULT), host)
+
+
+# The planes of a team's own that hosts have named in this process, by module.
+_OWN: dict[str, Plane] = {}
+
+
+def _loaded() -> list[Plane]:
+    return [*shipped().values(), *_OWN.values()]
 
 
 @functools.lru_cache(maxsize=64)
@@ -85,6 +102,8 @@ def _load(name: str, host: str) -> Plane:
             raise RunError(f"{host}: {VARIABLE} {name!r} cannot be loaded: {error}") from error
         if isinstance(plane, Plane):
             _take_old_names(plane, module)
+            if "." in name:
+                _OWN[module] = plane
             return plane
     raise RunError(
         f"{host}: {VARIABLE}: found {name!r}, expected one of {', '.join(names())}, or the module of a collection that holds a PLANE"

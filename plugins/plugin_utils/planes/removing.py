@@ -33,5 +33,5 @@ def removed(behind: pathlib.Path, wait_s: float = 120.0) -> t.Iterator[str]:
                     time.sleep(0.05)
             name, _line, message = target.read().partition("\n")
         if message != DONE:
-            yield f"{name}: {message or 'pods may be left: whatever removes them has not ended; the next start does it again'}"
+            yield f"{name}: {message or 'something may be left on nodes: whatever removes it has not ended; the next start does it again'}"
         path.unlink()

@@ -9,10 +9,14 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import collections
+import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan, TodoItem
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Plan, PlanItem, TodoItem, Variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
+# A launch over a group, as nccl-tests takes it for one sweep, in seconds, and links of this speed in Gb/s: what no variable says.
+LAUNCH_S, GBPS = 60.0, 400.0
 # {target: {stage: [check that is left]}}
 Remaining = dict[str, dict[str, list[TodoItem]]]
 
@@ -24,20 +28,20 @@ def summary(plan: Plan, todo: Remaining, title: str) -> list[str]:
     left_count = sum(len(checks_left) for stages in todo.values() for checks_left in stages.values())
     if left_count != len(plan.items):
         lines[0] += f", {left_count} left to measure"
+    seconds_of = stage_seconds(plan)
     for stage in plan.stages:
         stage_items = [item for item in plan.items if item.stage == stage["name"]]
-        checks_of = collections.Counter(item.subject.id for item in stage_items)
         title = subjects.counted({item.subject.id: item.subject.kind for item in stage_items}.values())
-        stage_s = plan.check_seconds.get(stage["name"], 0) * max(checks_of.values(), default=0)
+        stage_s = seconds_of[stage["name"]]
         total += stage_s
-        takes = f", about {stage_s:.0f} s" if stage_s else ""
+        takes = f", about {_duration(stage_s)}" if stage_s else ""
         sample = plan.sample.get(stage["name"])
         chosen = f", sample with seed {sample['seed']}: {', '.join(sample['nodes'][:8])}" if sample else ""
         lines.append(f"  {stage['name']}: {title}{takes}{chosen}{' ...' if sample and len(sample['nodes']) > 8 else ''}")
     if total:
         # What reaching a node costs the controller: measured, 0.2 s of two cores per node and stage, before what the node does.
         reach = 0.1 * sum(len({i.target for i in plan.items if i.stage == s["name"]}) for s in plan.stages)
-        lines.append(f"  about {total + reach:.0f} s in all where nothing hangs")
+        lines.append(f"  about {_duration(total + reach)} in all where nothing hangs")
     if plan.not_proven:
         lines.append(f"PARTIAL: a quick test, which does not show {', '.join(plan.not_proven)}")
     if plan.left_out or plan.skipped_stages:
@@ -46,6 +50,34 @@ def summary(plan: Plan, todo: Remaining, title: str) -> list[str]:
         parts = [f"{subjects.hosts(hosts)} ({host_names})"] if hosts else []
         lines.append(f"PARTIAL: left out {' and '.join([*parts, *([f'stages {stages}'] if stages else [])])}")
     return lines + [f"note: {note}" for note in plan.notes]
+
+
+def stage_seconds(plan: Plan) -> dict[str, float]:
+    """Return the seconds that each stage takes where nothing hangs, {stage: seconds} in their order; 0.0 if the plan does not know."""
+    seconds = {}
+    for stage in plan.stages:
+        checks_of = collections.Counter(item.subject.id for item in plan.items if item.stage == stage["name"])
+        seconds[stage["name"]] = plan.check_seconds.get(stage["name"], 0) * max(checks_of.values(), default=0)
+    return seconds
+
+
+def between(stage: Stage, items: t.Iterable[PlanItem], target_of: t.Mapping[str, str], settings: t.Mapping[str, Variables]) -> float:
+    """Return the seconds of one check of a stage between nodes, so that all checks of the subject with the most take as long as the stage.
+    Nodes that do not reach one another work at the same time. `target_of` is {node: target}."""
+    checks_of = collections.Counter(item.subject.id for item in items if item.stage == stage.name)
+    if not checks_of:
+        return 0.0
+    domains: dict[str, list[str]] = collections.defaultdict(list)
+    for node, target in target_of.items():
+        domains[str(settings[target].get("acceptance_realm") or "")].append(node)
+    together = [stage.seconds(settings[target_of[nodes[0]]], len(nodes), LAUNCH_S, GBPS) for nodes in domains.values()]
+    return max(together) / max(checks_of.values())
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 600:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def listed(plan: Plan, todo: Remaining) -> str:

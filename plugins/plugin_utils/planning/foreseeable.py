@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import CONTAINERS
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import CONTAINERS
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry

@@ -114,7 +114,19 @@ def without_effect(written: Plan, settings: dict[str, Variables]) -> list[str]:
     stages = {*registry.shipped(), *(stage["name"] for stage in written.stages)}
     for host, values in sorted(settings.items()):
         notes += planes.of(values, host).notes(host, values, stages)
+    notes += _strange_expectations(written, stages)
     return [*notes, *_misspelt_waivers(written, stages, set(settings)), *_misspelt_facts(written)]
+
+
+def _strange_expectations(written: Plan, stages: t.Collection[str]) -> t.Iterator[str]:
+    """Yield a note for each expectation of the inventory for a stage that is none of the collection's and none of this run's."""
+    strange: dict[str, str] = {}
+    for dumped in written.judging.sets:
+        for entry in expectations.Expectations.load(dumped).entries:
+            if entry.layer != "shipped" and str(entry.match["stage"]) not in stages:
+                strange.setdefault(str(entry.match["stage"]), entry.origin)
+    for stage, origin in sorted(strange.items()):
+        yield f"{origin}: match.stage: this run has no stage {stage}{_near(stage, stages)}"
 
 
 def _misspelt_waivers(written: Plan, stages: t.Collection[str], hosts: t.Collection[str]) -> t.Iterator[str]:

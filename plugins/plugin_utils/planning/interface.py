@@ -14,6 +14,7 @@ import typing as t
 from ansible.errors import AnsibleError
 from ansible.playbook.role import Role
 from ansible.playbook.role.include import RoleInclude
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlannedStage
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
@@ -59,7 +60,9 @@ class Interface:
         self.name = str(entry["name"])
         self.entry: PlannedStage = {**entry}
         if entry.get("manifest"):
-            self.entry["manifest"] = manifests.load(entry["manifest"], where)
+            manifest, stands_at = manifests.read(entry["manifest"], where)
+            planes.require_manifest(manifest, stands_at)
+            self.entry["manifest"] = manifest
             self.defaults, self.options = manifests.options(self.name)
             self.stage: Stage = registry.of(self.entry)
             return

@@ -9,6 +9,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import json
+import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
@@ -20,8 +21,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 # The options of sinks, the addresses of a gateway, a database and a webhook, and what planes name (Plane.hidden) may hold a secret, and a
 # run's folder is for everybody: whoever resumes gives them again.
 HIDDEN = ("acceptance_sinks", "acceptance_pushgateway", "acceptance_history_url", "acceptance_webhook")
-# Whoever resumes says whether he waits: a run that was left to its clusters is collected and judged.
-TODAYS = {"acceptance_detach": False}
+# Whoever resumes says whether he waits (a run that was left to its clusters is collected and judged), whether the controller before is
+# certainly gone, and which machines were restarted meanwhile.
+TODAYS: Variables = {"acceptance_detach": False, "acceptance_take_over": False, "acceptance_rebooted": []}
 # Shown of a value that differs.
 SHOWN = 80
 
@@ -29,6 +31,11 @@ SHOWN = 80
 def secret(stages: t.Iterable[Interface]) -> frozenset[str]:
     """The variables whose values no file of a run may hold."""
     return frozenset({*HIDDEN, *planes.hidden(), *(name for stage in stages for name, spec in stage.options.items() if spec.get("no_log"))})
+
+
+def is_withheld(name: str, place: str) -> bool:
+    """Return True if a file of a run lacks the place in a variable: a value of an environment of a variable that is partly hidden."""
+    return name in planes.partly_hidden() and bool(re.search(rf"\.{withheld.ENVIRONMENT}(?=[.\[])", place))
 
 
 def public(values: Variables, hidden: t.Collection[str]) -> Variables:

@@ -18,10 +18,11 @@ from ansible.errors import AnsibleError
 from ansible.module_utils.ansible_release import __version__ as ansible_version
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.template import Templar
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.observation import utc
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import foreseeable, kept, ranges, reserved
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import estimate, foreseeable, given, kept, ranges, reserved
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import (
     COMMON,
     COMMON_ROLE,
@@ -41,8 +42,10 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
     Variables,
     plan_item,
 )
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.plain import plain, vaulted
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
 
 class Planner:
@@ -56,6 +59,8 @@ class Planner:
         self.manager = task_vars["hostvars"]._variable_manager
         self.hosts: list[str] = list(task_vars["ansible_play_hosts_all"])
         self.notes: list[str] = []
+        # {identity: subject id} of the nodes behind hosts.
+        self._identified: dict[str, str] = {}
         # Whether the stages measure in small.
         self.quick = False
         # What a person at a terminal is asked before anything is measured.
@@ -65,14 +70,14 @@ class Planner:
 
     def stages(self, stage_list: t.Any) -> tuple[list[Interface], list[str]]:
         """The stages to run, and the names of those that --tags or --skip-tags left out."""
+        stage_list = plain(stage_list, "acceptance_stages")
         if not isinstance(stage_list, list) or not stage_list:
             shipped = ", ".join(sorted(registry.shipped()))
             on_a_line = """; on a command line -e '{"acceptance_stages": ["stack"]}'""" if isinstance(stage_list, str) else ""
             raise PlanError(f"acceptance_stages: found {stage_list!r}, expected a list of stages, of {shipped}{on_a_line}")
         chosen: list[Interface] = []
         left_out: list[str] = []
-        complete_list, notes = complete(stage_list)
-        self.notes += notes
+        complete_list, additions = complete(stage_list)
         for number, item in complete_list:
             where = f"acceptance_stages[{number}]"
             entry = named(item, where)
@@ -87,7 +92,9 @@ class Planner:
             tag_options = (("--tags", self.play.only_tags), ("--skip-tags", self.play.skip_tags))
             by = " ".join(f"{option} {','.join(sorted(map(str, tags)))}" for option, tags in tag_options if tags)
             raise PlanError(f"no stage is left by {by}; the stages are {', '.join(left_out)}")
-        return chosen, left_out
+        stages = [stage for stage in chosen if _looks_after_something(stage, chosen)]
+        self.notes += addition_notes(additions, {stage.name for stage in stages})
+        return stages, left_out
 
     def interface(self, entry: PlannedStage, where: str) -> Interface:
         return Interface(entry, self.play, self.manager, self.loader, where)
@@ -109,6 +116,7 @@ class Planner:
         common = self.interface({"name": COMMON, "role": COMMON_ROLE}, "collection")
         roles = [common, *stages]
         prefixes = tuple(role.prefix for role in roles)
+        self._refuse_unread(stages, roles)
         by_host: dict[str, Variables] = {}
         shared: dict[str, Variables] = {}
         seen_names: set[str] = set()
@@ -134,6 +142,21 @@ class Planner:
                     raise PlanError(f"{host}: {name} has no effect on plane {plane.name}: set acceptance_plane, or move it to other hosts")
         return by_host
 
+    def _refuse_unread(self, stages: list[Interface], roles: list[Interface]) -> None:
+        """Raise PlanError if nothing reads a variable given by -e. It is a note where a team's own role or playbook may read it."""
+        begins = (*(role.prefix for role in roles), *(f"{name}_" for name in registry.shipped()))
+        extra = self.manager.extra_vars
+
+        def inventory() -> t.Iterator[Variables]:
+            for host in self.hosts:
+                variables = self.layers.variables(host)
+                yield {name: value for name, value in variables.items() if name not in extra or len(self.layers.of(host, name)) > 1}
+
+        problem = given.unread(extra, begins, (value for role in roles for value in role.defaults.values()), inventory)
+        if problem and given.has_only_our_playbooks() and all(stage.name in registry.shipped() for stage in stages):
+            raise PlanError(problem)
+        self.notes += [problem] if problem else []
+
     def _settle(
         self, host: str, roles: list[Interface], stage_values: Variables, variables: Variables
     ) -> Variables:
@@ -143,25 +166,33 @@ class Planner:
         scope.update(variables)
         scope.update(self._in_small(roles))
         templar = Templar(loader=self.loader, variables=scope)
+        of_plane = planes.of({planes.VARIABLE: self._template(templar, host, planes.VARIABLE, scope[planes.VARIABLE])}, host).options
+        scope = {**{name: spec["default"] for name, spec in of_plane.items() if "default" in spec}, **scope}
+        templar.available_variables = scope
         settled: Variables = {}
+        hidden = kept.secret(roles)
         for role in roles:
+            options = {**role.options, **of_plane} if role.name == COMMON else role.options
             values = {}
-            for name in role.options:
-                if name in stage_values or name in role.defaults:
-                    values[name] = self._template(templar, host, name, scope[name])
-            validated = ArgumentSpecValidator(role.options).validate({k: v for k, v in values.items() if v is not None})
+            for name in options:
+                if name in stage_values or name in role.defaults or (name in of_plane and name in scope):
+                    values[name] = self._template(templar, host, name, scope[name], hidden)
+            validated = ArgumentSpecValidator(options).validate({k: v for k, v in values.items() if v is not None})
             if validated.error_messages:
-                hidden = kept.secret(roles)
                 messages = [refusal(message, str(role.entry["role"]), values, hidden) for message in validated.error_messages]
                 raise PlanError(f"{host}: {'; '.join(messages)}")
             # rdma_ports_network begins like a variable of the stage rdma.
-            unknown = sorted(k for k in stage_values if k.startswith(role.prefix) and not any(k in another.known for another in roles))
+            # A variable of another shipped plane is refused with the name of this host's plane, in settings().
+            of_others = (name for plane in planes.shipped().values() for name in plane.options)
+            known = {*of_plane, *of_others, *(name for another in roles for name in another.known)}
+            unknown = sorted(name for name in stage_values if name.startswith(role.prefix) and name not in known)
             if unknown:
                 raise PlanError(f"{host}: {misspelt(unknown[0], role)}")
             settled.update(values)
-            settled.update(validated.validated_parameters)
+            # A text may have become a number that is none, as "nan".
+            settled.update({name: plain(value, f"{host}: {name}") for name, value in validated.validated_parameters.items()})
             shipped = role.name == COMMON or role.name in registry.shipped()
-            problem = ranges.problem(role.options, settled, str(role.entry["role"]), shipped) or role.stage.problem(settled)
+            problem = ranges.problem(options, settled, str(role.entry["role"]), shipped) or role.stage.problem(settled)
             if problem:
                 raise PlanError(f"{host}: {problem}")
             # A list of one may be written without brackets; its checks are made of the list.
@@ -181,13 +212,20 @@ class Planner:
     def _nodes(self, host: str, settings: Variables) -> list[str]:
         """The nodes behind an inventory host. One that cannot say which they are is planned as a whole, so that it is UNKNOWN and not
         absent."""
-        nodes, notes = planes.of(settings, host).subjects(host, settings)
-        self.notes += notes
-        return nodes or [host]
+        found = base.Subjects(*planes.of(settings, host).subjects(host, settings))
+        self.notes += found.notes
+        for subject, identity in found.identities.items():
+            twin = self._identified.setdefault(identity, subject)
+            if twin != subject and subject in found.ids:
+                raise PlanError(
+                    f"{host}: {subject} is the same node as {twin}: two hosts of the inventory select it; expected each node behind one "
+                    "host: narrow acceptance_nodes of one of them"
+                )
+        return found.ids or [host]
 
     def template(self, host: str, value: t.Any) -> t.Any:
-        """Return the expectations in a host's variables, templated if they have templates."""
-        return self._of_host(host, "acceptance_expectations", value)
+        """Return the expectations in a host's variables as plain data, templated if they have templates."""
+        return plain(self._of_host(host, "acceptance_expectations", value), f"{host}: acceptance_expectations")
 
     def _of_host(self, host: str, name: str, value: t.Any) -> t.Any:
         """Return the value of the variable `name` of a host, templated if it has templates."""
@@ -196,11 +234,23 @@ class Planner:
         templar = Templar(loader=self.loader, variables=self.layers.variables(host))
         return self._template(templar, host, name, value)
 
-    def _template(self, templar: t.Any, host: str, name: str, value: t.Any) -> t.Any:
+    def _template(self, templar: t.Any, host: str, name: str, value: t.Any, hidden: t.Collection[str] = ()) -> t.Any:
+        """Return the value of the variable `name` of a host as plain data. Raise PlanError if a part of it is encrypted by ansible-vault,
+        which makes it a secret, and the files of a run show it: all variables but those in `hidden`."""
         try:
-            return templar.template(value)
+            templated = templar.template(value)
+            made = plain(templated, f"{host}: {name}")
+            places = vaulted(templated, f"{host}: {name}") if name not in hidden else []
+            if places and not all(kept.is_withheld(name, place) for place in places):
+                raise PlanError(
+                    f"{places[0]}: found a text that ansible-vault encrypted, expected none: plan.json and the reports show this variable; "
+                    f"secrets may stand in {', '.join(sorted(hidden)) or 'no part of it'}"
+                )
+            return made
         except AnsibleError as error:
             raise PlanError(f"{host}: {name}: {error}") from error
+        except RecursionError as error:
+            raise PlanError(f"{host}: {name}: found a value that holds itself, expected one that does not") from error
 
     # The plan ----------------------------------------------------------------------------------------------------
 
@@ -229,7 +279,8 @@ class Planner:
             items += [_item(interface.name, item) for item in planned]
             self.notes += notes
             self.questions += filter(None, [interface.stage.question(nodes, settings)])
-        seconds = {s.name: max((float(v.get(f"{s.name}_check_seconds") or 0) for v in settings.values()), default=0.0) for s in stages}
+        seconds = {s.name: max((_check_seconds(s.stage, values) for values in settings.values()), default=0.0) for s in stages}
+        seconds.update({s.name: estimate.between(s.stage, items, target_of, settings) for s in stages if s.stage.between})
         plan = Plan(
             schema="plan/v1",
             run_id=run_id,
@@ -328,29 +379,69 @@ def named(item: t.Any, where: str) -> PlannedStage:
 
 def tags_of(name: str) -> list[str]:
     """Return the tags of a stage, with those of the stages that bring it along: --tags rdma means these, too."""
-    return [name, *(stage.name for stage in registry.shipped().values() if name in (*stage.before, *stage.after))]
+    return [name, *(stage.name for stage in registry.shipped().values() if name in (*stage.before, *stage.after, *stage.last))]
 
 
-def complete(stage_list: list[t.Any]) -> tuple[list[tuple[int, t.Any]], list[str]]:
-    """The stages with those that they bring along, each with the number of the one that was named; and what to say of it.
+def _looks_after_something(stage: Interface, chosen: list[Interface]) -> bool:
+    """Return False for a second look if nothing between it and the first one loads the nodes. Raise PlanError if there is no first one."""
+    first, names = stage.stage.looks_after, [each.name for each in chosen]
+    if not first:
+        return True
+    if first not in names[: names.index(stage.name)]:
+        raise PlanError(f"stage {stage.name}: found no {first} before it, by acceptance_stages or --tags, expected both: it looks again")
+    behind = [each.name for each in chosen[names.index(stage.name) + 1 :] if each.stage.loads]
+    if behind:
+        raise PlanError(f"stage {stage.name}: found {', '.join(behind)} behind it, expected it behind all stages that work the nodes")
+    return any(each.stage.loads for each in chosen[names.index(first) : names.index(stage.name)])
 
-    Whoever names them keeps them where they are, and a stage given as {name, role} comes alone.
+
+class Addition(t.NamedTuple):
+    """A stage that another stage brings into the run; `place` says where, in words."""
+
+    by: str
+    name: str
+    place: str
+
+
+def complete(stage_list: list[t.Any]) -> tuple[list[tuple[int, t.Any]], list[Addition]]:
+    """Return the stages with those that they bring along, each with the number of the one that was named, and what was added.
+
+    A stage that is named stays where it is. One given as {name, role} comes alone. One given as {name} brings its second look.
     """
     numbered: list[tuple[int, t.Any]] = []
-    notes = []
+    additions: list[Addition] = []
     for number, item in enumerate(stage_list):
         stage = registry.shipped().get(item) if isinstance(item, str) else None
         brought = (stage.before, stage.after) if stage else ((), ())
         stages_before, stages_after = ([neighbour for neighbour in neighbours if neighbour not in stage_list] for neighbours in brought)
-        additions = [
-            f"{neighbour} {where} it"
-            for neighbours, where in ((stages_before, "before"), (stages_after, "after"))
-            for neighbour in neighbours
-        ]
-        if additions:
-            notes.append(f"stage {item} brings {' and '.join(additions)}; --skip-tags leaves one out")
+        additions += [Addition(str(item), name, "before it") for name in stages_before]
+        additions += [Addition(str(item), name, "after it") for name in stages_after]
         numbered += [(number, name) for name in (*stages_before, item, *stages_after)]
-    return numbered, notes
+    for number, item in list(numbered):
+        name_of = item["name"] if isinstance(item, dict) and set(item) <= {"name", "description"} and "name" in item else item
+        stage = registry.shipped().get(name_of) if isinstance(name_of, str) else None
+        behind = [name for _number, name in numbered[numbered.index((number, item)) + 1 :]]
+        if stage and stage.last and any(_loads(name) for name in behind):
+            named_stages = [each.get("name") if isinstance(each, dict) else each for each in stage_list]
+            looks = [name for name in stage.last if name not in named_stages]
+            numbered += [(number, name) for name in looks]
+            additions += [Addition(str(name_of), name, "behind the last load") for name in looks]
+    return numbered, additions
+
+
+def addition_notes(additions: t.Iterable[Addition], running: t.Collection[str]) -> list[str]:
+    """Return a note for each stage that brings others into the run; `running` are the names of the stages that --tags leaves in it."""
+    by_stage: dict[str, list[str]] = {}
+    for addition in additions:
+        if addition.by in running and addition.name in running:
+            by_stage.setdefault(addition.by, []).append(f"{addition.name} {addition.place}")
+    return [f"stage {stage} brings {' and '.join(brought)}; --skip-tags leaves one out" for stage, brought in by_stage.items()]
+
+
+def _loads(item: t.Any) -> bool:
+    """Return True if a stage of acceptance_stages works the nodes; one of a team's own may."""
+    stage = registry.shipped().get(item) if isinstance(item, str) else None
+    return stage is None or stage.loads
 
 
 def selected(tags: t.Iterable[str], only: t.Iterable[str], skip: t.Iterable[str]) -> bool:
@@ -388,6 +479,13 @@ def choose(hosts: list[str], sample: t.Any, where: str) -> tuple[list[str], Samp
         raise PlanError(f"{where}: found {sample!r}, expected at least one node")
     chosen = set(random.Random(str(seed)).sample(sorted(hosts), min(count, len(hosts))))
     return [h for h in hosts if h in chosen], {"seed": seed, "nodes": sorted(chosen), "of": len(hosts)}
+
+
+def _check_seconds(stage: Stage, settings: Variables) -> float:
+    """Return how long one check of a stage takes about: as its variables say, else its part of what a stage of a single node takes."""
+    checks = settings.get(f"{stage.name}_checks")
+    declared = float(settings.get(f"{stage.name}_check_seconds") or 0)
+    return declared or (stage.seconds(settings, 1, 0.0, 0.0) / len(checks) if checks else 0.0)
 
 
 def _item(stage: str, item: PlanItem | t.Mapping[str, t.Any]) -> PlanItem:

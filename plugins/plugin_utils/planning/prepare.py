@@ -8,19 +8,24 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import difflib
+import os
+import pathlib
 import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.progress import is_counted
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import estimate, inputs, kept, todo
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import Interface, PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner, dump, tags_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement, versions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement, subjects, verdict_files, versions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, Plan, Variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, Plan, Todo, Variables, verdicts_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, new_run_id
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import base as of_sinks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry as sinks
@@ -48,7 +53,8 @@ def prepare(
     run, written, stages, settings, notes = begin(args, planner, controller, check)
     detach, sinks_of_run = detached(stages, settings), _sinks(settings)
     measurements, wrong = run.journal.read() if run.dir.exists() else ([], [])
-    remaining = todo.remaining(written, measurements, [stage.stage for stage in stages])
+    announced = restarted(args, written)
+    remaining = todo.remaining(written, measurements, [stage.stage for stage in stages], announced, lambda: _unknown(run))
     if args["mode"] == "resume":
         _same_version(run, written, remaining, check)
     own_remaining = {target: remaining[target] for target in remaining if target in set(planner.hosts)}
@@ -68,7 +74,7 @@ def prepare(
         empty = {"run_id": "", "results_dir": str(args["results_dir"]), "tasks": str(NOTHING), "questions": [], "detached": False}
         return {**empty, "changed": bool(own_remaining), "diff": diff}, lines
     cut_off = run.mailbox.cut_off()
-    _assign(run, own_remaining, stages, settings, cut_off)
+    _assign(run, own_remaining, stages, settings, cut_off, dict.fromkeys(announced, observation.utc()), estimate.stage_seconds(written))
     long = [stage.name for stage in stages if any(settings[host].get(f"{stage.name}_long") for host in own_remaining)]
     looked = [stage.name for stage in stages if stage.name in cut_off and stage.stage.queries_checkpoints]
     played: list[todo.PlayedStage] = [{**stage.entry, "tags": tags_of(stage.name)} for stage in stages]
@@ -78,6 +84,11 @@ def prepare(
     )
     lines += [f"note: {note}" for note in telling.begun(sinks.chosen(sinks_of_run), begun)]
     continuing = [stage.name for stage in stages if stage.stage.continues]
+    outliving = [host for host in own_remaining if planes.of(settings[host], host).outlives_controller]
+    lines += [
+        f"note: {name} goes on if this controller is killed or its machine is lost, until its own time limit; Ctrl-C and "
+        f"{collection.playbook('stop')} end it" for name in continuing if any(name in own_remaining[host] for host in outliving)
+    ]  # fmt: skip
     phases = todo.phases(played, own_remaining, long, looked, continuing)
     tasks = run.mailbox.write_tasks([todo.task_of(stage, run.mailbox.finished_everywhere(stage["name"])) for stage in phases])
     planned = {
@@ -87,12 +98,55 @@ def prepare(
     return planned, lines
 
 
+def _refuse_unwritable(folder: pathlib.Path) -> None:
+    """Raise PlanError if the folder of the results cannot be written to, or be made."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
+        raise PlanError(f"acceptance_results_dir: found {folder}, expected a folder that may be written: {existing} is not one")
+
+
+def _unknown(run: Run) -> set[Key]:
+    """Return the keys that the last judgement of a run called UNKNOWN; none if it was not judged yet."""
+    try:
+        with verdict_files.opened(run.dir) as lines:
+            return {verdict.key for verdict in verdicts_of(lines) if verdict.verdict == "UNKNOWN"}
+    except (OSError, ValueError):
+        return set()
+
+
 def _level(plan: Plan) -> str:
     """Return the level of a run for people, empty if its stages were named."""
     return f", level {plan.level}" if plan.level else ""
 
 
+def _rebooted(args: Arguments) -> list[str]:
+    """Return the names in acceptance_rebooted, "*" for all."""
+    given = args.get("rebooted")
+    names = [word.strip() for word in given.split(",") if word.strip()] if isinstance(given, str) else given
+    if not names or names == ["[]"]:  # Ansible may hand over an empty list as text
+        return []
+    if isinstance(names, bool) or (isinstance(names, list) and len(names) == 1 and str(names[0]).lower() in ("true", "yes", "false", "no")):
+        return ["*"] if names is True or (isinstance(names, list) and str(names[0]).lower() in ("true", "yes")) else []
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        raise PlanError(f"acceptance_rebooted: found {given!r}, expected hosts of the run, or true for all")
+    return sorted(set(names))
+
+
+def restarted(args: Arguments, plan: Plan) -> list[str]:
+    """Return the names of nodes or targets that were restarted on purpose since the run was begun, "*" for all; PlanError for a name that
+    the run does not have."""
+    names = _rebooted(args)
+    known = {*plan.targets, *(node for item in plan.items for node in subjects.nodes_of(item.subject))}
+    unknown = [name for name in names if name != "*" and name not in known]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], sorted(known), 3, 0.0)
+        raise PlanError(f"acceptance_rebooted: found {unknown[0]!r}, expected hosts of run {plan.run_id}, such as {', '.join(near)}")
+    return names
+
+
 def _made(args: Arguments, planner: Planner, controller: int, check: bool) -> Begun:
+    if _rebooted(args):
+        raise PlanError(f"acceptance_rebooted: found {args['rebooted']!r}, expected nothing for a new run: it is for one that is resumed")
     run = Run.new(str(args["results_dir"]), str(args.get("run_id") or new_run_id()))
     level = args.get("level") or "standard"
     if level not in LEVELS:
@@ -105,7 +159,9 @@ def _made(args: Arguments, planner: Planner, controller: int, check: bool) -> Be
     written.judging.notes += inputs.without_effect(written, settings)
     detached(stages, settings), _sinks(settings)  # refused before anything is written
     _of_whole_run(settings, OF_WHOLE_RUN)
-    if not check:
+    if check:
+        _refuse_unwritable(pathlib.Path(str(args["results_dir"])))
+    else:
         run.make()
         run.claim(controller)
         write_atomically(run.dir / "plan.json", dump(written))
@@ -116,6 +172,7 @@ def _reopened(args: Arguments, planner: Planner, controller: int, check: bool) -
     """Open a run again to resume it. Its settings are those of its plan, not of today's inventory."""
     run = Run.open(str(args["results_dir"]), str(args["run_id"]))
     written = run.plan()
+    restarted(args, written)
     left_out = [host for host in planner.left_out() if host in written.targets]
     if left_out:
         raise PlanError(f"--limit: it leaves out {', '.join(left_out[:5])} of run {run.id}; resume a run with all its hosts")
@@ -146,18 +203,22 @@ def _same_version(run: Run, written: Plan, remaining: estimate.Remaining, check:
 
 
 def _assign(
-    run: Run, remaining: estimate.Remaining, stages: list[Interface], settings: dict[str, Variables], begun: t.Collection[str] = ()
-) -> None:
-    """Write the work of each target to a file of its own; return the number of subjects of each stage, for progress, and the begun
-    stages."""
+    run: Run, remaining: estimate.Remaining, stages: list[Interface], settings: dict[str, Variables], begun: t.Collection[str] = (),
+    announced: t.Mapping[str, str] | None = None, seconds: t.Mapping[str, float] | None = None,
+) -> None:  # fmt: skip
+    """Write the work of each target to a file of its own, the begun stages, and for progress the number of subjects of each stage and the
+    `seconds` that it is expected to take."""
     run.mailbox.clear()
     run.mailbox.make()
     hidden = kept.secret(stages)
     for target, of in remaining.items():
         secrets = kept.secrets(settings[target], hidden)  # each worker has them from the inventory
-        run.mailbox.assign(target, {"stages": of, "settings": kept.public(settings[target], hidden), "secret": secrets})
+        todo_of: Todo = {"stages": of, "settings": kept.public(settings[target], hidden), "secret": secrets}
+        if announced:
+            todo_of["announced"] = dict(announced)
+        run.mailbox.assign(target, todo_of)
     run.mailbox.mark_cut_off(begun)
-    run.mailbox.set_totals({stage.name: _counted(stage, remaining, settings) for stage in stages})
+    run.mailbox.set_totals({stage.name: _counted(stage, remaining, settings) for stage in stages}, seconds)
 
 
 def _counted(stage: Interface, remaining: estimate.Remaining, settings: dict[str, Variables]) -> int:

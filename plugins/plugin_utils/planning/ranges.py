@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import (
     ANY,
@@ -50,7 +51,7 @@ BY_END = {
     "acceptance_gpu_count": NONE_OR_MORE,
     "acceptance_detach_keep": SECONDS,
     "acceptance_waiver_days": Range(1, 3660, "days"),
-    "acceptance_kube_metrics_port": Range(0, 65535),
+    **{name: of_plane for plane in planes.shipped().values() for name, of_plane in plane.ranges.items()},
     **{f"{stage.name}_{name}": of_stage for stage in registry.shipped().values() for name, of_stage in stage.ranges.items()},
 }
 

@@ -12,26 +12,39 @@ import json
 import typing as t
 
 from ansible import context
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import boots, busy, loads, single_checks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.estimate import Remaining
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlainData, Plan, PlannedStage
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
 PATIENCE_S = 8.0
 
 
-def remaining(plan: Plan, measurements: list[Measurement], stages: t.Sequence[Stage]) -> Remaining:
+def remaining(
+    plan: Plan, measurements: list[Measurement], stages: t.Sequence[Stage], announced: t.Collection[str] = (),
+    unknown: t.Callable[[], t.Container[Key]] | None = None,
+) -> Remaining:
     """Return the remaining work by target: {target: {stage: [{"check", "variant", "subject", "attempt"}]}}; with "refused"
     where the plan says why it cannot be measured.
 
     `measured` and `not_applicable` are kept, but for what its stage wants to measure again; the rest is repeated, a check whose members
-    are not all there is too, and what a stage cannot repeat alone. Attempts are counted here and nowhere else.
+    are not all there is too, and what a stage cannot repeat alone, and what was measured before a restart that was announced, now
+    (`announced`, names of nodes or targets, "*" for all) or earlier. So is what was disturbed while it was measured, and a second look at
+    a node that is worked again, or was since. Attempts are counted here and nowhere else.
+
+    `unknown` returns the keys that the last judgement of the run called UNKNOWN: others kept their verdict beside busy processors. Without
+    it every measurement beside busy processors is repeated.
     """
+    measurements = sorted(measurements, key=lambda m: m.attempt)
     planned = {item.key for item in plan.items}
     keys_left = planned - _finished(planned, measurements) | _unsettled(planned, measurements, stages)
+    keys_left |= _before_restart(plan, measurements, announced) | planned & _disturbed(measurements, unknown)
     for stage in stages:
         stage_items = [item for item in plan.items if item.stage == stage.name]
         keys_left |= stage.complete(stage_items, frozenset(keys_left))
+    keys_left |= _looks(plan, measurements, stages, keys_left)
     attempts: dict[Key, int] = {}
     for m in measurements:
         attempts[m.key] = max(attempts.get(m.key, 0), m.attempt)
@@ -43,6 +56,24 @@ def remaining(plan: Plan, measurements: list[Measurement], stages: t.Sequence[St
     return todo
 
 
+def _before_restart(plan: Plan, measurements: list[Measurement], announced: t.Collection[str]) -> set[Key]:
+    """Return the planned items whose last measurement is of before an announced restart of one of their nodes. What an earlier resume
+    measured after the restart that it was told of is kept, also if the restart is announced again."""
+    last: dict[Key, Measurement] = {}
+    records: dict[Key, list[Measurement]] = {}
+    for m in measurements:
+        records.setdefault(m.key, []).append(m)
+        last[m.key] = m if m.key not in last or m.attempt >= last[m.key].attempt else last[m.key]
+    keys = {key._replace(subject=node_of(key.subject)) for key, _opinion in boots.Boots(records).stale(last)}
+    for item in plan.items if announced else ():
+        record = last.get(item.key)
+        of_node = dict(boots.identities(record)) if record else {}
+        names = [name for name in subjects.nodes_of(item.subject) if boots.is_named(name, announced)]
+        if any(not of_node.get(name, {}).get("announced") for name in names):
+            keys.add(item.key)
+    return keys & {item.key for item in plan.items}
+
+
 def _unsettled(planned: t.AbstractSet[Key], measurements: list[Measurement], stages: t.Sequence[Stage]) -> set[Key]:
     """Return the measured items that their stage wants to measure again."""
     keys: set[Key] = set()
@@ -51,6 +82,35 @@ def _unsettled(planned: t.AbstractSet[Key], measurements: list[Measurement], sta
         finished = {m.key: m for m in stage_measurements if m.outcome in ("measured", "not_applicable")}
         keys |= stage.remeasure({key: m for key, m in finished.items() if key in planned}, stage_measurements)
     return keys
+
+
+def _disturbed(measurements: t.Sequence[Measurement], unknown: t.Callable[[], t.Container[Key]] | None) -> set[Key]:
+    """Return the checks, as a plan names them, whose last measurement is UNKNOWN by what went on beside it, and not by what it measured."""
+    last = {m.key: m for m in measurements if m.outcome == "measured"}  # the attempts come in their order
+    keys = {m.key._replace(subject=node_of(m.key.subject)) for m in last.values() if single_checks.is_doubted_by_window(m)}
+    beside_others = {m.key._replace(subject=node_of(m.key.subject)) for m in last.values() if busy.words(m)}
+    if unknown is not None and beside_others:
+        judged_unknown = unknown()
+        beside_others = {key for key in beside_others if key in judged_unknown}
+    return keys | beside_others
+
+
+def _looks(plan: Plan, measurements: list[Measurement], stages: t.Sequence[Stage], keys_left: t.AbstractSet[Key]) -> set[Key]:
+    """Return the second looks at nodes on which a load is left, or that were worked after their last look."""
+    after = {stage.name for stage in stages if stage.looks_after}
+    if not after.intersection(item.stage for item in plan.items):
+        return set()
+    worked = loads.Loads(measurements, stages)
+    loaded = {
+        node for item in plan.items if item.key in keys_left and item.stage not in worked.looking
+        for node in subjects.nodes_of(item.subject)
+    }  # fmt: skip
+    last = {m.key: m for m in measurements if m.stage in after and m.outcome in ("measured", "not_applicable")}
+    looks = [item for item in plan.items if item.stage in after]
+    return {
+        item.key for item in looks
+        if subjects.nodes_of(item.subject) & loaded or (item.key in last and worked.behind(last[item.key]) is not None)
+    }  # fmt: skip
 
 
 def _finished(planned: t.AbstractSet[Key], measurements: list[Measurement]) -> set[Key]:

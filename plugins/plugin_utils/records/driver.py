@@ -13,8 +13,8 @@ import multiprocessing
 import os
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import boot_id
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.session import boot_id
 
 # The process ids of a machine itself, outside of any container (PROC_PID_INIT_INO of the kernel).
 OF_THE_MACHINE = "pid:[4026531836]"

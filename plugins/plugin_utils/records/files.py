@@ -9,7 +9,9 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
+import io
 import itertools
 import os
 import pathlib
@@ -47,13 +49,19 @@ def new_file(path: pathlib.Path) -> t.IO[bytes]:
     raise AssertionError("names never end")
 
 
-def write_atomically(path: pathlib.Path, text: str | t.Iterable[str], mode: int = 0o644) -> None:
-    """Write a whole file or nothing. A large text may come in parts. Raises RunError if the file cannot be written."""
+def write_atomically(path: pathlib.Path, text: str | t.Iterable[str], mode: int = 0o644, packed: bool = False) -> None:
+    """Write a whole file or nothing, by gzip if it is to be `packed`. A large text may come in parts. Raises RunError if the file cannot be
+    written."""
     temporary = ""
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        parts = [text] if isinstance(text, str) else text
         with os.fdopen(handle, "w", encoding="utf-8") as target:
-            target.writelines([text] if isinstance(text, str) else text)
+            if packed:
+                with gzip.GzipFile("", "wb", fileobj=target.buffer, mtime=0) as member, io.TextIOWrapper(member, "utf-8") as whole:
+                    whole.writelines(parts)
+            else:
+                target.writelines(parts)
             target.flush()
             os.fsync(target.fileno())
         os.chmod(temporary, mode)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare a run's folder with what the run wrote: the chain of its journal, its raw files, its reports.
+"""Compare a run's folder with what the run wrote: the chain of its journal, its raw texts, its reports.
 
 Against a slip of the hand and a quick correction, not against somebody who writes everything anew: without a signature nothing
 in the folder can tell that. The fingerprint on a printed and signed report can.
@@ -19,6 +19,7 @@ import pathlib
 import sys
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import raw, verdict_files
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forked_worker import ForkedWorker
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import NOT_OF_THIS_PLAN, Chain, Line
@@ -27,6 +28,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, facts_of, has_facts, node_file
 
 MISSING = "missing"
+DAMAGED = "damaged"
 LISTED = "report.sha256"
 # Bytes of a file that are read at once: a run of thousands of nodes has tens of thousands of small ones.
 AT_ONCE = 64 << 10
@@ -44,7 +46,7 @@ class Evidence:
 
 
 def gather(run: Run, plan: Plan) -> Evidence:
-    """The journal of a run, its chain and its raw files, as they are now."""
+    """The journal of a run, its chain and its raw texts, as they are now."""
     records, notes, chain = run.journal.examine()
     # An accepted run under the name of another one is not that one.
     changed = [f"plan.json is that of run {plan.run_id}"] if plan.run_id != run.id else []
@@ -58,7 +60,7 @@ def gather(run: Run, plan: Plan) -> Evidence:
         doubtful = {_about(record) for record in records[chain.whole :]}
         # What stands before it of the same checks may have been followed by other attempts than those that are there now.
         records = [
-            _distrusted(record, broken) if place >= chain.whole or (_about(record) in doubtful and _done(record)) else record
+            _distrusted(record, broken) if place >= chain.whole or (_about(record) in doubtful and _is_done(record)) else record
             for place, record in enumerate(records)
         ]
     elif records and not chain.chained:
@@ -68,7 +70,7 @@ def gather(run: Run, plan: Plan) -> Evidence:
     for place, record in enumerate(records):
         name, sha256 = _raw(record)
         if name and digests[name] != sha256:
-            problem = f"{name} is {'missing' if digests[name] == MISSING else 'not what the journal says by its SHA-256'}"
+            problem = f"{name} is {digests[name] if digests[name] in (MISSING, DAMAGED) else 'not what the journal says by its SHA-256'}"
             lost.append(problem)
             records[place] = _without_raw(record, problem)
     if lost:
@@ -95,7 +97,7 @@ def _digests(folder: pathlib.Path, names: list[str]) -> dict[str, str]:
 def broken_chain(plan: Plan, records: t.Sequence[Line], chain: Chain) -> str:
     """Return where the journal was changed, in words; empty if it was not, or if its version had no chain."""
     if plan.chained and records and not chain.chained:
-        return f"journal.jsonl line 1 {NOT_OF_THIS_PLAN}"
+        return f"{chain.name} line 1 {NOT_OF_THIS_PLAN}"
     return chain.broken
 
 
@@ -117,7 +119,7 @@ def _raw(record: Line) -> tuple[str, t.Any]:
     return str(record.get("raw") or ""), record.get("raw_sha256")
 
 
-def _done(record: Line) -> bool:
+def _is_done(record: Line) -> bool:
     outcome = record.outcome if isinstance(record, Measurement) else record.get("outcome")
     return outcome in ("measured", "not_applicable")
 
@@ -133,13 +135,16 @@ def _distrusted(record: Line, broken: str) -> Line:
 
 def _without_raw(record: Line, problem: str) -> Line:
     """An error stays what it is: a lost file makes nothing better."""
-    if not isinstance(record, Measurement) or not _done(record):
+    if not isinstance(record, Measurement) or not _is_done(record):
         return record
     return record.replaced(outcome="error", reason_code="raw_changed", reason=problem[:2000], metrics={}, series=[])
 
 
 def digest(folder: pathlib.Path, name: str, size: int | None = None) -> str:
-    """SHA-256 of a file of a run, or of its first `size` bytes; MISSING where there is none."""
+    """SHA-256 of a file of a run, or of its first `size` bytes; that of a raw text by its reference. MISSING if there is none, DAMAGED if a
+    raw text cannot be unpacked."""
+    if raw.is_packed(name):
+        return _digest_of_text(folder, name)
     if name.startswith("/") or ".." in name.split("/"):
         return MISSING
     try:
@@ -153,6 +158,15 @@ def digest(folder: pathlib.Path, name: str, size: int | None = None) -> str:
         finally:
             os.close(handle)
     except (OSError, ValueError):
+        return MISSING
+
+
+def _digest_of_text(folder: pathlib.Path, reference: str) -> str:
+    try:
+        return hashlib.sha256(raw.read(folder, reference)).hexdigest()
+    except raw.ChangedError:
+        return DAMAGED
+    except OSError:
         return MISSING
 
 
@@ -183,8 +197,8 @@ def verify(run: Run) -> str:
         wrong, last = _report(run, folder, now)
         if wrong:
             raise RunError(f"run {run.id} is not whole: {'' if where == '.' else where + '/'}{wrong}")
-    raw = sum(file["path"].startswith("raw/") for file in evidence.files)
-    counted = f"{len(evidence.records)} lines of the journal, {raw} raw files, {len(reports)} report{'s' if len(reports) > 1 else ''}"
+    texts = sum(file["path"].startswith("raw/") for file in evidence.files)
+    counted = f"{len(evidence.records)} measurements, {texts} raw texts, {len(reports)} report{'s' if len(reports) > 1 else ''}"
     return f"run {run.id} is whole: {counted}; fingerprint {last}"
 
 
@@ -212,21 +226,10 @@ def _node_files(run: Run) -> str:
 
 def _facts_in_journal(run: Run) -> dict[str, PlainData]:
     """Return the expected content of each file of `nodes/` by its name."""
-    expected: dict[str, PlainData] = {}
     try:
-        with open(run.journal.path, "rb") as lines:
-            for line in lines:
-                if b'"facts"' not in line:
-                    continue
-                try:
-                    record = json.loads(line)
-                except ValueError:  # a line cut off at the end; the chain says so elsewhere
-                    continue
-                if isinstance(record, dict) and has_facts(record):
-                    expected[node_file(record["subject"]["id"])] = facts_of(record)
+        return {node_file(m["subject"]["id"]): facts_of(m) for m in run.journal.as_data(b'"facts"') if has_facts(m)}
     except OSError:
         return {}
-    return expected
 
 
 def _first_difference(content: t.Any, expected: PlainData) -> str:
@@ -256,7 +259,8 @@ def _report(run: Run, folder: pathlib.Path, now: t.Mapping[str, str]) -> tuple[s
             return f"{unlisted[0]} is not listed in {LISTED}", listed_fingerprint
         for file in files:
             path, size = file["path"], file.get("bytes")
-            sha256 = digest(folder, path) if path == "verdicts.jsonl" else digest(run.dir, path, size) if size else now.get(path, MISSING)
+            of_judgement = path in verdict_files.NAMES
+            sha256 = digest(folder, path) if of_judgement else digest(run.dir, path, size) if size else now.get(path, MISSING)
             if sha256 != file["sha256"]:
                 return f"report.json is about another {path}", listed_fingerprint
     except (OSError, ValueError, TypeError, KeyError) as error:

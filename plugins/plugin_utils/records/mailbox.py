@@ -47,7 +47,10 @@ CUT_OFF = FileKind(
     "the plan of the next controller",
 )
 TOTALS = FileKind(
-    "totals", "how many subjects the progress of each stage counts, {stage: number}", "the plan", "workers that show progress"
+    "totals",
+    "how many subjects the progress of each stage counts, and the seconds that it takes, {stage: [number, seconds]} in their order",
+    "the plan",
+    "workers that show progress",
 )
 CHECKPOINTS = FileKind(
     "{target}.{stage}.checkpoints",
@@ -89,6 +92,12 @@ LOST = FileKind(
     "the worker that lost the target",
     "each later worker of the target; the first worker of a stage between nodes",
 )
+HEARTBEAT = FileKind(
+    "{target}.heartbeat",
+    "the words that reach a host with a detached probe, its heartbeat file there, and whether it may outlive the controller, as JSON",
+    "the target's worker, when it has started the probe; it is removed when the probe is collected",
+    "the process that keeps probes alive",
+)
 COUNT = FileKind(
     "{stage}.count",
     "one byte for each node that is done, `x` for a node without a result and `.` for any other",
@@ -113,8 +122,8 @@ SINK_NOTED = FileKind(
 )
 
 KINDS = (
-    TODO, TASKS, CUT_OFF, TOTALS, CHECKPOINTS, LOCK, PART, COMPUTED, DONE, DONE_COUNT, DONE_EVERYWHERE, LOST, COUNT, SHOWN, PULSE,
-    SINK_SPENT, SINK_NOTED,
+    TODO, TASKS, CUT_OFF, TOTALS, CHECKPOINTS, LOCK, PART, COMPUTED, DONE, DONE_COUNT, DONE_EVERYWHERE, LOST, HEARTBEAT, COUNT, SHOWN,
+    PULSE, SINK_SPENT, SINK_NOTED,
 )  # fmt: skip
 
 
@@ -182,13 +191,25 @@ class Mailbox:
         saved_stages = json.loads(earlier.read_text(encoding="utf-8")) if earlier.exists() else []
         return {*saved_stages, *(path.stem for path in self.folder.glob(COMPUTED.name.format(stage="*")))}
 
-    def set_totals(self, totals: t.Mapping[str, int]) -> None:
-        """Write how many subjects the progress of each stage counts."""
-        self.path(TOTALS).write_text(json.dumps(totals), encoding="utf-8")
+    def set_totals(self, totals: t.Mapping[str, int], seconds: t.Mapping[str, float] | None = None) -> None:
+        """Write how many subjects the progress of each stage counts, and the seconds that each stage is expected to take, in the order of
+        the stages."""
+        told = {stage: [total, (seconds or {}).get(stage, 0.0) if total else 0.0] for stage, total in totals.items()}
+        self.path(TOTALS).write_text(json.dumps(told), encoding="utf-8")
+
+    def _totals(self) -> dict[str, tuple[int, float]]:
+        """Return {stage: (number of subjects, expected seconds)}. Raises OSError without the file."""
+        return t.cast("dict[str, tuple[int, float]]", json.loads(self.path(TOTALS).read_text(encoding="utf-8")))
 
     def total(self, stage: str) -> int:
         """Return how many subjects the progress of a stage counts. Raises KeyError for another stage, OSError without the file."""
-        return int(json.loads(self.path(TOTALS).read_text(encoding="utf-8"))[stage])
+        return int(self._totals()[stage][0])
+
+    def expected_seconds(self, stage: str) -> tuple[float, float]:
+        """Return the seconds that a stage is expected to take, and those of all stages behind it; 0.0 if that is not known."""
+        totals = self._totals()
+        behind = list(totals)[list(totals).index(stage) + 1 :]
+        return totals[stage][1], sum(totals[name][1] for name in behind)
 
     # A stage between nodes -------------------------------------------------------------------------------------------
 

@@ -11,18 +11,18 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import base64
+import contextlib
+import datetime
 import hashlib
 import json
-import pathlib
 import re
 import typing as t
 import zlib
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation, reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import model, versions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import model, raw, versions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name, names
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlainData, TodoItem, measurement_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
@@ -33,7 +33,6 @@ except ImportError:
     jsonschema = None  # require() says so before anything is measured
 
 SCHEMAS = collection.ROOT / "roles" / "common" / "files" / "schemas"
-RAW_LIMIT = 16 << 20
 # The facts of one node, the largest record there is, have some 50 KB.
 RECORD_LIMIT = 4 << 20
 _CHECK = re.compile(r"^[a-z][a-z0-9_]{0,62}$")
@@ -84,38 +83,53 @@ def parsed(record: t.Any) -> Measurement | str:
         return f"{'.'.join(map(str, wrong.absolute_path)) or 'record'}: {wrong.message}"[:300] if wrong else str(error)[:300]
 
 
+# Seconds by which a clock is off that are worth a correction (times are written in whole seconds), and the key of the context that has
+# them.
+SKEW_S, SKEW = 1.0, "clock_skew_s"
+
+
 class Completer:
     """Turns one target's observations of one stage into measurements of a run.
 
     `planned` is {(check, variant, subject id): item of the todo}. What is about a subject other than the one that sent it is taken only
     where the plan wants it from this target, or where it is about nodes of a group that the plan wants from it: a finding. A finding
-    has a check of its own: whoever heads a group cannot do what the plan asked of its members.
+    has a check of its own: whoever heads a group cannot do what the plan asked of its members. `announced` is {node, its target or
+    "*": when somebody said that it was restarted}.
     """
 
     def __init__(
-        self, run: Run, stage: str, target: str, plane: str, planned: dict[Check, TodoItem], simulated: bool = False
-    ) -> None:
+        self, run: Run, stage: str, target: str, plane: str, planned: dict[Check, TodoItem], simulated: bool = False,
+        announced: t.Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.run = run
         self.stage = stage
         self.target = target
         self.plane = plane
         self.planned = planned
         self.simulated = simulated
+        self.announced = announced or {}
+        # By how many seconds the clock of the target is at least ahead of ours, negative if behind.
+        self.skew_s = 0.0
         self._checks = {check for check, _variant, _subject in planned}
+        # {(node, digest): (reference, SHA-256)} of the raw texts that are stored.
+        self._stored: dict[tuple[str, bytes], tuple[str, str]] = {}
         self._groups = [item["subject"] for item in planned.values() if item["subject"]["kind"] == "group"]
 
-    def complete(self, observed: t.Any, sender: str = "") -> PlainData:
-        """One observation -> one measurement. `sender` is the node that made it, where that is not the target itself."""
+    def complete(self, observed: t.Any, sender: str = "", by_node: bool = True) -> PlainData:
+        """One observation -> one measurement. `sender` is the node that made it, where that is not the target itself. `by_node`: False if
+        the controller made it."""
         if not isinstance(observed, dict):
             observed = {}
         sender = sender or self.target
         fields = {name: observed.get(name, default) for name, default in observation.FIELDS.items()}
         subject = self._subject(sender, fields.pop("part"), fields.pop("members"), fields.pop("subject"))
         fields["context"] = self._identified(fields["context"], sender, subject)
+        if by_node and abs(self.skew_s) > SKEW_S:
+            self._by_our_clock(fields, subject)
         check = (str(fields["check"]), str(fields["variant"]), str(subject["id"]))
         item = self.planned.get(check) or self.planned.get((*check[:2], sender))
         attempt = item.get("attempt", 1) if item else 1
-        raw, digest = self._store(sender, fields, attempt, observed.get("raw_z"))
+        reference, digest = self._store(sender, observed.get("raw_z"), attempt)
         fields.pop("raw")
         measurement = {
             "schema": "measurement/v1",
@@ -125,7 +139,7 @@ class Completer:
             "plane": self.plane,
             "target": self.target,
             "attempt": attempt,
-            "raw": raw,
+            "raw": reference,
             "raw_sha256": digest,
             **fields,
         }
@@ -144,6 +158,14 @@ class Completer:
             f"what {sender} sent is refused: {wrong}",
         )
 
+    def _by_our_clock(self, fields: PlainData, subject: PlainData) -> None:
+        """Set the time of a measurement to our clock, and say how far the clock of its node is off."""
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            began = datetime.datetime.strptime(fields["started_at"], "%Y-%m-%dT%H:%M:%SZ") - datetime.timedelta(seconds=self.skew_s)
+            fields["started_at"] = began.strftime("%Y-%m-%dT%H:%M:%SZ")
+        if subject["kind"] == "node" and isinstance(fields["context"], dict):
+            fields["context"] = {**fields["context"], SKEW: round(self.skew_s, 1)}
+
     def _identified(self, context: t.Any, sender: str, subject: PlainData) -> t.Any:
         """The context with `identities`, {node: what it was known by}: of who made it and, where a head speaks for a group, of its members;
         nobody else is spoken for."""
@@ -155,7 +177,14 @@ class Completer:
         identities = {node: who for node, who in sent.items() if node in members} if isinstance(sent, dict) else {}
         if own_identity and sender not in [group["id"] for group in self._groups]:
             identities[sender] = own_identity
+        if self.announced:
+            identities = {node: self._announced(node, who) for node, who in identities.items()}
         return {**context, "identities": identities} if identities else context
+
+    def _announced(self, node: str, who: t.Any) -> t.Any:
+        """Return the identity of a node with when its restart was announced, if it was."""
+        announced = next((self.announced[name] for name in (node, node.partition("/")[0], "*") if name in self.announced), "")
+        return {**who, "announced": announced} if announced and isinstance(who, dict) else who
 
     def _in_a_group(self, subject: PlainData) -> bool:
         """Return True if a subject consists of members of one group that this target measures."""
@@ -173,7 +202,7 @@ class Completer:
         failed = observation.failed(
             check[0], reason_code, reason[:2000], outcome=outcome, variant=check[1], subject=None if node else subject, **fields
         )
-        return self.complete(failed, check[2] if node else "")
+        return self.complete(failed, check[2] if node else "", by_node=False)
 
     def _subject(self, sender: str, part: t.Any, members: t.Any, whole_subject: t.Any) -> PlainData:
         if isinstance(whole_subject, dict):
@@ -185,32 +214,15 @@ class Completer:
             "members": [f"{sender}/{m}" for m in members] if isinstance(members, list) else members,
         }
 
-    def _store(
-        self, sender: str, fields: PlainData, attempt: int, packed: t.Any
-    ) -> tuple[str | None, str | None]:
-        """Raw output into a file of its own; returns its path below the run and its SHA-256."""
+    def _store(self, sender: str, packed: t.Any, attempt: int) -> tuple[str | None, str | None]:
+        """Store raw output, once for all checks of one call of a tool; return its reference (records/raw.py) and its SHA-256."""
         if not isinstance(packed, str):
             return None, None
         try:
-            data = zlib.decompressobj().decompress(base64.b64decode(packed), RAW_LIMIT)
+            data = zlib.decompressobj().decompress(base64.b64decode(packed), raw.LIMIT)
         except (ValueError, zlib.error):
             return None, None
-        key = json.dumps([fields["check"], fields["variant"], attempt], default=str)
-        name = f"{fields['check']}-{hashlib.sha256(key.encode()).hexdigest()[:8]}-{attempt}.txt"
-        folder = self.run.dir / "raw" / file_name(sender)
-        folder.mkdir(parents=True, exist_ok=True)
-        path = _written(folder / f"{self.stage}-{file_name(name)}", data)
-        return str(path.relative_to(self.run.dir)), hashlib.sha256(data).hexdigest()
-
-
-def _written(path: pathlib.Path, data: bytes) -> pathlib.Path:
-    """Write a new file; where the name is taken by the same words, that one is it."""
-    for place in names(path):
-        try:
-            with open(place, "xb") as target:
-                target.write(data)
-                return place
-        except FileExistsError:
-            if place.read_bytes() == data:
-                return place
-    raise AssertionError("names never end")
+        text = (sender, hashlib.sha256(data).digest())
+        if text not in self._stored:
+            self._stored[text] = raw.store(self.run.dir, sender, f"{self.stage}, attempt {attempt}", data)
+        return self._stored[text]

@@ -4,7 +4,8 @@
 """The one definition of the records of a run: what stands in its plan, its journal and its verdicts.
 
 The JSON schemas in roles/common/files/schemas/ are generated from these classes (`make schemas`). A node runs Python 3.8 without msgspec,
-so module_utils/observation.py lists the fields of an observation by itself; tests/unit/plugin_utils/records/test_model.py compares the two.
+so module_utils/answer/observation.py lists the fields of an observation by itself; tests/unit/plugin_utils/records/test_model.py compares
+the two.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -16,24 +17,9 @@ import math
 import sys
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import reason_codes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
-
-try:
-    import msgspec
-    from msgspec import UNSET, Meta, Struct, UnsetType, field
-except ImportError:  # these modules can be imported all the same; measurement.require() says what is missing
-    msgspec = None  # type: ignore[assignment]
-    UNSET = UnsetType = None  # type: ignore[assignment,misc]
-
-    class Struct:  # type: ignore[no-redef]
-        def __init_subclass__(cls, **_options: bool) -> None: ...
-
-    def Meta(**_constraints: t.Any) -> None:  # type: ignore[no-redef]
-        return None
-
-    def field(**_options: t.Any) -> t.Any:  # type: ignore[no-redef]
-        return None
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.structs import UNSET, Meta, Struct, UnsetType, field, msgspec
 
 HAS_MSGSPEC = msgspec is not None
 
@@ -51,6 +37,7 @@ PlaneName = t.Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,31}" + _END)]
 ReasonCode = t.Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*" + _END)]
 Time = t.Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z" + _END)]
 Sha256 = t.Annotated[str, Meta(pattern=r"^[0-9a-f]{64}" + _END)]
+SharedId = t.Annotated[str, Meta(pattern=r"^[0-9a-f]{16}" + _END)]
 Filled = t.Annotated[str, Meta(min_length=1)]
 Number = int | float  # an int of a tool stays an int, and is written as one
 
@@ -202,7 +189,7 @@ class Measurement(Record, forbid_unknown_fields=True, gc=False):
         if self.outcome == "measured":
             if self.reason_code is not None:
                 raise ValueError(f"reason_code: found {self.reason_code!r} of a measured check, expected None")
-        elif self.reason_code not in reasons.ALL:
+        elif self.reason_code not in reason_codes.ALL:
             raise ValueError(f"reason_code: {self.reason_code!r} is not in the list")
         elif not self.reason:
             raise ValueError(f"reason: found {self.reason!r}, expected a sentence")
@@ -259,7 +246,7 @@ MEASUREMENT_RULES: PlainData = {
     ]
 }
 # Fields of a line of the journal besides those of the measurement.
-JOURNAL_FIELDS: PlainData = {
+CHAIN: PlainData = {
     "chain": {
         "type": "string",
         "pattern": f"^[0-9a-f]{{64}}{_END}",
@@ -267,6 +254,31 @@ JOURNAL_FIELDS: PlainData = {
         "it",
     }
 }
+JOURNAL_FIELDS: PlainData = {
+    **CHAIN,
+    "shared": {
+        "type": "object",
+        "propertyNames": {"enum": ["command", "identities"]},
+        "additionalProperties": {"type": "string", "pattern": f"^[0-9a-f]{{16}}{_END}"},
+        "description": "in a journal only: the ids of the lines before (shared/v1) that hold the command and the identities of the "
+        "context, which this line lacks then",
+    },
+}
+
+
+class JournalLine(Measurement, forbid_unknown_fields=True, gc=False):
+    """A measurement as a line of a journal whose `command`, `context.identities` or both are shared values. `shared` has their ids; the
+    command is empty then, and the context lacks its identities."""
+
+    shared: dict[t.Literal["command", "identities"], SharedId]
+
+
+class SharedValue(Record, forbid_unknown_fields=True, gc=False):
+    """A value that several lines of a journal have, in a line of its own before them. They name it by its `id`."""
+
+    schema: t.Literal["shared/v1"]
+    id: SharedId
+    value: list[str] | PlainData
 
 
 class Verdict(Record, forbid_unknown_fields=True, gc=False):
@@ -415,6 +427,9 @@ class ExpectationData(t.TypedDict):
     confidence: str
     better: t.NotRequired[str]
     missed: t.NotRequired[str]
+    passes: t.NotRequired[Number | None]
+    warns: t.NotRequired[Number | None]
+    gates: t.NotRequired[list[str]]
     note: t.NotRequired[str]
     layer: t.NotRequired[str]
     rank: t.NotRequired[int]
@@ -528,12 +543,14 @@ class TodoItem(t.TypedDict):
 
 class Todo(t.TypedDict, total=False):
     """The work of one target as its workers read it: items by stage, its settings, and the names of variables that each worker takes from
-    the inventory because no file may hold them. `finished` are the keys of its checkpoints of a stage that was cut off."""
+    the inventory because no file may hold them. `finished` are the keys of its checkpoints of a stage that was cut off. `announced` is
+    {node, target or "*": when somebody said that it was restarted}."""
 
     stages: dict[str, list[TodoItem]]
     settings: Variables
     secret: list[str]
     finished: list[t.Any]
+    announced: dict[str, str]
 
 
 class PlannedRun(t.TypedDict):

@@ -23,11 +23,12 @@ class NodeWork(t.TypedDict):
 
 
 class NodeAnswer(t.TypedDict, total=False):
-    """The answer of a node (module_utils/runner.py), or what the controller has in its place.
+    """The answer of a node (module_utils/program/runner.py), or what the controller has in its place.
 
     `state` is done, running, refused or check_mode; `end` says how the probe's session ended, `fault` which error the probe raised, and
     `undone` which leases were undone. A refused node has `reason_code` and `reason`. `observations` are as the node sent them: nothing in
-    them is trusted before records/measurement.py has completed them. `finished` has the keys of checkpoints.
+    them is trusted before records/measurement.py has completed them. `finished` has the keys of checkpoints. `heartbeat`
+    is the heartbeat file of a probe that is `running`. `clock` is when the node began and ended, by its own clock.
 
     The controller adds `lost`, (reason code, reason), for a node that it did not reach, and `ran`, the facts of the pod that ran the probe.
     Ansible adds the rest.
@@ -41,10 +42,13 @@ class NodeAnswer(t.TypedDict, total=False):
     reason: str
     observations: list[PlainData]
     finished: list[t.Any]
+    clock: list[float]
+    heartbeat: str
     lost: tuple[str, str]
     ran: PlainData
     changed: bool
     failed: bool
+    rc: int
     msg: str
     exception: t.Any
     module_stderr: str

@@ -78,13 +78,17 @@ class Summary(t.TypedDict):
 
 
 class CheckRows(t.TypedDict):
-    """One check and variant, its rows the worst first. `counts` is {verdict: number of rows}."""
+    """One check and variant, its rows the worst first. `counts` is {verdict: number of rows}. `unlisted` is how many of the rows, from the
+    end, report.json, JUnit and Prometheus do not list (report/listing.py). `shown_only` is how many PASS have a number that nothing was
+    compared with."""
 
     check: str
     variant: str
     rows: list[Row]
     counts: dict[str, int]
     summary: Summary | None
+    unlisted: int
+    shown_only: int
 
 
 # Tests between pairs ---------------------------------------------------------------------------------------------------------------------
@@ -182,6 +186,16 @@ class MatrixRows(t.TypedDict):
     rounds: list[Round]
 
 
+class Unlisted(t.TypedDict):
+    """The part of a large run that report.json, JUnit and Prometheus do not list: `rows` `of` all rows and `pairs`, as numbers, and `said`,
+    a sentence about both with the names of the files that have them."""
+
+    rows: int
+    of: int
+    pairs: int
+    said: str
+
+
 class StageRows(t.TypedDict):
     """All that a stage measured."""
 
@@ -257,8 +271,8 @@ class Finding(CheckOf):
 
 
 class CauseRow(t.TypedDict):
-    """A Cause (records/model.py) with the findings of its own checks; `name` is its subject in words, `advice` is what to do
-    next."""
+    """A Cause (records/model.py) with the findings of its own checks; `name` is its subject in words, `place` says where the parts are, one
+    line each (records/parts.py), `advice` is what to do next."""
 
     subject: str
     kind: str
@@ -267,6 +281,7 @@ class CauseRow(t.TypedDict):
     whole: bool
     said: str
     name: str
+    place: list[str]
     simulated: bool
     advice: list[str]
     findings: list[Finding]
@@ -364,13 +379,15 @@ class VersionRow(t.TypedDict):
 
 
 class FaultRow(t.TypedDict):
-    """A class of faults: how often it is met in the `field`, the checks that looked for it, on how many `nodes` `of` all."""
+    """A class of faults: how often it is met in the `field`, the checks that looked for it, on how many `nodes` `of` all, and `why` not on
+    the others."""
 
     fault: str
     field: str
     checks: list[str]
     nodes: int
     of: int
+    why: list[str]
 
 
 class LookedFor(t.TypedDict):
@@ -408,7 +425,7 @@ class EvidenceRows(t.TypedDict):
 
 class Coverage(t.TypedDict):
     """The planned checks: how many were `measured` (or do not apply), how many of them `skipped`, {verdict: number}, the share that was
-    measured, and in words what is not known."""
+    measured, and in words what is not known, and each planned check that was `not_measured`."""
 
     planned: int
     measured: int
@@ -416,6 +433,7 @@ class Coverage(t.TypedDict):
     verdicts: dict[str, int]
     ratio: float
     unknown: list[str]
+    not_measured: list[str]
 
 
 # Other runs ------------------------------------------------------------------------------------------------------------------------------
@@ -527,7 +545,8 @@ class Report(EvidenceRows):
     """A judged run as report/v1, in the order in which report.json has it.
 
     `word` is the result in one word for people and `why` in one sentence. `counts` is {verdict: number} of all verdicts, `coverage` those
-    of planned checks. `blamed` and `counted` say in words how many nodes have a cause, of how many.
+    of planned checks. `blamed` and `counted` say in words how many nodes have a cause, of how many. `unlisted` is None if the files for
+    other programs list every row.
     """
 
     schema: t.Literal["report/v1"]
@@ -550,6 +569,7 @@ class Report(EvidenceRows):
     notes: list[str]
     causes: list[CauseRow]
     blamed: str
+    unlisted: Unlisted | None
     nodes: list[NodeRow]
     counted: str
     not_measured_by_plan: list[str]

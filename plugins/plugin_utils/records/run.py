@@ -19,7 +19,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver, versions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver, journal, versions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name, write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import Journal
@@ -77,7 +77,7 @@ class Run:
     def __init__(self, results_dir: str | os.PathLike[str], run_id: str) -> None:
         self.id = run_id
         self.dir = pathlib.Path(results_dir) / run_id
-        self.journal = Journal(self.dir / "journal.jsonl")
+        self.journal = Journal(journal.path_in(self.dir))
         self.mailbox = Mailbox(self.dir)
 
     def make(self) -> None:

@@ -9,11 +9,14 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import collections
+import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Subject
 
+# A name that ends in a number, whatever follows the number.
+_NUMBERED = re.compile(r"(.*?)(\d{1,15})(\D*)", re.DOTALL)
 PLURAL = {"node": "nodes", "pair": "pairs", "switch": "switches", "group": "groups"}
 
 
@@ -66,3 +69,51 @@ def named(subjects: t.Iterable[tuple[str, str]], limit: int = 5) -> str:
         if kind in names
     ]
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def folded(names: t.Iterable[str], limit: int = 16) -> str:
+    """["gpu-01", "gpu-02", "gpu-04"] -> `gpu-[01-02,04]`, the form of Slurm, pdsh and ClusterShell. After `limit` ranges, and as many other
+    names, the rest is counted."""
+    series: dict[tuple[str, str, int], list[int]] = collections.defaultdict(list)
+    for name in sorted(set(names)):
+        match = _NUMBERED.fullmatch(name)
+        if match is None:
+            series[name, "", -1].append(0)
+            continue
+        before, digits, behind = match.groups()
+        series[before, behind, len(digits)].append(int(digits))
+    _join_widths(series)
+    words: list[str] = []
+    hidden = shown = 0
+    for (before, behind, width), numbers in sorted(series.items()):
+        ranges = _ranges(sorted(numbers))
+        shown_ranges = ranges[: max(0, limit - shown)]
+        hidden += sum(last - first + 1 for first, last in ranges[len(shown_ranges) :])
+        shown += len(shown_ranges)
+        texts = [f"{first:0{width}}" + (f"-{last:0{width}}" if last > first else "") for first, last in shown_ranges if width >= 0]
+        if width < 0 and shown_ranges:
+            words.append(before)
+        elif len(texts) == 1 and "-" not in texts[0]:
+            words.append(f"{before}{texts[0]}{behind}")
+        elif texts:
+            words.append(f"{before}[{','.join(texts)}]{behind}")
+    return ", ".join(words) + (f" and {hidden} more" if hidden else "")
+
+
+def _join_widths(series: dict[tuple[str, str, int], list[int]]) -> None:
+    """Count n8, n9 and n10, names without leading zeros, as one series; its numbers are written without zeros in front."""
+    for before, behind, width in sorted(series):
+        numbers = series[before, behind, width]
+        if width >= 0 and all(len(str(number)) == width for number in numbers):
+            del series[before, behind, width]
+            series[before, behind, 0] += numbers
+
+
+def _ranges(numbers: list[int]) -> list[tuple[int, int]]:
+    ranges: list[tuple[int, int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1] = ranges[-1][0], number
+        else:
+            ranges.append((number, number))
+    return ranges

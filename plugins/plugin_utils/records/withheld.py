@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-_ENVIRONMENT = "env"
+ENVIRONMENT = "env"
 # No field of a pod is this.
 _WITHHELD = {"withheld from the files of a run": True}
 
@@ -18,7 +18,7 @@ _WITHHELD = {"withheld from the files of a run": True}
 def public(value: t.Any) -> t.Any:
     """Return what a file may hold of a value: every environment in it without its values."""
     if isinstance(value, dict):
-        return {key: _names(inner) if key == _ENVIRONMENT else public(inner) for key, inner in value.items()}
+        return {key: _names(inner) if key == ENVIRONMENT else public(inner) for key, inner in value.items()}
     return [public(inner) for inner in value] if isinstance(value, list) else value
 
 

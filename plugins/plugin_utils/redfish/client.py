@@ -20,7 +20,7 @@ import urllib.error
 import urllib.parse
 
 from ansible.module_utils.urls import open_url
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
 
 ROOT = "/redfish/v1/"
 # A management controller answers one request in tenths of a second to some seconds.
@@ -71,7 +71,7 @@ class Service:
                 raise refusal from error
             raise ReasonedError("bmc_unreadable", f"{what}: the service answers with status {error.code}") from error
         except (OSError, http.client.HTTPException) as error:
-            raise ReasonedError("bmc_unreadable", f"{what} cannot be read: {_why(error)}") from error
+            raise ReasonedError("bmc_unreadable", f"{what} cannot be read: {_cause(error)}") from error
         except (ValueError, RecursionError) as error:
             raise ReasonedError("bmc_unreadable", f"{what}: the answer is not JSON: {str(error)[:100]}") from error
         if not isinstance(found, dict):
@@ -139,7 +139,7 @@ class Service:
         return b"".join(chunks)
 
 
-def _why(error: Exception) -> str:
+def _cause(error: Exception) -> str:
     """Return the cause of an error of the connection in words."""
     cause = getattr(error, "reason", error)
     if isinstance(cause, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(cause):

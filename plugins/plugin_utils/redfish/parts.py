@@ -8,15 +8,25 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import math
+import re
 import typing as t
 
-# A problem as (reason code, words).
-Problem = t.Tuple[str, str]
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.redfish import log
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.redfish.fields import (
+    CODES,
+    Part,
+    Problem,
+    graded,
+    health,
+    listed,
+    number,
+    of_makers,
+    state,
+    status,
+    text,
+    within,
+)
 
-# Resource.Health of DMTF's schema: OK, Warning ("a condition requires attention"), Critical ("requires immediate attention").
-CODES = {"Critical": "bmc_fault", "Warning": "bmc_event"}
-_HEALTH = {word.lower(): word for word in ("OK", *CODES)}
 # {limit in Thermal and Power: (its name in a Sensor, sign of a reading beyond it, reason code)}, the gravest first.
 _LIMITS = {
     "UpperThresholdFatal": ("UpperFatal", 1, "bmc_fault"),
@@ -28,50 +38,54 @@ _LIMITS = {
 }
 # {reading: its unit, if the part does not say it}
 _READINGS = {"Reading": "", "ReadingCelsius": "C"}
+# Resource.State of DMTF's schema: a part that is there and cannot be used, or not well. A setting may switch a part off (`Disabled`), or
+# keep it for later (`StandbyOffline`, `StandbySpare`, `Deferring`, `Quiesced`).
+_UNUSABLE = {"unavailableoffline": "it is there and not used", "degraded": "it works worse than it should"}
+# PowerSupply.LineInputStatus of DMTF's schema ("lost", "out of range"), with the grades that IPMI has for the same (table 42-3, type 08h).
+_INPUTS = {"lossofinput": "bmc_fault", "outofrange": "bmc_event"}
+_FINE_INPUTS = ("normal", "ok", "unknown", "unavailable", "none", "n/a")
+# iLO's state of a memory module (HpeServerMemory, DIMMStatus) that is not in use as it should be.
+_DIMM_STATES = {
+    "ExpectedButMissing": "bmc_fault", "MapOutError": "bmc_fault", "Degraded": "bmc_event", "ConfigurationError": "bmc_event",
+    "DoesNotMatch": "bmc_event", "NotSupported": "bmc_event", "PresentUnused": "bmc_event", "AddedButUnused": "bmc_event",
+    "UpgradedButUnused": "bmc_event", "MapOutConfiguration": "bmc_event", "GoodPartiallyInUse": "bmc_event",
+}  # fmt: skip
+# A supply may stop its own fan at little load.
+_FAN_OF_SUPPLY = re.compile(r"(?i)psu|ps ?\d|power ?supply")
 
 
-def text(value: t.Any) -> str:
-    """Return a text of a resource in one line; empty if it is none."""
-    return " ".join(value.split())[:120] if isinstance(value, str) else ""
-
-
-def number(value: t.Any) -> float | None:
-    """Return a number of a resource, None if it is none: JSON of some services has NaN."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e15 and math.isfinite(value)
-    return float(value) if is_number else None
-
-
-def status(part: t.Mapping[str, t.Any]) -> t.Mapping[str, t.Any]:
-    """Return the status of a part; empty if it has none."""
-    found = part.get("Status")
-    return found if isinstance(found, dict) else {}
-
-
-def is_absent(part: t.Mapping[str, t.Any]) -> bool:
+def is_absent(part: Part) -> bool:
     """Return True for an empty slot. A part that should be there and is not has a health."""
-    return status(part).get("State") == "Absent" and health(part) not in CODES
+    return state(part).lower() == "absent" and graded(status(part).get("Health")) not in CODES
 
 
-def health(part: t.Mapping[str, t.Any], of: str = "Health") -> str:
-    """Return OK, Warning or Critical; empty if the part does not say it. `of` is HealthRollup for the part with all that it consists of."""
-    return _HEALTH.get(text(status(part).get(of)).lower(), "")
+def has_reading(part: Part) -> bool:
+    return any(number(part.get(key)) is not None for key in _READINGS) or speed(part) is not None
 
 
-def has_reading(part: t.Mapping[str, t.Any]) -> bool:
-    return any(number(part.get(key)) is not None for key in _READINGS)
+def speed(fan: Part) -> float | None:
+    """Return the speed of a fan in the unit of its service, RPM or percent; None if it has none."""
+    found = number(fan.get("Reading"))
+    inner = (number(within(fan, "SpeedPercent", key)) for key in ("SpeedRPM", "Reading"))
+    return found if found is not None else next((value for value in inner if value is not None), None)
 
 
-def listed(resource: t.Mapping[str, t.Any], key: str) -> list[t.Dict[str, t.Any]]:
-    """Return the objects of a list in a resource; an entry that is none is a part without a state."""
-    found = resource.get(key)
-    return [each if isinstance(each, dict) else {} for each in found] if isinstance(found, list) else []
+def standing_fans(fans: t.Sequence[Part]) -> t.Iterator[Problem]:
+    """Yield a problem for each fan that stands while others turn, and says nothing of it itself."""
+    speeds = [(fan, found) for fan in fans if (found := speed(fan)) is not None]
+    turning = sum(found > 0 for _fan, found in speeds)
+    for fan, found in speeds:
+        if found == 0 and not state(fan).lower().startswith("standby") and not problems("fan", fan):
+            may_stand = _FAN_OF_SUPPLY.search(name_of("", fan)) or turning < len(speeds) - turning  # as where liquids cool
+            code = "bmc_event" if may_stand else "bmc_fault"
+            yield code, f"{name_of('fan', fan)}: it stands while {turning} of {len(speeds)} fans of the chassis turn"
 
 
-def name_of(kind: str, part: t.Mapping[str, t.Any]) -> str:
+def name_of(kind: str, part: Part) -> str:
     """Return the name of a part with its place and its numbers, as far as the service has them."""
     name = next((found for key in ("Name", "FanName", "MemberId", "Id") if (found := text(part.get(key)))), "without a name")
     details = []
-    locator = text(part.get("DeviceLocator")) or text(_within(part, "Location", "PartLocation", "ServiceLabel"))
+    locator = text(part.get("DeviceLocator")) or text(within(part, "Location", "PartLocation", "ServiceLabel"))
     if locator and locator != name:
         details.append(f"at {locator}")
     location = part.get("MemoryLocation")
@@ -83,41 +97,68 @@ def name_of(kind: str, part: t.Mapping[str, t.Any]) -> str:
     return f"{kind} {name} ({'; '.join(details)})" if details else f"{kind} {name}"
 
 
-def problems(kind: str, part: t.Mapping[str, t.Any]) -> list[Problem]:
+def problems(kind: str, part: Part) -> list[Problem]:
     """Return the problems of a part: its health, and a reading beyond its own limits."""
     if is_absent(part):
         return []
     name = name_of(kind, part)
     reading, beyond = _beyond(part)
-    conditions = [message for each in listed(status(part), "Conditions") if (message := text(each.get("Message")))]
-    state = health(part)
-    found = [CODES[state]] if state in CODES else []
+    word = health(part)
+    conditions = [*_conditions(kind, part)]
+    found = [CODES[word]] if word in CODES else []
     found += [beyond[1]] if beyond else []
-    if number(part.get("LineInputVoltage")) == 0:
-        # Not a fault: some services have 0 for a voltage that they do not measure, and say in Health what is wrong.
-        found.append("bmc_event")
-        conditions.append("its input has 0 V")
-    state_name = status(part).get("State")
-    if state_name == "UnavailableOffline" or (state_name == "Disabled" and (number(part.get("CapacityMiB")) or 0) > 0):
-        # There, and not usable; memory is switched off by the firmware if it failed its test. Other parts may be so by a setting.
-        found.append("bmc_event")
-        conditions.append(f"it is there and not used (state {state_name})")
+    found += [code for code, _words in conditions]
     if not found:
         return []
-    words = [f"health {state}"] if state in CODES else []
+    own = text(status(part).get("Health"))
+    words = [f"health {word}" if own.lower() == word.lower() else f"health {own!r}, read as {word}"] if word in CODES else []
     words += [f"reading {reading}"] if reading else []
     words += [f"beyond its limit {beyond[0]}"] if beyond else []
-    return [("bmc_fault" if "bmc_fault" in found else "bmc_event", f"{name}: {', '.join([*words, *conditions])[:400]}")]
+    words += [message for each in listed(status(part), "Conditions") if (message := text(each.get("Message")))]
+    words += [condition for _code, condition in conditions]
+    return [("bmc_fault" if "bmc_fault" in found else "bmc_event", f"{name}: {', '.join(words)[:400]}")]
 
 
-def _beyond(part: t.Mapping[str, t.Any]) -> tuple[str, tuple[str, str] | None]:
+def _conditions(kind: str, part: Part) -> t.Iterator[Problem]:
+    """Yield what is wrong with a part by other fields than its health and its reading."""
+    if number(part.get("LineInputVoltage")) == 0:
+        # Not a fault: some services have 0 for a voltage that they do not measure, and say in Health what is wrong.
+        yield "bmc_event", "its input has 0 V"
+    line = text(part.get("LineInputStatus"))
+    if line and line.lower() not in _FINE_INPUTS:
+        yield _INPUTS.get(line.lower(), "bmc_event"), f"the controller calls its input {line}"
+    if part.get("FailurePredicted") is True:
+        yield "bmc_event", "it foretells its failure"
+    word = state(part)
+    if word.lower() in _UNUSABLE:
+        yield "bmc_event", f"{_UNUSABLE[word.lower()]} (state {word})"
+    elif "CapacityMiB" in part or kind == "memory module":
+        # Memory is switched off by the firmware if it failed its test.
+        size = number(part.get("CapacityMiB"))
+        is_there = bool(text(part.get("SerialNumber"))) if size is None else size > 0
+        if is_there and (word.lower() == "disabled" or part.get("Enabled") is False):
+            yield "bmc_event", f"it is there and not used (state {word or 'not enabled'})"
+        for found in of_makers(part, "DIMMStatus"):
+            if text(found) in _DIMM_STATES:
+                yield _DIMM_STATES[text(found)], f"the controller calls it {text(found)}"
+    if part.get("Throttled") is True:
+        causes = part.get("ThrottleCauses")
+        why = f" ({', '.join(filter(None, map(text, causes)))})" if isinstance(causes, list) and causes else ""
+        # The machine rests: a CPU that is throttled now will be so under load.
+        yield ("bmc_fault" if text(part.get("ProcessorType")) in ("", "CPU") else "bmc_event"), f"it is throttled{why}"
+    detected = graded(part.get("DetectorState"))
+    if detected in CODES:
+        yield CODES[detected], f"it reports a leak (state {detected})"
+
+
+def _beyond(part: Part) -> tuple[str, tuple[str, str] | None]:
     """Return the reading of a sensor with its unit, and the gravest limit that it is beyond with its reason code."""
     key = next((key for key in _READINGS if number(part.get(key)) is not None), None)
     if key is None:
         return "", None
     reading, unit = float(part[key]), _READINGS[key] or text(part.get("ReadingUnits"))
     for limit, (of_sensor, sign, code) in _LIMITS.items():
-        threshold = number(part.get(limit, _within(part, "Thresholds", of_sensor, "Reading")))
+        threshold = number(part.get(limit, within(part, "Thresholds", of_sensor, "Reading")))
         if threshold == 0 and sign > 0 and health(part) == "OK":
             continue  # some services have 0 for an upper limit that is not set
         if threshold is not None and (reading - threshold) * sign > 0:
@@ -125,18 +166,6 @@ def _beyond(part: t.Mapping[str, t.Any]) -> tuple[str, tuple[str, str] | None]:
     return f"{reading:g} {unit}".strip(), None
 
 
-def event(entry: t.Mapping[str, t.Any]) -> Problem | None:
+def event(entry: Part) -> Problem | None:
     """Return what an entry of a log of events reports, None if it is no fault, or one that was resolved."""
-    severity = _HEALTH.get((text(entry.get("Severity")) or text(entry.get("MessageSeverity"))).lower(), "")
-    if severity not in CODES or entry.get("Resolved") is True or "Deassert" in str(entry.get("EntryCode")):
-        return None
-    when = text(entry.get("EventTimestamp")) or text(entry.get("Created")) or "an unknown time"
-    what = text(entry.get("Message")) or text(entry.get("MessageId")) or text(entry.get("Name")) or "an event without words"
-    about = ": ".join(filter(None, (text(entry.get("SensorType")), what)))
-    return CODES[severity], f"its log has, at {when}: {about} ({severity})"
-
-
-def _within(value: t.Any, *keys: str) -> t.Any:
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
+    return log.problem(entry)

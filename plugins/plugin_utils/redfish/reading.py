@@ -12,14 +12,13 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import collections
-import re
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import findings, observation
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.redfish import parts
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import findings, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import Observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.redfish import fields, log, parts
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.redfish.client import ROOT, Resource, Service
 
 CHECK = "redfish"
@@ -31,9 +30,8 @@ KINDS = {
     "redfish_memory": ("memory module", "memory modules"),
     "redfish_log": ("log of events", "logs of events"),
 }
-# Logs of events of hardware, by the names that makers give them: SEL, iLO's IML, OpenBMC's EventLog. Other logs, such as those of logins
-# and settings, have warnings that say nothing of a part.
-_EVENT_LOG = re.compile(r"(?i)\b(sel|iml|event ?log|health event log|system event log|platform ?log)\b")
+# Kinds of which each part that is enabled says how it is, if one does. A sensor of a temperature may be of a card that is not there.
+_ANSWERING = ("redfish_power", "redfish_fans", "redfish_memory")
 # {what a system says of all parts of a kind: their name}
 _SUMMARIES = {"MemorySummary": "memory", "ProcessorSummary": "processors"}
 # A member of a collection that has none of these is a reference, whatever else it has.
@@ -51,7 +49,14 @@ def observe(service: Service) -> Observation:
     except Exception as error:  # resources of a shape that nobody foresaw; the words of the error may quote a request
         reading.unread["bmc_unreadable"] = [f"{service.host}: a resource is not understood ({type(error).__name__})"]
     fields: dict[str, t.Any] = {
-        "context": {"looked_for": reading.looked_for(), "not_looked_for": reading.unseen, "machine": reading.machine},
+        "context": {
+            "looked_for": reading.looked_for(),
+            "not_looked_for": reading.unseen,
+            "machine": reading.machine,
+            "product": reading.product,
+            "parts": reading.parts,
+            **({"ended": [_ended(words) for words in reading.over]} if reading.over else {}),
+        },
         "evidence": {"window": {}, "changes": [], "unreadable": sorted(reading.unseen)},
         "started_at": observation.utc(time.time() - (time.monotonic() - began)),
         "duration_s": round(time.monotonic() - began, 3),
@@ -65,21 +70,33 @@ def observe(service: Service) -> Observation:
     return observation.failed(CHECK, code, reason, **{**fields, "context": observed["context"]})
 
 
+def _ended(words: str) -> dict[str, str]:
+    return {"code": "bmc_event", "text": f"management controller: {words}"}
+
+
 class _Reading:
     """Walks through a service and collects what it says.
 
     `problems` are (reason code, words), `unread` is {reason code: why} of what the service has and did not show, `unseen` is
-    {code of KINDS: why} of what it does not have, `machine` is by what the machine can be told from others: {uuid, serial or dimms: texts}.
+    {code of KINDS: why} of what it does not have, `machine` is by what the machine can be told from others: {uuid, serial or dimms: texts},
+    `product` its maker and model, `over` words for faults of logs that came and went,
+    and `parts` has {power supplies or fans: {name: whether it is there}}.
     """
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self.problems: list[parts.Problem] = []
+        self.problems: list[fields.Problem] = []
         self.unread: dict[str, list[str]] = {}
         self.unseen: dict[str, str] = {}
         self.machine: dict[str, list[str]] = {"uuid": [], "serial": [], "dimms": []}
+        self.product = ""
+        self.over: list[str] = []
+        self.parts: dict[str, dict[str, bool]] = {}
+        self._empty: set[str] = set()
         self._seen: collections.Counter[str] = collections.Counter()
         self._stateless: collections.Counter[str] = collections.Counter()
+        # {kind: names of parts that are enabled and have neither a health nor a reading}.
+        self._mute: dict[str, list[str]] = {}
         self._rollups: list[tuple[str, str]] = []
         self._read_logs: set[str] = set()
 
@@ -95,6 +112,7 @@ class _Reading:
         managers = list(self._collection(root, "Managers"))
         for system in systems:
             self._whole("system", system)
+            self.product = self.product or " ".join(filter(None, (fields.text(system.get(key)) for key in ("Manufacturer", "Model"))))
             self._identify("uuid", system.get("UUID"))
             self._identify("serial", system.get("SerialNumber"))
             if system.get("PowerState") == "Off":
@@ -105,9 +123,10 @@ class _Reading:
                 self._identify("dimms", module.get("SerialNumber"))
             for processor in self._collection(system, "Processors"):
                 self._judge("processor", processor)
+            self._storage(system)
             for summary, kind in _SUMMARIES.items():
                 if isinstance(system.get(summary), dict):
-                    self._whole(kind, {"Name": parts.text(system.get("Name")), **system[summary]})
+                    self._whole(kind, {"Name": fields.text(system.get("Name")), **system[summary]})
         for box in chassis:
             self._whole("chassis", box)
             self._cooling(box)
@@ -117,6 +136,10 @@ class _Reading:
         for owner in (*systems, *managers):
             self._logs(owner)
         self._unexplained()
+        for several, names in self._mute.items():
+            if self._seen[several]:
+                words = f"{several}: {', '.join(names[:4])} has neither a health nor a reading, others of its kind have"
+                self._missed(ReasonedError("bmc_unreadable", words))
         if self.unread:
             return
         if not systems or not self._seen:
@@ -127,54 +150,91 @@ class _Reading:
             elif self._stateless[several]:
                 self.unseen[code] = f"{several}: {self._stateless[several]} have neither a state nor a reading"
 
+    def _storage(self, system: Resource) -> None:
+        """Judge controllers of disks, disks and volumes: a volume that has lost a disk looks whole to the machine."""
+        for storage in self._collection(system, "Storage"):
+            self._whole("storage", storage)
+            for controller in fields.listed(storage, "StorageControllers") or self._collection(storage, "Controllers"):
+                self._judge("storage controller", controller)
+            for drive in fields.listed(storage, "Drives"):
+                self._judge("drive", self._get(drive) or {})
+            for volume in self._collection(storage, "Volumes"):
+                self._judge("volume", volume)
+
     def _cooling(self, chassis: Resource) -> None:
         """Judge fans and temperatures: those of Thermal, or what newer services have in its place; some have both, and fill only one."""
         thermal, subsystem = self._linked(chassis, "Thermal"), self._linked(chassis, "ThermalSubsystem")
-        temperatures, fans = parts.listed(thermal, "Temperatures"), parts.listed(thermal, "Fans")
+        temperatures, fans = fields.listed(thermal, "Temperatures"), fields.listed(thermal, "Fans")
         for sensor in temperatures or self._collection(chassis, "Sensors"):
             if temperatures or sensor.get("ReadingType") == "Temperature":
                 self._part("redfish_temperatures", sensor)
-        for fan in fans or self._collection(subsystem, "Fans"):
+            else:
+                self._judge("sensor", sensor)
+        fans = fans or list(self._collection(subsystem, "Fans"))
+        for fan in fans:
             self._part("redfish_fans", fan)
-        for redundancy in (*parts.listed(thermal, "Redundancy"), *parts.listed(subsystem, "FanRedundancy")):
+        self.problems += parts.standing_fans([fan for fan in fans if not parts.is_absent(fan)])
+        leaks = self._linked(subsystem, "LeakDetection")
+        for of in (chassis, subsystem, leaks):
+            for detector in self._collection(of, "LeakDetectors"):
+                self._judge("leak detector", detector)
+        self._whole("leak detection", leaks)
+        for redundancy in (*fields.listed(thermal, "Redundancy"), *fields.listed(subsystem, "FanRedundancy")):
             self._judge("redundancy of fans", redundancy)
         for whole in (thermal, subsystem):
             self._whole("cooling", whole)
 
     def _power(self, chassis: Resource) -> None:
         power, subsystem = self._linked(chassis, "Power"), self._linked(chassis, "PowerSubsystem")
-        for supply in parts.listed(power, "PowerSupplies") or self._collection(subsystem, "PowerSupplies"):
+        for supply in fields.listed(power, "PowerSupplies") or self._collection(subsystem, "PowerSupplies"):
             self._part("redfish_power", supply)
-        for redundancy in (*parts.listed(power, "Redundancy"), *parts.listed(subsystem, "PowerSupplyRedundancy")):
+        for voltage in fields.listed(power, "Voltages"):
+            self._judge("voltage", voltage)
+        for battery in self._collection(subsystem, "Batteries"):
+            self._judge("battery", battery)
+        for redundancy in (*fields.listed(power, "Redundancy"), *fields.listed(subsystem, "PowerSupplyRedundancy")):
             self._judge("redundancy of power supplies", redundancy)
         for whole in (power, subsystem):
             self._whole("power", whole)
 
     def _logs(self, owner: Resource) -> None:
-        for log in self._collection(owner, "LogServices"):
-            names = " ".join(filter(None, (parts.text(log.get("Id")), parts.text(log.get("Name")))))
-            path = str(log.get("@odata.id"))
-            if path in self._read_logs or not (log.get("LogEntryType") == "SEL" or _EVENT_LOG.search(names)):
+        for service in self._collection(owner, "LogServices"):
+            names = " ".join(filter(None, (fields.text(service.get("Id")), fields.text(service.get("Name")))))
+            path = str(service.get("@odata.id"))
+            if path in self._read_logs or not log.is_of_hardware(service):
                 continue
             self._read_logs.add(path)
-            events = [found for entry in self._collection(log, "Entries") if (found := parts.event(entry))]
+            faults, over = log.read(self._collection(service, "Entries"))
+            self.over += over[-MOST_EVENTS:]
             self._seen[KINDS["redfish_log"][1]] += 1
-            self.problems += [("bmc_event", words) for _code, words in events[-MOST_EVENTS:]]
-            if len(events) > MOST_EVENTS:
-                self.problems.append(("bmc_event", f"its log {names} has {len(events) - MOST_EVENTS} earlier faults"))
+            self.problems += [(self._code(fault), fault.words) for fault in faults[-MOST_EVENTS:]]
+            if len(faults) > MOST_EVENTS:
+                self.problems.append(("bmc_event", f"its log {names} has {len(faults) - MOST_EVENTS} earlier faults"))
+
+    def _code(self, fault: log.Logged) -> str:
+        """Return the reason code of a fault of the log: worth a look, for it may be of a part that was replaced since, and a part that is
+        still broken says so itself. A part that is missing cannot: if one of its kind is missing now, it has failed."""
+        return "bmc_fault" if fault.is_missing and fault.about in self._empty else "bmc_event"
 
     def _part(self, code: str, part: Resource) -> None:
         one, several = KINDS[code]
+        if code in ("redfish_power", "redfish_fans"):  # memory is compared slot by slot: facts of the stage stack
+            number = fields.text(part.get("MemberId")) or fields.text(part.get("Id"))
+            name = " ".join(filter(None, (fields.text(part.get("Name")) or fields.text(part.get("FanName")), number)))
+            self.parts.setdefault(several, {})[name] = fields.state(part).lower() != "absent"
         if parts.is_absent(part):
+            self._empty.add(one)
             return
-        is_seen = bool(parts.health(part)) or parts.has_reading(part)
+        is_seen = bool(fields.health(part)) or parts.has_reading(part)
+        if not is_seen and code in _ANSWERING and fields.state(part).lower() == "enabled":
+            self._mute.setdefault(several, []).append(parts.name_of(one, part))
         (self._seen if is_seen else self._stateless)[several] += 1
         self.problems += parts.problems(one, part)
 
     def _identify(self, kind: str, value: t.Any) -> None:
         """Record a text by which the machine can be told from others."""
-        if parts.text(value):
-            self.machine[kind].append(parts.text(value))
+        if fields.text(value):
+            self.machine[kind].append(fields.text(value))
 
     def _judge(self, kind: str, part: Resource) -> None:
         if not parts.is_absent(part):
@@ -183,15 +243,15 @@ class _Reading:
     def _whole(self, kind: str, resource: Resource) -> None:
         """Judge a system or chassis: its own state, and later the sum of the states of its parts."""
         self._judge(kind, resource)
-        rollup = parts.health(resource, "HealthRollup")
-        if rollup in parts.CODES:
+        rollup = fields.health(resource, "HealthRollup")
+        if rollup in fields.CODES:
             self._rollups.append((rollup, parts.name_of(kind, resource)))
 
     def _unexplained(self) -> None:
         """Record a sum of states that is worse than every part that was read."""
         codes = {code for code, _words in self.problems}
         for rollup, name in self._rollups:
-            code = parts.CODES[rollup]
+            code = fields.CODES[rollup]
             if code not in codes and "bmc_fault" not in codes:
                 self.problems.append((code, f"{name}: the health of its parts together is {rollup}, and no part that was read shows why"))
 

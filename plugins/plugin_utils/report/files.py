@@ -14,7 +14,6 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import write_atomically
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forked_worker import ForkedWorker
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model, page
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import telling
@@ -56,19 +55,10 @@ SINKS = (
 )
 
 
-# As much work as all others together: what a second process writes of a large run.
-LARGEST = "json"
-
-
 def write(of: Judged, run: pathlib.Path) -> tuple[list[pathlib.Path], list[str]]:
     """All forms, each whole or not at all: their paths, and what went wrong. RunError where there is no report.json: a run without it
     is not judged."""
-    forms = [ChosenSink(form, {}) for form in (*SINKS, OfStages())]
-    own_forms, largest_forms = ([form for form in forms if (form.sink.name == LARGEST) == is_it] for is_it in (False, True))
-    rows = sum(len(check["rows"]) for stage in of.report["stages"] for check in stage["checks"])
-    with ForkedWorker(lambda: [telling.judged(largest_forms, of, run, None)], rows) as worker:
-        notes = telling.judged(own_forms, of, run, None)
-        notes += next(worker.parts())
+    notes = telling.judged([ChosenSink(form, {}) for form in (*SINKS, OfStages())], of, run, None)
     paths = [of.folder / form.file for form in SINKS if (of.folder / form.file).exists()]
     if not any(path.name == "report.json" for path in paths):
         raise RunError(f"{of.folder}: the report could not be written: {'; '.join(notes)}")

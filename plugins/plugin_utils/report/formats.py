@@ -18,11 +18,12 @@ import re
 import typing as t
 from xml.sax import saxutils
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import exposition
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects, versions
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import exposition
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects, verdict_files, versions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CheckRows, FaultRow, Report, Row
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CheckRows, FaultRow, Report, Row, StageRows
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import listing
 
 # Control characters, what turns the direction of text or takes no room, and what no XML may hold.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\ud800-\udfff]")
@@ -33,6 +34,8 @@ TOGETHER = 1000
 # How deep the rows of checks lie in a stage of the model, and how many are made JSON at once: to begin takes as long as a third of a row.
 ROW_DEPTH = 4
 ROWS_TOGETHER = 100
+# The fields of a summary that Prometheus is given.
+STATISTICS: tuple[t.Literal["min", "median", "max"], ...] = ("min", "median", "max")
 # So many subjects that a cause explains are named.
 EXPLAINED = 40
 
@@ -67,9 +70,10 @@ def as_json(model: Report) -> str:
 
 
 def json_parts(model: Report) -> t.Iterator[str]:
-    """The same in parts: that of thousands of nodes is a hundred megabytes."""
+    """The same in parts. Of a large run some rows are not listed (report/listing.py)."""
     separator = "{\n"
-    for key, value in model.items():
+    listed_model = {**model, "nodes": list(listing.nodes(model)), "stages": list(map(listing.stage, model["stages"]))}
+    for key, value in listed_model.items():
         yield f"{separator} {json.dumps(key)}: "
         separator = ",\n"
         if isinstance(value, list) and value:
@@ -169,6 +173,8 @@ def markdown(model: Report) -> str:
         lines += ["", "## Findings", "", cell(f"{model['blamed']} of {model['counted']}"), ""]
         for cause in model["causes"]:
             lines += [f"- **{cell(cause['verdict'])}** {cell(cause['said'])}{_simulated(cause)}"]
+            lines += [f"  - {cell(place)}" for place in cause["place"]]
+            lines += [f"  - What to do: {cell(' '.join(cause['advice']))}"] if cause["advice"] else []
             for f in cause["findings"]:
                 also = f" (also {cell(', '.join(f['also'][:8]))})" if f["also"] else ""
                 if cause["whole"] or cause["explains"] or also or len(cause["findings"]) > 1:  # else it was said just now
@@ -194,7 +200,9 @@ def markdown(model: Report) -> str:
     _table(lines, "Looked for, and not looked for", "fault", "in the field", "looked for by", "nodes")
     for row in model["looked_for"]["rows"]:
         lines.append(_row(*(cell(text) for text in (row["fault"], row["field"], looked_for_by(row), looked_for_on(row)))))
-    lines += ["", *(f"- Not seen: {cell(words)}" for words in model["looked_for"]["unseen"])] if model["looked_for"]["unseen"] else []
+    reasons_why = [f"- Not looked for, {cell(row['fault'])}: {cell(why)}" for row in model["looked_for"]["rows"] for why in row["why"]]
+    unseen = [*reasons_why, *(f"- Not seen: {cell(words)}" for words in model["looked_for"]["unseen"])]
+    lines += ["", *unseen] if unseen else []
     for section in model["sections"]:
         _table(lines, section["title"], *(cell(column) for column in section["columns"]))
         lines += [_row(*(cell(text) for text in row)) for row in section["rows"]]
@@ -229,7 +237,7 @@ def markdown(model: Report) -> str:
     lines += [_row(cell(v["name"]), cell(v["version"]), str(v["nodes"] or "")) for v in model["versions"]]
     lines += [
         "",
-        f"Plan, journal, verdicts and {len(model['raw'])} raw files are listed with their SHA-256 in report.json; "
+        f"Plan, journal, verdicts and {len(model['raw'])} raw texts are listed with their SHA-256 in report.json; "
         f"SHA-256 of that list: {model['fingerprint']}",
     ]
     lines += [line for note in model["notes"] for line in ("", f"Note: {cell(note)}")]
@@ -280,7 +288,7 @@ def _markdown_check(lines: list[str], stage: str, group: CheckRows) -> None:
         values = (f"{number(r['value'])} {unit}".strip(), number(r["floor"]), cell(ungated))
         lines.append(_row(cell(r["subject"]) + _simulated(r), cell(r["verdict"]), *values))
     if len(group["rows"]) > len(rows):
-        lines += ["", f"{len(group['rows']) - len(rows)} more rows stand in report.json."]
+        lines += ["", f"{len(group['rows']) - len(rows)} more rows stand in {verdict_files.WORDS}."]
     for r in rows:
         if r["sweep"]:
             lines += ["", cell(r["subject"]), "", _row("world size", "message size (B)", "time (us)", "algbw (GB/s)", "busbw (GB/s)")]
@@ -304,14 +312,22 @@ def junit_parts(model: Report) -> t.Iterator[str]:
     }
     tags = {"FAIL": "failure", "UNKNOWN": "error", "SKIPPED": "skipped", "KNOWN_FAIL": "skipped"}
     attribute = functools.cache(_attribute)  # a name stands at many cases
+    # Who reads JUnit tells cases apart by class and name only: a stage that repeats the checks of another one adds its name.
+    first_of: dict[str, str] = {}
     yield f'<?xml version="1.0" encoding="utf-8"?>\n<testsuites name="{attribute(model["run_id"])}">'
     for stage in model["stages"]:
-        of = collections.Counter(tags.get(row["verdict"], "") for group in stage["checks"] for row in group["rows"])
+        of = collections.Counter(
+            tags.get(verdict, "")
+            for group in stage["checks"]
+            for verdict in (*(row["verdict"] for row in listing.rows(group)), *listing.unlisted(group))
+        )
         counts = f'tests="{of.total()}" failures="{of["failure"]}" errors="{of["error"]}" skipped="{of["skipped"]}"'
         yield f'<testsuite name="{attribute(stage["name"])}" {counts}>'
         for group in stage["checks"]:
             check = f"{group['check']} {group['variant']}".strip()
-            for row in group["rows"]:
+            if first_of.setdefault(check, stage["name"]) != stage["name"]:
+                check += f" [{stage['name']}]"
+            for row in listing.rows(group):
                 verdict, subject = row["verdict"], row["subject"]
                 names = f'name="{attribute(check + _simulated(row))}" classname="{attribute(subject)}"'
                 case = f'testcase {names} time="{row["duration_s"] or 0:.3f}"'
@@ -324,6 +340,13 @@ def junit_parts(model: Report) -> t.Iterator[str]:
                     yield f'<{case}><{tags[verdict]} message="{_attribute(text[:2000])}" /></testcase>'
                 else:
                     yield f"<{case}><system-out>{saxutils.escape(text)}</system-out></testcase>"
+            for word, count in listing.unlisted(group).items():
+                # One case for all subjects with one verdict, so that a suite with a FAIL never looks as if it had none. Its name has no
+                # number, since readers compare cases of two runs by their names.
+                inner = f'<{tags[word]} message="{word}: {count} subjects" />' if word in tags else ""
+                names = f'name="{attribute(check)}: all other subjects with {word}" classname="{attribute(stage["name"])}"'
+                text = saxutils.escape(f"{count} subjects. {_said(model)}")
+                yield f'<testcase {names} time="0.000">{inner}<system-out>{text}</system-out></testcase>'
         yield "</testsuite>"
     if not model["passed"]:
         # The run itself is a case: a refusal for another reason than a single check must show as well.
@@ -331,6 +354,11 @@ def junit_parts(model: Report) -> t.Iterator[str]:
         yield '<testcase name="the run is accepted" classname="acceptance" time="0">'
         yield f'<failure message="{_attribute(_flat(model["why"])[:2000])}" /></testcase></testsuite>'
     yield "</testsuites>\n"
+
+
+def _said(model: Report) -> str:
+    """Return what a file of a large run leaves out, in a sentence; empty if nothing."""
+    return model["unlisted"]["said"] if model["unlisted"] else ""
 
 
 def _flat(text: t.Any) -> str:
@@ -367,8 +395,21 @@ def prometheus_parts(model: Report) -> t.Iterator[str]:
     metric("measured_checks", "Planned checks that were measured, or do not apply.")
     sample("measured_checks", coverage["measured"])
     metric("node_verdict", "1 at the worst verdict of a node, a pair, a switch or a group.")
-    for node in model["nodes"]:
+    for node in listing.nodes(model):
         sample("node_verdict", 1, node=node["name"], kind=node["kind"], verdict=node["verdict"], simulated=_bool(node["simulated"]))
+    metric("check_verdicts", "Number of verdicts of a check.")
+    groups = [(_labels_of(exporter, stage, group), group) for stage in model["stages"] for group in stage["checks"]]
+    for labels, group in groups:
+        for word, n in group["counts"].items():
+            exporter.line("check_verdicts", n, f'{labels},verdict="{word}"')
+    metric("check_summary", "The least, median and most of the values of a check, in its unit.")
+    for labels, group in groups:
+        if summary := group["summary"]:
+            unit = exposition.label(_label(summary["unit"]))
+            for statistic in STATISTICS:
+                exporter.line("check_summary", summary[statistic], f'{labels},unit="{unit}",statistic="{statistic}"')
+    metric("unlisted_rows", f"Rows of a large run without a sample of their own. {_said(model)}".rstrip())
+    sample("unlisted_rows", model["unlisted"]["rows"] if model["unlisted"] else 0)
     columns: dict[t.Literal["value", "floor"], str] = {
         "value": "What a check measured, in its unit.",
         "floor": "The least, for a time the most, that passes.",
@@ -388,11 +429,15 @@ def _measured(model: Report, exporter: exposition.Exposition) -> t.Iterator[tupl
     labelled = functools.cache(lambda name, text: f'{name}="{exposition.label(_label(text))}"')
     for stage in model["stages"]:
         for group in stage["checks"]:
-            of = exporter.labels(stage=_label(stage["name"]), check=_label(group["check"]), variant=_label(group["variant"]))
-            for row in group["rows"]:
+            of = _labels_of(exporter, stage, group)
+            for row in listing.rows(group):
                 if row["value"] is not None:
                     names = (labelled("subject", row["subject"]), labelled("metric", row["metric"]), labelled("unit", row["unit"]))
                     yield row, ",".join((of, *names))
+
+
+def _labels_of(exporter: exposition.Exposition, stage: StageRows, group: CheckRows) -> str:
+    return exporter.labels(stage=_label(stage["name"]), check=_label(group["check"]), variant=_label(group["variant"]))
 
 
 def _bool(value: bool) -> str:

@@ -16,6 +16,7 @@ import pathlib
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import verdict_files
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import ends_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, Verdict, verdicts_of
@@ -152,13 +153,13 @@ def _add(answer: Info, report: PlainData, nodes: t.Sequence[PlainData], asked: F
 def _verdicts(folder: pathlib.Path, asked: Filter) -> t.Iterator[PlainData]:
     """Yield the verdicts of a judgement as rows. Only the rows that are yielded are held."""
     try:
-        with open(folder / "verdicts.jsonl", "rb") as lines:
+        with verdict_files.opened(folder) as lines:
             while together := verdicts_of(itertools.islice(lines, LINES_TOGETHER)):
                 for verdict in together:
                     if asked.has_verdict(verdict):
                         yield _row(verdict)
     except (OSError, ValueError) as error:
-        raise RunError(f"run {folder.name}: verdicts.jsonl cannot be read: {error}") from error
+        raise RunError(f"run {folder.name}: {verdict_files.path_in(folder).name} cannot be read: {error}") from error
 
 
 def _row(verdict: Verdict) -> PlainData:

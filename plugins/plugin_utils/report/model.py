@@ -15,11 +15,11 @@ import shlex
 import statistics
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.observation import utc
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import advice, past
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgement import Judgement
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import compact, integrity, subjects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import compact, integrity, parts, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
     Cause,
@@ -52,7 +52,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report
     WaiverRow,
     WarningRow,
 )
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap, looked_for
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap, listing, looked_for
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
@@ -66,6 +66,14 @@ COMMANDS = 200
 WORDS = ("ACCEPTED", "NOT ACCEPTED", "PASSED, NOT PROVEN", "QUICK TEST PASSED", "QUICK TEST NOT PASSED")
 # How the reason of a run says that what had to be proven was not.
 UNPROVEN = tuple(stage.unproven for stage in registry.shipped().values() if stage.unproven)
+
+
+class _Named(t.TypedDict):
+    """The words about a cause."""
+
+    said: str
+    name: str
+    place: list[str]
 
 
 def word(mode: str, passed: bool, unproven: bool = False) -> str:
@@ -97,13 +105,17 @@ def evidence(files: t.Sequence[FileDigest] = ()) -> EvidenceRows:
     }
 
 
-def build(plan: Plan, judgement: Judgement) -> Report:
-    """Return the report of a run from its plan and its judgement. Its files are added by `evidence` and its `since` by the caller."""
+def build(plan: Plan, judgement: Judgement, known: parts.Parts | None = None) -> Report:
+    """Return the report of a run from its plan and its judgement. `known` are the parts of the nodes. The report's files are added by
+    `evidence` and its `since` by the caller."""
     judged = judgement.deciding
     verdicts = judgement.verdicts
     stages = [s["name"] for s in plan.stages]
     nodes = _nodes(judgement, stages)
-    checks = _checks(verdicts, judged)
+    described = {entry["name"]: registry.of(entry) for entry in plan.stages if "role" in entry}
+    shown_only = {(name, check) for name, stage in described.items() for check in stage.shown_only}
+    checks = _checks(verdicts, judged, shown_only)
+    unlisted = listing.leave_out(checks, nodes)
     commands, versions = _ran(judged)
     drawn = {name: [heatmap.of_table(table) for table in tables if table.cells] for name, tables in judgement.tables.items()}
     return {
@@ -125,8 +137,9 @@ def build(plan: Plan, judgement: Judgement) -> Report:
         "counts": judgement.counts,
         "coverage": judgement.coverage,
         "notes": judgement.notes,
-        "causes": _causes(judgement),
+        "causes": _causes(judgement, known or {}),
         "blamed": subjects.counted(kind for kind, _name in {_bearer(cause) for cause in judgement.causes}),
+        "unlisted": unlisted,
         "nodes": nodes,
         "counted": subjects.counted(n["kind"] for n in nodes),
         "not_measured_by_plan": _without_checks(plan, nodes),
@@ -222,7 +235,7 @@ def _bearer(cause: Cause) -> tuple[str, str]:
     return subjects.bearer(cause["kind"], cause["subject"])
 
 
-def _causes(judgement: Judgement) -> list[CauseRow]:
+def _causes(judgement: Judgement, known: parts.Parts) -> list[CauseRow]:
     """Return the causes of the verdicts that are no PASS: one sentence, the findings of its own checks, and what is bad because of it."""
     explained_keys = {key for cause in judgement.causes for key in (*cause["own"], *cause["explains"])}
     verdicts = {key: v for v in (judgement.verdicts if explained_keys else ()) if (key := v.key) in explained_keys}
@@ -233,10 +246,9 @@ def _causes(judgement: Judgement) -> list[CauseRow]:
             "verdict": cause["verdict"],
             "convicted": cause["convicted"],
             "whole": cause["whole"],
-            "said": cause["said"],
-            "name": subjects.spoken(cause["subject"]),
+            **_named(cause, known),
             "simulated": any(verdicts[key].simulated for key in (*cause["own"], *cause["explains"])),
-            "advice": advice.of(verdicts[key] for key in cause["own"] or cause["explains"]),
+            "advice": advice.of((verdicts[key] for key in cause["own"] or cause["explains"]), judgement.drift),
             "findings": _findings([verdicts[key] for key in cause["own"]], judgement.deciding),
             "explains": [
                 {"stage": key.stage, "check": key.check, "variant": key.variant, "verdict": verdicts[key].verdict, "subject": key.subject}
@@ -245,6 +257,14 @@ def _causes(judgement: Judgement) -> list[CauseRow]:
         }
         for cause in judgement.causes
     ]
+
+
+def _named(cause: Cause, known: parts.Parts) -> _Named:
+    """Return the words about a cause, with a GPU by its index if that is known, and where its parts are."""
+    spoken = subjects.spoken(cause["subject"])
+    name = parts.name(known, cause["subject"]) or spoken
+    said = name + cause["said"].removeprefix(spoken) if cause["said"].startswith(spoken) else cause["said"]
+    return {"said": said, "name": name, "place": parts.places(known, cause["subject"], [said])}
 
 
 def _findings(verdicts: list[Verdict], judged: t.Mapping[Key, Measurement]) -> list[Finding]:
@@ -283,8 +303,14 @@ def _texts(items: t.Any) -> list[str]:
     return [str(i.get("text") or i.get("code") or i) if isinstance(i, dict) else str(i) for i in items]
 
 
-def _checks(verdicts: list[Verdict], judged: t.Mapping[Key, Measurement]) -> dict[str, list[CheckRows]]:
-    """Return the checks of each stage with their rows, the worst first."""
+def _is_only_shown(row: Row) -> bool:
+    return row["verdict"] == "PASS" and row["value"] is not None and row["floor"] is None
+
+
+def _checks(
+    verdicts: list[Verdict], judged: t.Mapping[Key, Measurement], shown_only: t.Collection[tuple[str, str]]
+) -> dict[str, list[CheckRows]]:
+    """Return the checks of each stage with their rows, the worst first. `shown_only` are (stage, check) whose numbers are not judged."""
     rows_of: dict[tuple[str, str, str], list[Row]] = collections.defaultdict(list)
     for v in verdicts:
         key = v.key
@@ -293,7 +319,12 @@ def _checks(verdicts: list[Verdict], judged: t.Mapping[Key, Measurement]) -> dic
     for (stage, check, variant), rows in sorted(rows_of.items()):
         rows.sort(key=lambda row: (_RANK[row["verdict"]], row["subject"]))
         counts: dict[str, int] = dict(collections.Counter(row["verdict"] for row in rows))
-        checks[stage].append({"check": check, "variant": variant, "rows": rows, "counts": counts, "summary": _summary(rows)})
+        shown = sum(map(_is_only_shown, rows)) if (stage, check) in shown_only else 0
+        group: CheckRows = {
+            "check": check, "variant": variant, "rows": rows, "counts": counts, "summary": _summary(rows), "unlisted": 0,
+            "shown_only": shown,
+        }  # fmt: skip
+        checks[stage].append(group)
     return checks
 
 

@@ -15,12 +15,14 @@ import json
 import pathlib
 import re
 import typing as t
+import urllib.parse
 import zlib
 
 import jinja2
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Report, Row
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.subjects import PLURAL, counted
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import charts, curves, heatmap
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import by_node, charts, curves, heatmap, paper
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import left_out, number, plain, seconds
 from markupsafe import Markup
 
@@ -34,9 +36,13 @@ BUNDLE = re.compile(
 )  # fmt: skip
 # What makes each part of the program a function, which runs the part when it is first called.
 MAKER = "(e,r)=>()=>{try{return r||e((r={exports:{}}).exports,r),r.exports}catch(t){throw r=0,t}}"
-# How much of a large fleet the page shows (report.json has all): a check of up to `all` rows is listed whole, of a longer
-# one what is abnormal and `rows` of it; `nodes` likewise, with `abnormal` cards; other lists are cut at `list`.
-LIMITS = {"all": 64, "nodes": 128, "abnormal": 100, "rows": 40, "list": 300, "commands": 4, "warnings": 40, "findings": 12}
+# How much of a large fleet the page shows at once: a check of up to `all` rows is listed whole, of a longer one `rows` that are not PASS;
+# `nodes` likewise. The first `abnormal` findings have a card, the others up to `lines` a line each; other lists are cut at `list`. All rows
+# are there to be opened by node (by_node.py).
+LIMITS = {
+    "all": 64, "nodes": 128, "abnormal": 100, "lines": 10_000, "rows": 40, "list": 300, "commands": 4, "warnings": 40, "findings": 12,
+    "explained": 40, "names": 64, "entries": paper.ENTRIES, "paper_rows": paper.ROWS, "paper_text": paper.TEXT,
+}  # fmt: skip
 
 
 def environment(*folders: pathlib.Path) -> jinja2.Environment:
@@ -47,7 +53,7 @@ def environment(*folders: pathlib.Path) -> jinja2.Environment:
         undefined=jinja2.StrictUndefined, finalize=_seen,
     )  # fmt: skip
     templates.filters.update(number=number, seconds=seconds, left_out=left_out, counted=counted)
-    templates.filters.update(figure=figure, floor_word=charts.floor_word, parted=parted)
+    templates.filters.update(figure=figure, floor_word=charts.floor_word, parted=parted, named=_named, node_of=node_of)
     templates.globals.update(heatmap=heatmap.figure, curves=curves.figure, distribution=heatmap.distribution, plural=PLURAL)
     return templates
 
@@ -58,11 +64,16 @@ def render(model: Report) -> str:
         (stage["name"], group["check"], group["variant"]): charts.of_check(group) for stage in model["stages"] for group in stage["checks"]
     }
     drawn = any(figures.values()) or any(s["matrices"] for s in model["stages"]) or any(s.get("charts") for s in model["sections"])
+    packed = by_node.pack(model)
     return environment().get_template("report.html.j2").render(
         model=model,
         figures=figures,
         limits=LIMITS,
         library=packed_library() if drawn else "",
+        packed=packed,
+        paper=paper.of(model),
+        paper_mark=Markup(paper.mark(model)),
+        openable={name for name, _verdict in packed.nodes},
     )
 
 
@@ -104,6 +115,11 @@ def in_parts(library: str) -> str:
     licence, program, licences = parts.groups()
     lists = MAKER.replace("=>()", "=>{const part=()", 1) + ";if(e.length)parts.push(part);return part}"
     return f'{licence}"use strict";window.plotlyParts=((parts=[])=>{{{program.replace(MAKER, lists)}return parts;}})();\n{licences}'
+
+
+def _named(name: str) -> str:
+    """Return the name of a node as it stands in an address behind #node=."""
+    return urllib.parse.quote(plain(name), safe="")
 
 
 def _seen(value: t.Any) -> t.Any:

@@ -15,14 +15,18 @@ import typing as t
 import unicodedata
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow, NodeRow, Report
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.subjects import counted
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.subjects import counted, folded
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import alike
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import coverage, left_out, plain
 
 Line = t.Tuple[str, str | None]
 COLOURS = {"FAIL": "red", "UNKNOWN": "purple", "WARN": "yellow", "KNOWN_FAIL": "cyan", "SKIPPED": "cyan", "PASS": "green"}
-# All nodes are listed up to this many; of a larger fleet only those with findings, and of these so many.
+# All nodes are listed up to this many, each in a row. Of a larger fleet only those with findings, nodes with the same row in one, and of
+# these rows so many.
 ALL_NODES = 40
-ABNORMAL_NODES = 100
+ABNORMAL_ROWS = 100
+# Ranges of names in a row.
+RANGES = 4
 # So many changes of everybody are said; the report has all.
 TOGETHER = 5
 # So many causes are said, and so many of what each explains.
@@ -38,15 +42,15 @@ def coloured(model: Report, width: int | None = None) -> list[Line]:
     """
     width = max(60, min(width or shutil.get_terminal_size((120, 40)).columns, 200))
     nodes = [n for n in model["nodes"] if n["kind"] != "pair"]
-    shown_nodes = nodes if len(nodes) <= ALL_NODES else [n for n in nodes if n["findings"]][:ABNORMAL_NODES]
+    rows = [[n] for n in nodes] if len(nodes) <= ALL_NODES else _groups_of_equal_nodes([n for n in nodes if n["findings"]])[:ABNORMAL_ROWS]
     lines: list[Line] = [("", None)]
     if model["partial"]:
         lines += wrapped(f"PARTIAL: {_line(left_out(model))}", width, "yellow")
     if model["simulated"]:
         lines.append(("SIMULATED: results marked with * come from simulated tools, not from hardware", "yellow"))
     lines += _causes(model["causes"], width)
-    lines += _rows(model, shown_nodes, width)
-    listed = {n["name"] for n in shown_nodes}
+    lines += _rows(model, rows, width)
+    listed = {n["name"] for row in rows for n in row}
     hidden_nodes = [n for n in model["nodes"] if n["name"] not in listed]
     for word, colour in COLOURS.items():
         kinds = [n["kind"] for n in hidden_nodes if n["verdict"] == word]
@@ -80,30 +84,41 @@ def coloured(model: Report, width: int | None = None) -> list[Line]:
 
 
 def _causes(causes: list[CauseRow], width: int) -> t.Iterator[Line]:
-    """Each cause in one sentence, under it what is bad because of it."""
-    for cause in causes[:CAUSES]:
-        mark = "*" if cause["simulated"] else ""
-        yield from wrapped(f"{cause['verdict']:7} {_line(cause['said'])}{mark}", width, COLOURS[cause["verdict"]], 8)
-        names = list(dict.fromkeys(_line(check_of["subject"]) for check_of in cause["explains"]))
+    """Each cause in one sentence, once for all subjects of which it is said, and under it what is bad because of it."""
+    lines = alike.lines(causes)
+    for first, sentence, of_line in lines[:CAUSES]:
+        mark = "*" if first["simulated"] else ""
+        yield from wrapped(f"{first['verdict']:7} {_line(sentence)}{mark}", width, COLOURS[first["verdict"]], 8)
+        parts = [cause["name"] for cause in of_line] if len(of_line) > 1 and first["kind"] != "node" else []
+        explained = [check_of["subject"] for cause in of_line for check_of in cause["explains"]]
+        names = list(dict.fromkeys(map(_line, (*parts, *explained))))
         if names:
             hidden_text = f" and {len(names) - EXPLAINED} more" if len(names) > EXPLAINED else ""
             yield from wrapped(f"        {', '.join(names[:EXPLAINED])}{hidden_text}", width, None, 8)
-    if len(causes) > CAUSES:
-        yield f"and {len(causes) - CAUSES} more, see the report", None
+    if len(lines) > CAUSES:
+        yield f"and {len(lines) - CAUSES} more, see the report", None
     if causes:
         yield "", None
 
 
-def _rows(model: Report, shown_nodes: list[NodeRow], width: int) -> t.Iterator[Line]:
-    """Node by stage."""
+def _groups_of_equal_nodes(nodes: list[NodeRow]) -> list[list[NodeRow]]:
+    """Return the nodes whose rows are the same together, in the order of the first of each."""
+    rows: dict[tuple[t.Any, ...], list[NodeRow]] = {}
+    for node in nodes:
+        rows.setdefault((node["verdict"], node["simulated"], *node["stages"].values()), []).append(node)
+    return list(rows.values())
+
+
+def _rows(model: Report, rows: list[list[NodeRow]], width: int) -> t.Iterator[Line]:
+    """Node by stage. Nodes of one row have the same verdicts."""
     stages = [s["name"] for s in model["stages"]]
-    names = [_line(n["name"]) + ("*" if n["simulated"] else "") for n in shown_nodes]
+    names = [folded((_line(n["name"]) for n in row), RANGES) + ("*" if row[0]["simulated"] else "") for row in rows]
     cells = [max(10, len(stage)) for stage in stages]
     # What stages and the verdict leave, but never less than a name needs to be told from its neighbours.
     name_width = max(20, min(max([4, *map(columns, names)]), width - 12 - sum(cells) - 2 * len(cells)))
     head = "  ".join(f"{stage:{w}}" for stage, w in zip(stages, cells, strict=True))
     yield f"{pad('node', name_width)}  {'verdict':10}  {head}".rstrip(), None
-    for node, name in zip(shown_nodes, names, strict=True):
+    for (node, *_others), name in zip(rows, names, strict=True):
         row = "  ".join(f"{node['stages'][stage]:{w}}" for stage, w in zip(stages, cells, strict=True))
         yield f"{pad(name, name_width)}  {node['verdict']:10}  {row}".rstrip(), COLOURS[node["verdict"]]
 

@@ -16,7 +16,7 @@ import urllib.parse
 
 from ansible.module_utils.common.yaml import yaml_load
 from ansible.module_utils.urls import open_url
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import AcceptanceError, RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import FILES
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
 
@@ -32,7 +32,7 @@ Ask = t.Callable[[str], Labels]
 EXPORTED = "exported_"
 
 
-class NoAnswer(Exception):
+class NoAnswer(AcceptanceError):
     """A Prometheus did not answer a query, or its answer is no vector. The message says why."""
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The interface of the engine to a cluster. planes/kubernetes/stages/sharing.py implements it through the API.
+"""The interface of the engine to a cluster. kubernetes/case_pods.py implements it through the API.
 
 This plugin util is PRIVATE to the collection.
 """

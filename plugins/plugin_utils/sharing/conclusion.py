@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation, reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import SubjectData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Chart
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import actions, cases, drawn, expressions, scraped, vocabulary

@@ -18,6 +18,8 @@ import math
 import operator
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import AcceptanceError
+
 Value = float | bool
 # Returns the value of a word of the vocabulary for its arguments. Raises Absent if it was not measured.
 Ask = t.Callable[[str, t.Sequence[str | float]], Value]
@@ -31,11 +33,11 @@ _BINARY: dict[type[ast.operator], tuple[str, t.Callable[[t.Any, t.Any], t.Any]]]
 }  # fmt: skip
 
 
-class Absent(Exception):
+class Absent(AcceptanceError):
     """A value that an expression needs was not measured; the message says why."""
 
 
-class ExpressionError(ValueError):
+class ExpressionError(AcceptanceError, ValueError):
     """A text is no expression. The message says where."""
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import concurrent.futures
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import AcceptanceError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import vocabulary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import Case
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import Cluster
@@ -28,7 +29,7 @@ POLL_S = 1.0
 REQUESTS_AT_ONCE = 8
 
 
-class Stopped(Exception):
+class Stopped(AcceptanceError):
     """The steps cannot go on: a wait timed out. The evidence collected so far is judged all the same."""
 
 

@@ -12,7 +12,7 @@ import array
 import dataclasses
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
 
 try:
     from prometheus_client.parser import text_string_to_metric_families

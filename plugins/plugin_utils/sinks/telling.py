@@ -21,7 +21,7 @@ import threading
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.observation import utc
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import mailbox
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.mailbox import Mailbox
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Begun, Judged, Kept

@@ -14,8 +14,9 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import member, observation
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import Observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import member
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
@@ -52,7 +53,7 @@ ALONE = "alone"  # every node by itself
 ROUNDS = "rounds"  # every node walks a timetable of tests with partners
 GROUP = "group"  # the head of a group launches over the others
 MANIFEST = "manifest"  # a manifest of the user's, on clusters only
-CLUSTER = "cluster"  # its subject is a whole cluster, which is asked by its API
+CLUSTER = "cluster"  # its subject is a whole cluster; the stage itself asks the API (Stage.on_cluster)
 
 LEVELS: tuple[Level, ...] = t.get_args(Level)
 
@@ -130,6 +131,17 @@ def stands_for_nodes(settings: Variables) -> bool:
     return bool(settings.get("acceptance_nodes_behind", settings.get("acceptance_realm")))
 
 
+# Seconds of load from which on a check shows heat, power and throttling over time: coolers and supplies need minutes to become warm.
+OVER_TIME_S = 300.0
+
+
+def too_short(fault: str, seconds: float) -> str | None:
+    """Return why a load of so many seconds does not show a class of faults; None if it does, or if its length does not matter."""
+    if fault != "thermal" or seconds >= OVER_TIME_S:
+        return None
+    return f"{seconds:.0f} s of load, and heat builds up over minutes (from {OVER_TIME_S / 60:.0f} min on)"
+
+
 class Stage:
     """The description of one stage. Attributes and methods are what it may say of itself; what it does not say holds as here."""
 
@@ -139,9 +151,15 @@ class Stage:
     # What it brings along where it is named: facts that it needs before it, the confirmation of what it suspects after it.
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    # Stages that it brings to the end of the run, if a stage that `loads` the nodes follows it: a second look at what it has looked at.
+    last: tuple[str, ...] = ()
+    # It works the machines. What looks or asks only does not.
+    loads: bool = True
+    # The stage of which it is the second look: it takes the variables of that stage, and its findings are those that are new since then.
+    looks_after: str = ""
     # How its nodes work together: ALONE, ROUNDS, GROUP, MANIFEST or CLUSTER.
     topology: str = ALONE
-    # The probe of a stage between nodes leaves checkpoints of what is finished (module_utils/checkpoints.py), which a resume uses.
+    # The probe of a stage between nodes leaves checkpoints of what is finished (module_utils/system/checkpoints.py), which a resume uses.
     saves_checkpoints: bool = False
     # Its probe measures single nodes for so long that it outlives controller and node: it is started everywhere and collected then, and the
     # checkpoints that it leaves hold for a later attempt and after a reboot.
@@ -150,6 +168,8 @@ class Stage:
     queries_checkpoints: bool = False
     # A check is worth nothing without a number, or with one that nobody expects, but for these, which pass by being done.
     conditions: frozenset[str] = frozenset()
+    # Conditions whose number is shown and compared with nothing.
+    shown_only: frozenset[str] = frozenset()
     # Checks that a quick test passes by their being right, if nobody expects a number of this hardware. The report then names their speed
     # as not proven. In a whole run they need an expectation like any other.
     quick_conditions: frozenset[str] = frozenset()
@@ -165,7 +185,8 @@ class Stage:
     finds_facts: bool = False
     # The context of its measurements tells of all GPUs of the node: the numbers of GPUs that stages saw are compared.
     sees_all_gpus: bool = False
-    # {class of faults (report/looked_for.py): its checks that can show one; empty for all but its conditions}.
+    # {class of faults (report/looked_for.py): its checks that can show one; empty for all but its conditions}. Whether a measurement of
+    # them did look says lacks().
     sees: t.Mapping[str, tuple[str, ...]] = {}
     # {check: (stage, key of the context that names a check of that stage)}: the check does the same work as the other one and is held to
     # the expectations of the other one if it has none of its own.
@@ -198,6 +219,10 @@ class Stage:
     # The code that runs on the nodes, where it is not a file of this collection's probes/: a path.
     probe: str = ""
 
+    def is_condition(self, check: str, quick: bool) -> bool:
+        """Return True if a check passes by being done, without an expectation of its number, in a whole run or in a quick test."""
+        return check in self.conditions or (quick and check in self.quick_conditions)
+
     @property
     def between(self) -> bool:
         """Return True if the subjects of the stage are pairs or groups of nodes."""
@@ -220,6 +245,14 @@ class Stage:
         """Return the error in the settings of one host, with the variable, what was found and what is expected, or None; called before
         anything is measured."""
         return None
+
+    def lacks(self, fault: str, measurement: Measurement) -> str | None:
+        """Return why a measurement of one of the checks that `sees` names could not show a class of faults on its nodes; None if it could.
+
+        Here: a check must have a number, or say what it has looked at (`looked_for` of its context), or have found a defect.
+        """
+        looked = measurement.metrics or measurement.series or measurement.context.get("looked_for")
+        return None if looked or measurement.outcome != "measured" else "it has no number and does not say what it looked at"
 
     def question(self, nodes: Nodes, settings: Settings) -> str | None:
         """Return the question to a person at a terminal before anything is measured, or None."""
@@ -265,6 +298,15 @@ class Stage:
         burn_in = 60.0 * float(settings.get(f"{self.name}_minutes") or 0)
         check_s = float(each if isinstance(each, (int, float)) else launch_s)
         return checks * (check_s + (float(measuring) if isinstance(measuring, (int, float)) else 0.0)) + burn_in
+
+    def on_cluster(self) -> type[t.Any]:
+        """Return the class that runs a stage of the topology CLUSTER: a StageOnCluster of planes/kubernetes/stages/nodes.py with a
+        `measure` of its own."""
+        raise NotImplementedError
+
+    def foreseen(self, host: str, settings: Variables) -> list[str]:
+        """Return what check mode shows of a stage of the topology CLUSTER, as lines of text. Creates nothing."""
+        return []
 
     def floors(self, plan: Plan, target: str) -> list[HeadFloor]:
         """Return the expectations that the head of a group of `target` needs, for a stage over groups."""

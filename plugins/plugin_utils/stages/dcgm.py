@@ -11,7 +11,8 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import dcgm
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage, too_short
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
 
@@ -29,6 +30,10 @@ class Dcgm(Stage):
     }  # fmt: skip
     ranges: t.Mapping[str, Range] = {"level": Range(1, 4)}
     requestable = ("level",)
+
+    def lacks(self, fault: str, measurement: Measurement) -> str | None:
+        """Its tests have a verdict and no number."""
+        return too_short(fault, measurement.duration_s)
 
 
 STAGE = Dcgm()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.launching import MEETING_PORTS
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups.launching import MEETING_PORTS
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import training
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
@@ -38,6 +38,10 @@ class Ddp(grouping.Grouped):
     requestable = ("gpus", "collectives", "types", "ops", "type", "sizes", "iterations", "warmup", "steps", "seed", "width", "batch")
     requested_before = (stack.STAGE.name,)
     beside = (nccl_fabric.STAGE.name,)
+
+    def lacks(self, fault: str, measurement: Measurement) -> str | None:
+        """Whether a group learns, and who holds it back, are findings without a number."""
+        return None if fault == "compute" else super().lacks(fault, measurement)
 
     def problem(self, settings: Variables) -> str | None:
         port, last = settings["ddp_port"], 65536 - MEETING_PORTS

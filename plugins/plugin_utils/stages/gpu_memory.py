@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.matching import PASS_FROM, WARN_FROM
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected.matching import PASS_FROM, WARN_FROM
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gpu_memory as probe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
@@ -38,6 +38,7 @@ class GpuMemory(Stage):
     # What GPUs share on the way to the host, and which memory is far, differs between machines: these checks are held to the other GPUs of
     # the node and to identical machines, and to an expectation where the inventory has one.
     conditions = frozenset({*probe.TOGETHER, *probe.PEERS, "numa", "latency", "pattern"})
+    shown_only = frozenset(probe.UNSTEADY) & conditions
     devices = True
     sees_all_gpus = True
     sees: t.Mapping[str, tuple[str, ...]] = {
@@ -58,12 +59,13 @@ class GpuMemory(Stage):
     def opinions(
         self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: Expected, tables: list[Table]
     ) -> t.Iterator[tuple[Key, Opinion]]:
-        """Yield an opinion for each GPU that sends to or receives from the others more slowly than its siblings. The number of a GPU is
-        that of its slowest copy to another one: if all copies to one GPU are slow, all others have the same low number."""
+        """Yield an opinion for each GPU that does not reach the others directly although it should, and for each that sends to or receives
+        from them more slowly than its siblings. The number of a GPU is that of its slowest copy to another one: if all copies to one GPU
+        are slow, all others have the same low number."""
         for key, m in deciding.items():
             if m.stage == self.name and m.check in probe.PEERS and m.outcome == "measured" and m.series:
-                for gpu, opinion in _slow_gpus(m):
-                    of_gpu = _key_of_gpu(key, m, gpu)
+                for gpu, opinion in (*_indirect_gpus(m), *_slow_gpus(m)):
+                    of_gpu = key if gpu is None else _key_of_gpu(key, m, gpu)
                     yield of_gpu if of_gpu in deciding else key, opinion
 
     def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
@@ -91,6 +93,53 @@ def _key_of_gpu(key: Key, m: Measurement, gpu: t.Any) -> Key:
     if not isinstance(uuids, list) or len(uuids) != len(gpus):
         return key
     return key._replace(subject=f"{key.subject}/gpu/{uuids[gpus.index(gpu)]}")
+
+
+def _indirect_gpus(m: Measurement) -> t.Iterator[tuple[t.Any, Opinion]]:
+    """Yield the index and an opinion of each GPU whose copies go through the host's memory although they should not; the index is None if
+    that holds for all GPUs of the node. What GPUs should do is known by what they are (`board` of a row), or by their siblings; where no
+    card of PCIe slots reaches another one directly, as in most virtual machines, nothing is wrong."""
+    rows = {(row.get("gpu"), row.get("to")): row for row in m.series if isinstance(row.get("direct"), bool)}
+    direct = {way: row["direct"] for way, row in rows.items()}
+    boards = [way for way, row in rows.items() if row.get("board") is True]
+    gpus = list(dict.fromkeys(gpu for way in direct for gpu in way))
+    lacking = [way for way in boards if not direct[way]]
+    if lacking and len(lacking) == len(boards):
+        yield None, _indirect(m, None, "FAIL", "its NVLinks join all of them")
+        return
+    alone = [gpu for gpu in gpus if not any(is_direct for way, is_direct in direct.items() if gpu in way)]
+    if lacking:
+        on_board = {gpu for way in lacking for gpu in way}
+        for gpu in [one for one in alone if one in on_board] or sorted(on_board, key=str):
+            yield gpu, _indirect(m, gpu, "FAIL", "NVLinks of its board join it with them")
+        return
+    others = [gpu for gpu in gpus if gpu not in alone]
+    if not alone or len(others) <= len(alone):
+        return
+    near = {way: row.get("near") for way, row in rows.items()}
+    among = [way for way in direct if not set(way) & set(alone)]
+    connected = all(direct[way] for way in among)
+    for gpu in alone:
+        own = {near[way] for way in direct if gpu in way}
+        if own == {False} and not any(near[way] is False and direct[way] for way in among):
+            continue  # it is the only one of its NUMA node, and nothing reaches across
+        if connected and (True in own or False in own):
+            yield gpu, _indirect(m, gpu, "FAIL", "all others reach one another directly")
+        elif connected:
+            unknown = "all others reach one another directly; whether its slot is far from theirs is not known"
+            yield gpu, _indirect(m, gpu, "UNKNOWN", unknown)
+        else:
+            yield gpu, _indirect(m, gpu, "WARN", "each of the others reaches one directly")
+
+
+def _indirect(m: Measurement, gpu: t.Any, verdict: str, why: str) -> Opinion:
+    """Return the opinion on a GPU, or on all of a node, that reaches the others through the host's memory only."""
+    rates = [float(row["bandwidth"]) for row in m.series if gpu in (None, row.get("gpu"), row.get("to")) and row.get("direct") is not True
+             and is_number(row.get("bandwidth"))]  # fmt: skip
+    rate = min(rates, default=0.0)
+    who = "no GPU reaches another one directly" if gpu is None else f"GPU {gpu} does not reach the other GPUs directly"
+    reason = f"{who}: {rate:.4g} GB/s through the host's memory, and {why}"
+    return Opinion(verdict, reason, "no_peer_access", rate, "GB/s", metric="bandwidth")
 
 
 def _slow_gpus(m: Measurement) -> t.Iterator[tuple[t.Any, Opinion]]:

@@ -17,7 +17,8 @@ import subprocess
 import tempfile
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, rails
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import rails
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import physics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
@@ -51,7 +52,7 @@ class Grouped(base.Stage):
     """The description of such a stage says what is checked over a group (`checks`), by which metric parts of it are held to floors
     (`floor`), and what else its head is told (`for_head`).
 
-    It has the variables below without a word of its role; its module is told what module_utils/membership.py needs.
+    It has the variables below without a word of its role; its module is told what module_utils/groups/membership.py needs.
     """
 
     topology = base.GROUP
@@ -68,6 +69,16 @@ class Grouped(base.Stage):
     }
     # Metric and unit of the expectations that the head is told, to search for a cause itself; none where it does not.
     floor: tuple[str, str] | None = None
+
+    def lacks(self, fault: str, measurement: Measurement) -> str | None:
+        """NICs and the network between nodes take part only where data goes through them."""
+        context = measurement.context
+        if fault in ("nic", "fabric") and measurement.outcome == "measured":
+            if physics.across(context) and "rail" not in context:
+                return "NVLink connects its nodes, so that no NIC takes part"
+            if context.get("nics_used") == 0 or context.get("nics") == 0:
+                return "it went over sockets, and not over the NICs"
+        return super().lacks(fault, measurement)
 
     def checks(self, variables: Variables) -> list[tuple[str, str]]:
         """(check, variant) of everything that is measured over a group."""

@@ -20,6 +20,7 @@ class Hccl(NcclFabric):
     role = "gpufleet.acceptance.hccl"
     place = 95
     level = ""
+    types = ()
     before = (hccl_local.STAGE.name,)
     leaf_rank = 1
     requestable = (*sweep.REQUESTABLE, "reduction", "localise", "repeats")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import hccl
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import hccl_group
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import sweep
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
@@ -38,7 +38,7 @@ def command(stage: str, settings: Variables, nodes: int) -> list[str]:
     """Return a command of hccl_test over so many nodes."""
     op, gpus, type_ = sweep.first(stage, settings)
     words = [f"{op}_test", "-p", gpus if gpus.isdigit() else "NPUS", *sweep.sizes(stage, settings), "-d", type_]
-    words += ["-o", str(settings[f"{stage}_reduction"])] if op in hccl.REDUCING else []
+    words += ["-o", str(settings[f"{stage}_reduction"])] if op in hccl_group.REDUCING else []
     return [*sweep.mpirun(gpus, nodes), *words, *sweep.counts(stage, settings)]
 
 

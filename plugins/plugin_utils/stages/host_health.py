@@ -12,8 +12,8 @@ import statistics
 import time
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import Observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import bandwidth, tree
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.plain_data import Observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import host_health as probe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
@@ -28,6 +28,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
     is_number,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.redfish import address, identity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import host_parts
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import (
     Expected,
     Nodes,
@@ -43,8 +44,23 @@ NODE_WARN, NODE_FAIL = 0.85, 0.7
 # The check of a machine's management controller by Redfish, which is planned where an address is given.
 REDFISH = "redfish"
 MEMORY = "memory"
+# The check of the same controller by IPMI.
+BMC = "bmc"
 # The checks whose measurements are compared with each other.
-_COMPARED = (bandwidth.CHECK, REDFISH, MEMORY)
+_COMPARED = (bandwidth.CHECK, REDFISH, BMC, MEMORY)
+# {class of faults: {check: parts without which it cannot show one, by their codes in `not_looked_for`; of codes with `|` between one is
+# enough}}. What a management controller says of a machine at rest shows its parts, and not how it bears heat and load over time.
+NEEDED: dict[str, dict[str, tuple[str, ...]]] = {
+    "host_memory": {
+        "memory": ("edac|kernel_log",), "kernel": ("kernel_log", "kernel_log_since_boot"), "bandwidth": ("numa",),
+        REDFISH: ("redfish_memory",),
+    },
+    "pcie": {"pcie": ("pcie_link", "aer")},
+    "storage": {"storage": ("smart", "disks", "arrays", "file_systems")},
+    "power": {BMC: ("ipmi", "ipmi_words"), REDFISH: ("redfish_power", "redfish_fans", "redfish_temperatures")},
+}  # fmt: skip
+# Checks whose sources in a virtual machine are those of the guest: its kernel hears nothing of the host's memory and processors.
+OF_GUEST = frozenset({("host_memory", "kernel"), ("host_memory", "memory")})
 
 
 class HostHealth(Stage):
@@ -54,13 +70,13 @@ class HostHealth(Stage):
     place = 12
     level = "standard"
     # Sizes, speeds and settings are facts of the node: the rules for facts compare them.
-    before = ("stack",)
+    before: tuple[str, ...] = ("stack",)
+    last: tuple[str, ...] = ("host_health_after",)
+    loads = False
     conditions = frozenset((*probe.CHECKS, REDFISH))
     by_controller = frozenset((REDFISH,))
-    sees: t.Mapping[str, tuple[str, ...]] = {
-        "host_memory": ("memory", "kernel", "bandwidth", REDFISH), "pcie": ("pcie",), "storage": ("storage",), "thermal": ("bmc", REDFISH),
-    }  # fmt: skip
-    requestable = ("tests", "pcie_corrected")
+    sees: t.Mapping[str, tuple[str, ...]] = {fault: tuple(needed) for fault, needed in NEEDED.items()}
+    requestable: tuple[str, ...] = ("tests", "pcie_corrected")
     ranges: t.Mapping[str, Range] = {"pcie_corrected": Range(0, 1e9), "ras_days": Range(0, 36600, "days")}
 
     def problem(self, settings: Variables) -> str | None:
@@ -69,6 +85,17 @@ class HostHealth(Stage):
             return f"host_health_tests: found {unknown[0]!r}, expected {', '.join(probe.CHECKS)}"
         url = str(settings.get("host_health_redfish_url") or "")
         return _redfish_problem(url, settings) if url else None
+
+    def lacks(self, fault: str, measurement: Measurement) -> str | None:
+        unseen = measurement.context.get("not_looked_for")
+        if isinstance(unseen, dict) and measurement.outcome == "measured":  # else it has found a defect
+            needed = [codes.split("|") for codes in NEEDED[fault].get(measurement.check, ())]
+            missing = [str(unseen[codes[0]]) for codes in needed if all(code in unseen for code in codes)]
+            if missing:
+                return "; ".join(missing)
+        if (fault, measurement.check) in OF_GUEST and measurement.context.get("place") == tree.VIRTUAL_MACHINE:
+            return "a virtual machine does not show the memory and the processors of its host"
+        return super().lacks(fault, measurement)
 
     def items(self, nodes: Nodes, settings: Settings) -> tuple[t.Sequence[PlanItem | PlainData], list[str]]:
         """Return the items of the plan. Raise RunError if two machines have the same management controller: one would be judged by the
@@ -99,12 +126,14 @@ class HostHealth(Stage):
         self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: Expected, tables: list[Table]
     ) -> t.Iterator[tuple[Key, Opinion]]:
         """Yield an opinion for each machine of which a NUMA node copies memory more slowly than the others of as many cores, and for each
-        whose management controller is that of another machine."""
+        whose management controller is that of another machine, or that lacks parts which others of its product have."""
         by_check = {check: {key: m for key, m in deciding.items() if (m.stage, m.check) == (self.name, check)} for check in _COMPARED}
         for key, m in by_check[bandwidth.CHECK].items():
             if m.outcome == "measured" and m.context.get("place") == tree.BARE_METAL:
                 yield from ((key, opinion) for opinion in _slow_nodes(m.series))
         yield from _other_machines(by_check[REDFISH], by_check[MEMORY])
+        for check in (BMC, REDFISH):
+            yield from host_parts.opinions(by_check[check])
 
 
 def _other_machines(redfish: t.Mapping[Key, Measurement], memory: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
@@ -135,18 +164,22 @@ def _redfish_problem(url: str, settings: Variables) -> str | None:
 
 
 def _slow_nodes(series: t.Sequence[SeriesRow]) -> t.Iterator[Opinion]:
-    """Yield an opinion for each NUMA node whose bandwidth with all cores is far below the median of the machine's other nodes with as many
-    cores. That of one core is only shown: it differed by 40 % between seven calls on one virtual machine, that of all cores by 16 %."""
+    """Yield an opinion for each NUMA node whose bandwidth with all cores is far below the median of the machine's other nodes. One with
+    another number of cores in use is a WARN at most, since cores may have been taken away on purpose; it stays among its siblings. The
+    bandwidth of one core is only shown: it differed by 40 % between seven calls on one virtual machine, that of all cores by 16 %."""
     metric = "bandwidth"
     rows = [row for row in series if is_number(row.get(metric))]
     for row in rows:
-        other_values = [sibling[metric] for sibling in rows if sibling is not row and sibling.get("cores") == row.get("cores")]
+        siblings = [sibling for sibling in rows if sibling is not row]
+        alike = [sibling for sibling in siblings if sibling.get("cores") == row.get("cores")]
+        other_values = [sibling[metric] for sibling in alike or siblings]
         median = statistics.median(other_values) if other_values else 0.0
         if median > 0 and row[metric] < NODE_WARN * median:
-            verdict, floor = ("FAIL", NODE_FAIL) if row[metric] < NODE_FAIL * median else ("WARN", NODE_WARN)
+            verdict, floor = ("FAIL", NODE_FAIL) if row[metric] < NODE_FAIL * median and alike else ("WARN", NODE_WARN)
+            cores = "" if alike else f" with {row.get('cores')} cores, another number than the others"
             reason = (
-                f"NUMA node {row.get('node')} copies memory at {row[metric]:.4g} GB/s, {row[metric] / median:.2f} of the median of the "
-                f"machine's other nodes, {median:.4g}: a memory module may be missing, slow or in the wrong slot there"
+                f"NUMA node {row.get('node')} copies memory at {row[metric]:.4g} GB/s{cores}, {row[metric] / median:.2f} of the median of "
+                f"the machine's other nodes, {median:.4g}: a memory module may be missing, slow or in the wrong slot there"
             )
             yield Opinion(
                 verdict, reason, "below_siblings", float(row[metric]), "GB/s", floor * median, "fleet", "the machine's other NUMA nodes",

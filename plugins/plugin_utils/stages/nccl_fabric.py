@@ -11,7 +11,8 @@ from __future__ import annotations
 import itertools
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import variant
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.observation import variant
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_checks
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import ddp as workload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
@@ -55,6 +56,8 @@ class NcclFabric(grouping.Grouped):
     # A finding of its search is one too.
     conditions = grouping.Grouped.conditions | {LOCALISE}
     floor = ("busbw", "GB/s")
+    # The types that the tool knows; any if it is empty.
+    types: t.Collection[str] = nccl_checks.WIDTHS
     sees_all_gpus = True
     sees: t.Mapping[str, tuple[str, ...]] = {"nic": (), "fabric": ()}
     leaf_rank = 2
@@ -63,7 +66,7 @@ class NcclFabric(grouping.Grouped):
     library = "NCCL"
 
     def problem(self, settings: Variables) -> str | None:
-        numbers = sweep.problem(self.name, settings, factor=2, iterations=0, warmup=0, repeats=1, parallel=1)
+        numbers = sweep.problem(self.name, settings, self.types, factor=2, iterations=0, warmup=0, repeats=1, parallel=1)
         return numbers or self._of_torch(settings) or super().problem(settings)
 
     def _of_torch(self, settings: Variables) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_checks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import sweep
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
@@ -29,7 +30,7 @@ class NcclNode(Stage):
     not_proven = "bandwidth at other sizes than 1 GiB and by other operations than all_reduce"
 
     def problem(self, settings: Variables) -> str | None:
-        return sweep.problem(self.name, settings, factor=2, iterations=1, warmup=0)
+        return sweep.problem(self.name, settings, nccl_checks.WIDTHS, factor=2, iterations=1, warmup=0)
 
     def command(self, settings: Variables, nodes: int) -> list[str]:
         op, gpus, type_ = sweep.first(self.name, settings)

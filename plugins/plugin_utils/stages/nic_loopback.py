@@ -12,13 +12,15 @@ import collections
 import statistics
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected import context_keys
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nic_loopback as probe
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.rdma import loopback
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, peer_values
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Variables, Verdict, is_number
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlainData, Variables, Verdict, is_number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Section
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, rdma_ports
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import INT_MAX, NONE_OR_MORE, Range
@@ -56,11 +58,12 @@ class NicLoopback(base.Stage):
     level = "standard"
     # What ports share, and how many bridges are before them, differs between machines: those are held to the other ports of the node and to
     # identical machines.
-    conditions = frozenset({probe.PORTS, *probe.LATENCY, *probe.TOGETHER, *probe.OF_GPU})
-    sees: t.Mapping[str, tuple[str, ...]] = {"nic": (*probe.TESTS, *probe.OF_GPU)}
+    conditions = frozenset({loopback.PORTS, *loopback.LATENCY, *loopback.TOGETHER, *loopback.OF_GPU})
+    sees: t.Mapping[str, tuple[str, ...]] = {"nic": (*loopback.TESTS, *loopback.OF_GPU)}
     # From 64 KiB on the size of a message does not change the rate, and the expectations are of such.
     ranges: t.Mapping[str, Range] = {
-        "port": Range(1, 255), "ports": NONE_OR_MORE, "size": Range(1 << 16, INT_MAX, "bytes"), "qps": Range(1, 16384),
+        "port": Range(1, 255), "ports": NONE_OR_MORE, "gbps": Range(0, 100_000, "Gb/s", above=True),
+        "size": Range(1 << 16, INT_MAX, "bytes"), "qps": Range(1, 16384),
         "duration": Range(1, 600, "seconds"), "tcp_port": Range(1024, 65000),
     }  # fmt: skip
     requestable = ("tests", "gpu", "devices", "port", "size", "qps", "duration")
@@ -74,6 +77,7 @@ class NicLoopback(base.Stage):
         own_records = {key: record for key, record in deciding.items() if key.stage == self.name}
         yield from _fewer(own_records)
         yield from _down(own_records)
+        yield from _slow(own_records)
         groups = _groups(own_records)
         yield from _like(
             groups, lambda group: (group.keys[0][:3], group.node, len(group.keys), group.hardware), bands.SIBLINGS, "of its node"
@@ -108,7 +112,7 @@ def _fewer(own_records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Op
     how many it should have: a NIC that has fallen off the bus leaves nothing behind."""
     counts: dict[str, dict[Key, int]] = collections.defaultdict(dict)
     for key, record in own_records.items():
-        if key.check != probe.PORTS or record.context.get("wanted") is not None:
+        if key.check != loopback.PORTS or record.context.get("wanted") is not None:
             continue
         ports = record.context.get("ports")
         if record.outcome == "measured" and isinstance(ports, list):
@@ -125,36 +129,91 @@ def _fewer(own_records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Op
                 yield key, Opinion("UNKNOWN", reason, "no_rdma")
 
 
-def _down(own_records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
-    """Yield an opinion on each port that is down although the inventory does not say which ports are in use: FAIL if at least half of the
-    other machines of its product have it up, else WARN."""
-    states: dict[tuple[str, str], dict[Key, str]] = collections.defaultdict(dict)
+# A port that is down: what to do if that is right.
+_IF_UNUSED = "if it is not used, name the devices that are in nic_loopback_devices"
+
+
+def _rows(own_records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Measurement, PlainData]]:
+    """Yield (key, record, row) of each port that the check of the ports has seen."""
     for key, record in own_records.items():
         ports = record.context.get("ports")
-        if key.check == probe.PORTS and record.outcome == "measured" and isinstance(ports, list):
-            for port in ports:
-                if isinstance(port, dict) and "state" in port:
-                    states[str(record.context.get("machine")), str(port.get("port"))][key] = str(port["state"] or "without a state")
-    advice = "if it is not used, name the devices that are in nic_loopback_devices"
+        if key.check == loopback.PORTS and record.outcome == "measured" and isinstance(ports, list):
+            yield from ((key, record, port) for port in ports if isinstance(port, dict))
+
+
+def _down(own_records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield an opinion on each port that is down although the inventory does not say which ports are in use: FAIL if at least half of the
+    other machines of its product have it up; UNKNOWN if a like port of the machine is up, or a cable or module is in it; else WARN."""
+    states: dict[tuple[str, str], dict[Key, PlainData]] = collections.defaultdict(dict)
+    alike: dict[tuple[Key, str, str], list[PlainData]] = collections.defaultdict(list)
+    for key, record, port in _rows(own_records):
+        if "state" in port:
+            states[str(record.context.get("machine")), str(port.get("port"))][key] = port
+            alike[key, str(port.get("model")), str(port.get("turn"))].append(port)
     for (machine, name), by_key in states.items():
-        up = sum(state == "ACTIVE" for state in by_key.values())
-        for key, state in by_key.items():
-            if state == "ACTIVE" or probe.stated(own_records[key].context):
+        up = sum(port["state"] == "ACTIVE" for port in by_key.values())
+        for key, port in by_key.items():
+            if port["state"] == "ACTIVE" or probe.stated(own_records[key].context):
                 continue
+            state = str(port["state"] or "without a state")
             other_machines = len(by_key) - 1
             product = f" of product {machine}" if machine else ""
+            kind = (key, str(port.get("model")), str(port.get("turn")))
+            siblings = [each for each in alike[kind] if port.get("model") and each["state"] == "ACTIVE"]
             if up and 2 * up >= other_machines:
-                reason = f"{name} is {state}, {up} of {other_machines} other machines{product} have it up: see its cable; {advice}"
+                reason = f"{name} is {state}, {up} of {other_machines} other machines{product} have it up: see its cable; {_IF_UNUSED}"
                 yield key, Opinion("FAIL", reason, "port_down")
+            elif siblings:
+                others = f"{len(siblings)} other ports of its model ({port['model']}) are up on this machine"
+                yield key, Opinion("UNKNOWN", f"{name} is {state}, and {others}: see its cable; {_IF_UNUSED}", "port_down")
+            elif port.get("module") is True:
+                reason = f"{name} is {state} with a cable or module in it: see the cable and its other end; {_IF_UNUSED}"
+                yield key, Opinion("UNKNOWN", reason, "port_down")
             else:
-                yield key, Opinion("WARN", f"{name} is {state}, so it was not measured; {advice}", "port_unused")
+                yield key, Opinion("WARN", f"{name} is {state}, so it was not measured; {_IF_UNUSED}", "port_unused")
+
+
+def _slow(own_records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield an opinion on each port that runs more slowly than it should, if the inventory does not state the rate: FAIL below what it is
+    held to (judging/peer_values.py); WARN if its place is as slow in nearly all of enough machines, or if all ports of its model run
+    below what the adapter can do."""
+    ports = [
+        (key, port, peer_values.Peer("gbps", str(port["model"]), str(record.context.get("machine")), str(port.get("port")), _number(port)))
+        for key, record, port in _rows(own_records)
+        if port.get("model") and port.get("state") == "ACTIVE" and not port.get("software") and not record.context.get("gbps_stated")
+    ]
+    values = peer_values.PeerValues((key.subject, peer) for key, _port, peer in ports)
+    for key, port, peer in ports:
+        should_be, best, able = values.should_be(peer), values.best(peer), port.get("able")
+        if should_be is None or best is None:
+            continue
+        name = peer.place.partition("/")[2].replace("/", " port ")
+        advice = "nic_loopback_gbps states the rate if it is meant to be so"
+        if peer.now is None:
+            reason = f"{name} does not say its rate, others of its model ({peer.model}) run at {best:g} Gb/s"
+            yield key, Opinion("WARN", reason, "link_slow")
+        elif peer.now < should_be:
+            lanes = f" on {port['lanes']} lanes" if port.get("lanes") else ""
+            others = f"other ports of its model ({peer.model}) run at {should_be:g}"
+            reason = f"{name} runs at {peer.now:g} Gb/s{lanes}, {others}: see its cable, module and the port of the switch; {advice}"
+            yield key, Opinion("FAIL", reason, "link_slow")
+        elif peer.now < best:
+            others = f"other ports of its model ({peer.model}) run at {best:g}"
+            yield key, Opinion("WARN", f"{name} runs at {peer.now:g} Gb/s on nearly all machines, {others}; {advice}", "link_slow")
+        elif isinstance(able, dict) and is_number(able.get("gbps")) and peer.now < able["gbps"]:
+            text = f"{name}, as all ports of its model, runs at {peer.now:g} Gb/s and can do {able['gbps']:g} by {able.get('witness')}"
+            yield key, Opinion("WARN", f"{text}; {advice}", "link_slow")
+
+
+def _number(port: PlainData) -> float | None:
+    return float(port["gbps"]) if is_number(port.get("gbps")) else None
 
 
 def _groups(own_records: t.Mapping[Key, Measurement]) -> list[UplinkGroup]:
     """Return the ports of each node in each test of all ports at once, by the root port that they are behind."""
     by_uplink: dict[tuple[t.Any, ...], list[tuple[Key, Measurement]]] = collections.defaultdict(list)
     for key, record in own_records.items():
-        if key.check in probe.TOGETHER and record.subject.kind == "nic" and not _software(record):
+        if key.check in loopback.TOGETHER and record.subject.kind == "nic" and not _software(record):
             by_uplink[key.check, key.variant, node_of(key.subject), str(record.context.get("uplink"))].append((key, record))
     groups = []
     for (check, _variant, node, uplink), ports in sorted(by_uplink.items()):
@@ -164,13 +223,17 @@ def _groups(own_records: t.Mapping[Key, Measurement]) -> list[UplinkGroup]:
             continue
         single_rates = [_rate(own_records.get(key._replace(check=check.replace("_all", "")))) for key, _record in ports]
         single_sum = None if any(rate is None for rate in single_rates) else sum(t.cast("list[float]", single_rates))
-        look = repr([[record.context.get(name) for name in ("nic", "nic_gbps", "pcie_gen", "pcie_width")] for _key, record in ports])
+        look = repr([[record.context.get(name) for name in _OF_PORT] for _key, record in ports])
         groups.append(UplinkGroup(node, uplink, tuple(key for key, _r in ports), sum(t.cast("list[float]", rates)), single_sum, look))
     return groups
 
 
+# Identities by which groups of ports are alike. Neither the slots nor what the ports negotiated: both are what the comparison is about.
+_OF_PORT = context_keys.selecting("nic", "nic_model", "nic_gbps")
+
+
 def _software(record: Measurement) -> bool:
-    return record.context.get("nic_gbps") is None
+    return record.context.get("nic") in loopback.SOFTWARE
 
 
 def _rate(record: Measurement | None) -> float | None:

@@ -19,8 +19,8 @@ import re
 import secrets
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import variant
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.observation import variant
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.rdma import gid
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
@@ -37,7 +37,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, directions, rdma_matrix, rdma_ports
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, directions, rdma_matrix, rdma_ports, rdma_rails
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.pairing import pair_rounds
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import COUNT, INT_MAX, SECONDS, Range
@@ -54,8 +54,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.rdma_ro
 SCOPES = ("ring", "sample", "all_pairs", "pairs", "loopback")
 # Speeds of links, in Gb/s, for which the plan says how long it takes.
 SPEEDS = (400, 200, 100)
-# A kubelet that has missed a change of a pod looks again after at most so many seconds.
-KUBELET_S = 90
+# What starts the probes of a cluster may see a change late: a kubelet that has missed one looks again after so many seconds.
+LATE_S = 90
 # Rails that are measured together: (port of the server, port of the client).
 Step = t.List[t.Tuple[int, int]]
 
@@ -82,7 +82,7 @@ def items(nodes: base.Nodes, settings: base.Settings) -> tuple[list[PlanItem], l
 
 
 def reachability_domains(nodes: base.Nodes, settings: base.Settings) -> list[list[str]]:
-    """Nodes among which pairs are measured: the machines behind SSH, and the nodes of each cluster."""
+    """Nodes among which pairs are measured: the machines that are hosts themselves, and the nodes of each cluster."""
     domains: dict[str, list[str]] = {}
     for node, target in nodes.items():
         domains.setdefault(settings[target].get("acceptance_realm") or "", []).append(node)
@@ -93,7 +93,7 @@ def _plans(nodes: base.Nodes, settings: base.Settings, notes: list[str]) -> t.It
     """Yield (nodes, settings, rounds) of each reachability domain that has pairs; adds to `notes` what is left out."""
     several = reachability_domains(nodes, settings)
     if len(several) > 1:
-        notes.append("rdma: no pair is measured between two clusters, or between a cluster and a machine behind SSH")
+        notes.append("rdma: no pair is measured between two clusters, or between a cluster and a machine that is a host itself")
     for machines in several:
         variables = settings[nodes[machines[0]]]
         if variables["rdma_scope"] == "pairs" and len(several) > 1:
@@ -189,8 +189,11 @@ def kinds(variables: Variables) -> list[TestKind]:
 
 def of_ports(serving: Port, asking: Port) -> Context:
     """Return the part of a test's context that follows from its two ports."""
-    rates = [p["rate_gbps"] for p in (serving, asking) if p["rate_gbps"]]
+    rates = [rate for p in (serving, asking) if (rate := p.get("held_gbps") or p["rate_gbps"])]
+    gpus = {serving.get("gpu"), asking.get("gpu")} - {None}
     return {
+        # Makers of GPUs have limits of their own for the NICs beside them.
+        **({"gpu": gpus.pop()} if len(gpus) == 1 and serving.get("gpu") == asking.get("gpu") else {}),
         "nic_gbps": min(rates) if rates else None,
         "link_layer": serving["link_layer"],
         "nic": serving["nic"],
@@ -279,7 +282,7 @@ def work(run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWo
     timetables: dict[str, base.StageWork] = {}
     finished = Finished(todos)
     own_measurements = [m for m in records if m.stage == "rdma" and m.outcome == "measured"]
-    unchanged = _kept(own_measurements, remaining, nodes, finished)
+    unchanged = _pairs_to_keep(own_measurements, remaining, nodes, finished)
     remaining -= unchanged
     for members in reachability_domains(nodes, settings):
         tests = kinds(settings[nodes[members[0]]])
@@ -298,7 +301,7 @@ def work(run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWo
     }
 
 
-def _kept(
+def _pairs_to_keep(
     measured: list[Measurement], remaining: t.AbstractSet[tuple[str, str, str]], nodes: t.Collection[str], finished: Finished
 ) -> set[tuple[str, str, str]]:
     """Return the pairs that are left to do and need no new measurement: their servers' checkpoints say what they saw of the earlier one, or
@@ -345,10 +348,25 @@ def _rounds_again(pairs: list[str], nodes: dict[str, str]) -> list[list[tuple[st
 def ports_of(records: t.Iterable[Measurement]) -> dict[str, list[Port]]:
     """Return the ports of each node, as the stage `rdma_ports` saw them last: their place in the list is their rail."""
     ports: dict[str, list[Port]] = {}
+    records = list(records)
+    models = {record.subject.id: record.context["facts"].get("gpu") for record in records if isinstance(record.context.get("facts"), dict)}
+    records = [record for record in records if record.stage == "rdma_ports" and record.outcome == "measured"]
+    held_to = rdma_rails.held_to(records)
     for record in records:
-        if record.stage == "rdma_ports" and record.outcome == "measured":
-            types = {d["device"]: d.get("type") or d.get("driver") for d in record.context["devices"]}
-            ports[record.subject.id] = [t.cast(Port, {**port, "nic": types.get(port["device"])}) for port in record.context["ports"]]
+        node = record.subject.id
+        types = {d["device"]: d.get("type") or d.get("driver") for d in record.context["devices"]}
+        ports[node] = [
+            t.cast(
+                Port,
+                {
+                    **port,
+                    "nic": types.get(port["device"]),
+                    "gpu": models.get(node),
+                    "held_gbps": held_to.get(f"{node}/nic/{port['device']}/{port.get('port')}"),
+                },
+            )
+            for port in record.context["ports"]
+        ]
     return ports
 
 
@@ -544,7 +562,7 @@ class Timetable:
 
     def write(self) -> dict[str, base.StageWork]:
         """Return the timetable of each target, and for a cluster that of each of its nodes."""
-        window = (self.variables["rdma_start_window"] or 30 + len(self.nodes)) + (KUBELET_S if base.stands_for_nodes(self.variables) else 0)
+        window = (self.variables["rdma_start_window"] or 30 + len(self.nodes)) + (LATE_S if base.stands_for_nodes(self.variables) else 0)
         slot = self.variables["rdma_test_timeout"] + self.variables["rdma_patience"]
         common = {
             "walk": secrets.token_hex(8),
@@ -604,6 +622,11 @@ class Rdma(base.Stage):
         "scope", "partners", "seed", "tests", "rails_together", "crossed", "size", "iterations", "qps", "bidirectional", "latency_size",
         "latency_iterations", "duration",
     )  # fmt: skip
+
+    def lacks(self, fault: str, measurement: Measurement) -> str | None:
+        if fault == "fabric" and len(set(ends_of(measurement.subject.id))) == 1:
+            return "a node with itself, over no cable and no switch"
+        return super().lacks(fault, measurement)
 
     def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[list[PlanItem], list[str]]:
         return items(nodes, settings)

@@ -51,7 +51,7 @@ def work(run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWo
         place = {
             f"{node}/nic/{port['device']}/{port['port']}": (node, rail) for node in members for rail, port in enumerate(ports.get(node, ()))
         }
-        for tests in _rounds(_asked(records, plan, book.tests), place)[: variables["rdma_again_limit"]]:
+        for tests in _rounds(_tests_to_repeat(records, plan, book.tests), place)[: variables["rdma_again_limit"]]:
             book.add_round(tests)
         shared = {name: variables[f"rdma_{name}"] for name in ("governor", "binary_dir")}
         for target, timetable in book.write().items():
@@ -62,7 +62,7 @@ def work(run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWo
     return works
 
 
-def _asked(records: list[Measurement], plan: Plan, tests: list[TestKind]) -> list[tuple[int, str, str]]:
+def _tests_to_repeat(records: list[Measurement], plan: Plan, tests: list[TestKind]) -> list[tuple[int, str, str]]:
     """(kind, port of the server, port of the client) of every test that a diagnosis still needs."""
     number = {(kind["check"], directions.without_direction(kind["variant"]), kind["direction"]): place for place, kind in enumerate(tests)}
     needed = []

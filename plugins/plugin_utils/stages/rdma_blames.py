@@ -12,7 +12,7 @@ import collections
 import statistics
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import SearchFinding
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise.search import SearchFinding
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix_table import Cell, standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
@@ -45,7 +45,7 @@ def convicted(table: MatrixView, findings: t.Iterable[SearchFinding]) -> t.Itera
     wholly_explained = {key for key, cells in tests.items() if all(id(cell) in explained for cell in cells)}
     for finding in sure:
         keys = {_key(table, cell) for cell in behind[finding.id]}
-        sentence = _said(table, finding, behind[finding.id])
+        sentence = _numbers_in_words(table, finding, behind[finding.id])
         if finding.kind == "pair":
             pair = pair_of(*map(node_of, finding.members))
             yield Blame(
@@ -67,7 +67,7 @@ def _key(table: MatrixView, cell: Cell) -> Key:
     return Key("rdma", table.check, variant, pair_of(a, b))
 
 
-def _ways(finding: SearchFinding) -> tuple[bool, bool]:
+def _directions(finding: SearchFinding) -> tuple[bool, bool]:
     """Return whether tests convict a port or node as sender, and whether as receiver."""
     members = set(finding.members)
     ends = [[str(test[end]) for test in finding.evidence] for end in ("a", "b")]
@@ -79,17 +79,17 @@ def _touches(finding: SearchFinding, cell: Cell) -> bool:
     members = set(finding.members)
     if finding.kind == "pair":
         return {cell.a, cell.b} == members
-    sends, receives = _ways(finding) if cell.directed else (True, True)
+    sends, receives = _directions(finding) if cell.directed else (True, True)
     return (sends and bool({cell.a, node_of(cell.a)} & members)) or (receives and bool({cell.b, node_of(cell.b)} & members))
 
 
-def _said(table: MatrixView, finding: SearchFinding, cells: list[Cell]) -> str:
+def _numbers_in_words(table: MatrixView, finding: SearchFinding, cells: list[Cell]) -> str:
     broke = [cell for cell in cells if cell.outcome == "failed"]
     values = [cell.value for cell in cells if cell.outcome != "failed" and cell.value is not None]
     slow = "slow" if table.better == "higher" else "late"
     symptom = "its link breaks" if not values else f"{slow}, and its link breaks" if broke else slow
     directed = any(cell.directed for cell in cells)
-    sends, receives = _ways(finding)
+    sends, receives = _directions(finding)
     if directed and finding.kind == "pair":
         from_ends = {cell.a for cell in cells}
         symptom += f" in one direction, where {subjects.spoken(min(from_ends))} sends" if len(from_ends) == 1 else ""

@@ -53,10 +53,13 @@ def tables(records: t.Sequence[Measurement], expected: Expected) -> list[Table]:
 
 def _ports_of(records: t.Iterable[Measurement]) -> dict[str, Port]:
     """Return each port as the stage `rdma_ports` saw it last, by the id of the port."""
-    by_id = {}
-    for record in sorted((r for r in records if r.stage == "rdma_ports" and r.outcome == "measured"), key=lambda r: r.attempt):
+    by_id: dict[str, Port] = {}
+    of_nodes = sorted((r for r in records if r.stage == "rdma_ports" and r.outcome == "measured"), key=lambda r: r.attempt)
+    held_to = rdma_rails.held_to(of_nodes)
+    for record in of_nodes:
         for port in rdma_rails.hardware(record)[1]:
-            by_id[f"{record.subject.id}/nic/{port['device']}/{port.get('port')}"] = port
+            name = f"{record.subject.id}/nic/{port['device']}/{port.get('port')}"
+            by_id[name] = t.cast(Port, {**port, "held_gbps": held_to.get(name)})
     return by_id
 
 
@@ -139,10 +142,12 @@ def _of_rail(record: Measurement, rail: RailRow, ports: dict[str, Port]) -> Meas
 
 
 def _context(context: Context, rail: RailRow, ports: dict[str, Port]) -> Context:
-    """Return the context that selects the expectation of two ports: the rate of the slower one; if unknown, that of the pair."""
-    rates = _rates(rail, ports)
-    slower = min((rate for rate in rates if rate), default=None)
-    return {**context, "nic_gbps": slower} if all(rates) else context
+    """Return the context that selects the expectation of two ports: the rate that the slower one should have; if unknown, that of the
+    pair."""
+    rates = dict(zip((rail["a"], rail["b"]), _rates(rail, ports), strict=True))
+    held_to = [ports[end].get("held_gbps") or rate if end in ports else None for end, rate in rates.items()]
+    slower = min((rate for rate in held_to if rate), default=None)
+    return {**context, "nic_gbps": slower} if all(held_to) else context
 
 
 def _rates(rail: RailRow, ports: dict[str, Port]) -> tuple[float | None, float | None]:
@@ -188,7 +193,7 @@ def _floor(record: Measurement, expected: Expectations, metric: str, unit: str) 
     sizes = {row["size"] for row in record.series if is_number(row.get("size"))}
     for entry, size in expected.choose(record.stage, record.check, record.context):
         if entry.metric == metric and (size is None or size in sizes or not sizes):
-            return bands.floors(physics.convert(entry.value, entry.unit, unit), entry.better)[1]
+            return physics.convert(bands.limits(entry)[1], entry.unit, unit)
     return None
 
 

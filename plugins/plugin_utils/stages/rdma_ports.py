@@ -25,6 +25,7 @@ OPTIONS = ("devices", "port", "network", "gid_index", "roce_version", "address_f
 class RdmaPorts(base.Stage):
     name = "rdma_ports"
     role = "gpufleet.acceptance.rdma_ports"
+    loads = False
     place = 50
     conditions = frozenset({"ports"})
     requestable = ("devices", "port")

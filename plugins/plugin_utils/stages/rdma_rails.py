@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import collections
 import ipaddress
-import re
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected import nic_models
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import peer_values
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, is_number
@@ -20,14 +21,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.rdma_ro
 
 # So many nodes, and most of them alike, say how the rails of the others should be.
 MAJORITY = 3
-# What a port of NVIDIA's adapters can do, Gb/s, by the letter behind the hyphen of their part numbers (user manuals of ConnectX-6, 6 Dx
-# and 7: MCX75310AAS-NEAT 400, MCX715105AS-WEAT 400, MCX75310AAS-HEAT 200, MCX713106AS-VEAT 200, MCX653105A-ECAT 100, MCX623106AN-CDAT
-# 100). Part numbers of machine makers tell nothing.
-_PART = re.compile(r"MCX[67]\d{4,5}[A-Z]*-([A-Z])")
-PART_GBPS = {"N": 400, "W": 400, "H": 200, "V": 200, "E": 100, "C": 100}
-# The rate of an InfiniBand port at which the chip of an adapter is sold at most, Gb/s, by its type (`hca_type`; datasheets of ConnectX-4
-# to ConnectX-8, BlueField-2 and 3). Adapters with a slower port of the same chip are sold too, so this is worth a look and no defect.
-CHIP_GBPS = {"MT4115": 100, "MT4119": 100, "MT4121": 100, "MT4123": 200, "MT41686": 200, "MT4129": 400, "MT41692": 400, "MT4131": 800}
 
 
 def opinions(deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
@@ -109,28 +102,43 @@ def _slow(nodes: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]
                 yield key, Opinion("UNKNOWN", text, "link_slow")
             elif most_gbps is not None and rate < most_gbps:
                 yield key, Opinion("WARN", f"{sentence}, and can do {most_gbps:g}; set rdma_ports_gbps to the right one", "link_slow")
-            elif rate < _part_gbps(this_port.part):
-                text = f"{sentence}, and {this_port.part} can do {_part_gbps(this_port.part)}; set rdma_ports_gbps to the right one"
+            elif rate < nic_models.part_gbps(this_port.part):
+                able = nic_models.part_gbps(this_port.part)
+                text = f"{sentence}, and {this_port.part} can do {able}; set rdma_ports_gbps to the right one"
                 yield key, Opinion("WARN", text, "link_slow")
-            elif rate < this_port.chip_gbps and most_gbps is None and not _part_gbps(this_port.part):
+            elif rate < this_port.chip_gbps and most_gbps is None and not nic_models.part_gbps(this_port.part):
                 text = f"{sentence}, InfiniBand ports of its chip {this_port.device.get('type')} can do {this_port.chip_gbps}, "
                 text += "and its part number does not say less; rdma_ports_gbps says which is right"
                 yield key, Opinion("WARN", text, "link_slow")
 
 
+def held_to(nodes: t.Iterable[Measurement]) -> dict[str, float]:
+    """Return the rate in Gb/s that each port should have, by the id of the port: what the inventory states (`rdma_ports_gbps`), else by the
+    ports of its model (judging/peer_values.py), whatever it negotiated. RDMA in software, and ports of unknown models, are left out."""
+    stated: dict[str, float] = {}
+    peers: dict[str, tuple[str, peer_values.Peer]] = {}
+    for record in sorted((r for r in nodes if r.stage == "rdma_ports" and r.outcome == "measured"), key=lambda r: r.attempt):
+        devices, ports = hardware(record)
+        wanted = _wanted(record, "gbps")
+        rates = [rate for rate in wanted if is_number(rate)] if isinstance(wanted, list) else []
+        rates = rates * len(ports) if len(rates) == 1 else rates
+        for rail, port in enumerate(ports):
+            device, rate = devices[str(port["device"])], port.get("rate_gbps")
+            place = f"{port['device']}/{port.get('port')}"
+            name = f"{record.subject.id}/nic/{place}"
+            if rail < len(rates):
+                stated[name] = float(rates[rail])
+            elif device.get("board") or device.get("pci_id"):
+                now = float(rate) if port.get("state") == "ACTIVE" and is_number(rate) else None
+                peers[name] = record.subject.id, peer_values.Peer("nic_gbps", nic_models.model(device), "", place, now)
+    values = peer_values.PeerValues(peers.values())
+    by_peers = {name: values.should_be(peer) for name, (_node, peer) in peers.items()}
+    return {**{name: gbps for name, gbps in by_peers.items() if gbps is not None}, **stated}
+
+
 def _chip_gbps(device: Device, port: Port, devices: t.Mapping[str, Device]) -> int:
-    """Return the highest rate of a port by the chip of its adapter, Gb/s; 0 for Ethernet, whose driver reports the modes of the port, and
-    for an adapter with several ports, which are sold at half of the rate."""
-    slot = str(device.get("pci") or "").rpartition(".")[0]
-    shared = [each for each in devices.values() if slot and str(each.get("pci") or "").rpartition(".")[0] == slot]
-    single_port = len(shared) <= 1 and port.get("port") in (None, 1)
-    return CHIP_GBPS.get(str(device.get("type")), 0) if single_port and port.get("link_layer") == "InfiniBand" else 0
-
-
-def _part_gbps(part: str) -> int:
-    """Return the rate of the ports of an adapter with a part number, Gb/s; 0 if the part number does not tell it."""
-    matched = _PART.match(part)
-    return PART_GBPS.get(matched.group(1), 0) if matched else 0
+    """Return the highest rate of a port by the chip of its adapter, Gb/s; 0 for Ethernet, whose driver reports the modes of the port."""
+    return nic_models.chip_gbps(device, port, devices.values()) if port.get("link_layer") == "InfiniBand" else 0
 
 
 def _counts(nodes: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:

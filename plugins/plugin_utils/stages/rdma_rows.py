@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 
 
 class Gid(t.TypedDict, total=False):
-    """A GID of a port (module_utils/probes/gid.py)."""
+    """A GID of a port (module_utils/rdma/gid.py)."""
 
     index: int
     gid: str
@@ -29,7 +29,8 @@ class Port(t.TypedDict, total=False):
     """A port of an RDMA device as the probe of the stage rdma_ports saw it; its place in the list of ports is its rail.
 
     `gid` is the GID that its tests use and `gid_others` are those that could be used. `nic` is the type of its device. `rate_gbps` is its
-    rate and `most_gbps` the highest it can have, both in Gb/s and None if unknown.
+    rate and `most_gbps` the highest it can have, both in Gb/s and None if unknown. `held_gbps` is the rate that it should have by its peers
+    (rdma_rails.held_to), `gpu` the model of its node's GPUs.
     """
 
     device: str
@@ -38,6 +39,8 @@ class Port(t.TypedDict, total=False):
     link_layer: str
     rate_gbps: float | None
     most_gbps: float | None
+    held_gbps: float | None
+    gpu: str | None
     width: int | None
     speed: str | None
     mtu: int | None
@@ -59,6 +62,7 @@ class Device(t.TypedDict, total=False):
     type: str | None
     guid: str | None
     pci: str | None
+    pci_id: str | None
     part_number: str | None
 
 

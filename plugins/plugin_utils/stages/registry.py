@@ -9,6 +9,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import functools
 import importlib
@@ -17,7 +18,7 @@ import pathlib
 import typing as t
 
 from ansible.utils.display import Display
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import compiled
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Level
@@ -32,12 +33,22 @@ RENAMED = {
     "works": "topology", "looks": "queries_checkpoints", "again": "remeasure", "leaves_memos": "saves_checkpoints", "pods": "isolation",
 }  # fmt: skip
 
+# Modules that a team's probe imports from where they stood in 0.1.0: {name in module_utils: room}.
+MOVED = {
+    "observation": "answer", "plain_data": "answer", "reasons": "answer", "node": "system", "group": "groups", "launching": "groups",
+    "membership": "groups",
+}  # fmt: skip
+
 
 @functools.lru_cache(maxsize=1)
 def shipped() -> dict[str, Stage]:
-    """The stages of the collection by name: every module of this folder that holds a STAGE."""
+    """The stages of the collection by name: every module of this folder that holds a STAGE, and those with a package of their own, which
+    hold it in their module `stage`."""
+    here = pathlib.Path(__file__).parent
+    names = [f"{PACKAGE}.{path.stem}" for path in sorted(here.glob("*.py"))]
+    names += [f"{PACKAGE.rpartition('.')[0]}.{path.parent.name}.stage" for path in sorted(here.parent.glob("*/stage.py"))]
     with compiled.cached():
-        modules = [importlib.import_module(f"{PACKAGE}.{path.stem}") for path in sorted(pathlib.Path(__file__).parent.glob("*.py"))]
+        modules = [importlib.import_module(name) for name in names]
     stages = [stage for module in modules if (stage := getattr(module, "STAGE", None)) is not None]
     return {stage.name: stage for stage in stages}
 
@@ -86,7 +97,21 @@ def described(name: str, role: str, folder: str) -> tuple[Stage, str | None]:
     for old, new in RENAMED.items():
         if hasattr(stage, old):
             Display().warning(f"{path}: found the attribute {old}, expected {new}; the next release does not know {old} (docs/stages.md)")
+    if stage.probe:
+        _warn_of_old_places(pathlib.Path(stage.probe))
     return stage, str(path)
+
+
+def _warn_of_old_places(path: pathlib.Path) -> None:
+    """Warn of modules of the node half that a probe imports from their old places."""
+    package = f"{PACKAGE.partition('.plugin_utils.')[0]}.module_utils"
+    with contextlib.suppress(OSError, ValueError, SyntaxError):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(package):
+                rest = (node.module or "")[len(package) + 1 :]
+                for old in sorted(MOVED.keys() & ({rest} if rest else {alias.name for alias in node.names})):
+                    said = f"found module_utils.{old}, expected module_utils.{MOVED[old]}.{old}; 1.1 does not have the old place"
+                    Display().warning(f"{path}:{node.lineno}: {said} (docs/versions.md)")
 
 
 def load(name: str, role: str, path: str) -> Stage:
@@ -116,7 +141,7 @@ def load(name: str, role: str, path: str) -> Stage:
 
 
 def _check_reason_codes(path: pathlib.Path) -> None:
-    """Raise RunError if a probe passes a reason code to `failed(check, code, reason)` that is not in module_utils/reasons.py.
+    """Raise RunError if a probe passes a reason code to `failed(check, code, reason)` that is not in module_utils/answer/reasons.py.
 
     Only codes that stand in the source as text are checked. A source that this Python cannot read is left to the node's.
     """
@@ -124,13 +149,14 @@ def _check_reason_codes(path: pathlib.Path) -> None:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError):
         return
+    known = reasons.ALL.keys() - reasons.BROUGHT.keys()
     for call in ast.walk(tree):
         if not isinstance(call, ast.Call) or "failed" not in (getattr(call.func, "attr", ""), getattr(call.func, "id", "")):
             continue
         code_arguments = [*call.args[1:2], *(keyword.value for keyword in call.keywords if keyword.arg == "reason_code")]
         for code in code_arguments:
-            if isinstance(code, ast.Constant) and isinstance(code.value, str) and code.value not in reasons.ALL:
-                near = difflib.get_close_matches(code.value, reasons.ALL, 1, 0.0)[0]
+            if isinstance(code, ast.Constant) and isinstance(code.value, str) and code.value not in known:
+                near = difflib.get_close_matches(code.value, known, 1, 0.0)[0]
                 raise RunError(f"{path}:{code.lineno}: found the reason code {code.value!r}, expected one of reasons.py, such as {near!r}")
 
 

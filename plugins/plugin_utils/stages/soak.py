@@ -12,7 +12,7 @@ import collections
 import statistics
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import majority
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected import majority
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import soak as probe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
@@ -28,7 +28,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
     is_number,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Curve, Section, SectionChart
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, Stage, too_short
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import INT_MAX, Range
 
 # Where the default of each criterion comes from.
@@ -78,6 +78,9 @@ class Soak(Stage):
         "temperature_fleet": Range(0, 100, "C"), "throttled_percent": Range(0, 100, "percent"), "power_percent": Range(0, 100, "percent"),
         "errors": Range(0, INT_MAX), "reboots": Range(0, INT_MAX),
     }  # fmt: skip
+
+    def lacks(self, fault: str, measurement: Measurement) -> str | None:
+        return too_short(fault, measurement.duration_s) or super().lacks(fault, measurement)
 
     def problem(self, settings: Variables) -> str | None:
         hours, timeout = float(settings["soak_hours"]), float(settings["soak_timeout"])

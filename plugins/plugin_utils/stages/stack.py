@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
 
 class Stack(Stage):
     name = "stack"
     role = "gpufleet.acceptance.stack"
+    loads = False
     place = 10
     level = "quick"
     conditions = frozenset({"facts", "gpu_health", "cuda"})
@@ -24,6 +26,9 @@ class Stack(Stage):
     # Counters and states only: a fault that nothing has met yet is not among them.
     sees: t.Mapping[str, tuple[str, ...]] = {"software": ("facts",)}
     requestable = ("cuda",)
+
+    def lacks(self, fault: str, measurement: Measurement) -> str | None:
+        return None if measurement.context.get("facts") else "it has no facts of the node"
 
 
 STAGE = Stack()

@@ -11,13 +11,17 @@ from __future__ import annotations
 import math
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nccl
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Variables
 
 
-def problem(stage: str, settings: Variables, **minima: float) -> str | None:
-    """Return the error in a stage's sizes, number of GPUs, or numbers with a least value; None if there is none."""
+def problem(stage: str, settings: Variables, types: t.Collection[str] = (), **minima: float) -> str | None:
+    """Return the error in a stage's sizes, number of GPUs, types or numbers with a least value; None if there is none. `types`: those that
+    the tool knows, any if it is empty."""
     sizes = settings[f"{stage}_sizes"]
+    unknown = [kind for kind in settings[f"{stage}_types"] if kind not in types] if types else []
+    if unknown:
+        return f"{stage}_types: found {unknown[0]!r}, expected some of {', '.join(types)}"
     return (
         of_sizes(f"{stage}_sizes", [sizes] if isinstance(sizes, str) else sizes)
         or of_gpus(f"{stage}_gpus", settings[f"{stage}_gpus"])

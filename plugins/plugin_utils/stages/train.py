@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import majority
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected import majority
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import training
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import sweep
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, Isolation, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, Isolation, Stage, too_short
 
 # Context of a result that decides which bits it has, besides the work itself: results are compared only where all of it is the same.
 SAME_BITS = ("gpu", "driver", "library", "host_cpu", "seed", "shape", "type", "steps")
@@ -41,6 +41,9 @@ class Train(Stage):
         "width": 1024, "batch": 2048, "minutes": 0, "silence_timeout": 30, "test_timeout": 75, "timeout": 90,
     }  # fmt: skip
     not_proven = "what comes with heat and time, as each GPU computes for a few seconds"
+
+    def lacks(self, fault: str, measurement: Measurement) -> str | None:
+        return too_short(fault, measurement.duration_s) or super().lacks(fault, measurement)
 
     def isolation(self, settings: Variables) -> Isolation:
         return {"devices": settings["train_gpus"]} if settings["train_gpus"] else {}

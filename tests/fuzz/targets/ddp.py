@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import ddp
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes.ddp import table
 

@@ -12,7 +12,7 @@ import re
 import sys
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.hccl_test import parse
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))

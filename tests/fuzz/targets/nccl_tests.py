@@ -15,7 +15,7 @@ import re
 import typing as t
 
 import healthy_nccl
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.nccl_tests import parse
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "fixtures"

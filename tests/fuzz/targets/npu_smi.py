@@ -10,7 +10,7 @@ import pathlib
 import subprocess
 import tempfile
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import launching
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import launching
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import npu_smi
 
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "rigs/simulated/tools"

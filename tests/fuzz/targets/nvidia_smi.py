@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pathlib
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import gpu
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nvidia
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nvidia_smi
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.state import gpu
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "fixtures" / "h200-x4"
 XML = (FIXTURES / "nvidia-smi-q.xml").read_text()
@@ -23,7 +23,8 @@ SEEDS = [ONE] + [
 
 def check(text: str, healthy: str) -> None:
     """Never an exception; GPUs that are called measured have a name and a UUID, and their health can be read."""
-    nvidia_smi.parse_nvlink_errors(text)
+    counters = nvidia_smi.parse_nvlink_errors(text)
+    nvidia.link_problems([{"uuid": uuid, "name": "X"} for uuid in counters], counters, 1.0)
     nvidia_smi.parse_nvlink_status(text)
     for cell in text.split(","):
         nvidia_smi.csv_cell(cell)
@@ -34,6 +35,8 @@ def check(text: str, healthy: str) -> None:
         assert found["gpus"] and all(g["uuid"] and g["name"] for g in found["gpus"])
         for g in found["gpus"]:
             nvidia.health(g)
+            nvidia.host_link(g)
+        nvidia.siblings(found["gpus"], 1.0)
         gpu.foreign_processes(found)
     else:
         assert found["reason_code"] and found["reason"]

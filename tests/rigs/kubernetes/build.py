@@ -10,6 +10,7 @@ import pathlib
 import re
 import shutil
 import sys
+import typing as t
 
 from rigs import common, golang
 
@@ -45,12 +46,16 @@ OPTIONAL_PROGRAMS = {"training-operator": ("training-operator", "github.com/kube
 OPTIONAL_MANIFESTS = {
     "training-operator": ("github.com/kubeflow/training-operator", "manifests/base/crds/kubeflow.org_pytorchjobs.yaml"),
 }
+# What a cluster without fake nodes and without these operators can do without.
+KWOK = frozenset({"kwok"})
+OF_OPERATOR = {"mpi-operator": frozenset({"mpi-operator"}), "volcano": frozenset({"volcano-controller-manager", "volcano-scheduler"})}
 FLAGS = ("-trimpath", "-mod=readonly", "-tags", "no_btrfs no_zfs no_devmapper")
 
 
-def programs() -> pathlib.Path:
-    """The folder with all of PROGRAMS and, under manifests/, the MANIFESTS."""
-    return _built("programs", MODULES, PROGRAMS, MANIFESTS)
+def programs(operators: t.Collection[str] = tuple(OF_OPERATOR), kwok: bool = True) -> pathlib.Path:
+    """Return the folder with PROGRAMS and, under manifests/, MANIFESTS. What only other operators or fake nodes need may be missing."""
+    unneeded = {name for operator, names in OF_OPERATOR.items() if operator not in operators for name in names} | (set() if kwok else KWOK)
+    return _built("programs", MODULES, PROGRAMS, MANIFESTS, unneeded)
 
 
 def optional() -> pathlib.Path:
@@ -58,12 +63,16 @@ def optional() -> pathlib.Path:
     return _built("optional", OPTIONAL, OPTIONAL_PROGRAMS, OPTIONAL_MANIFESTS)
 
 
-def _built(what: str, modules: pathlib.Path, programs: Programs, manifests: Programs) -> pathlib.Path:
-    """Return the folder of programs, and build those that are missing. What an interrupted build made is kept."""
+def _built(
+    what: str, modules: pathlib.Path, programs: Programs, manifests: Programs, unneeded: t.Collection[str] = ()
+) -> pathlib.Path:
+    """Return the folder of programs, and build those that are missing and needed. What an interrupted build made is kept."""
     target = common.CACHE / "kubernetes" / f"{what}-{_version(modules, programs, manifests)}"
     with common.locked(target.with_name("lock"), f"another process, which builds the {what} of the Kubernetes rig"):
         target.mkdir(exist_ok=True)
-        missing, folders = golang.missing(target, programs), golang.missing(target / "manifests", manifests)
+        missing = golang.missing(target, [name for name in programs if name not in unneeded])
+        needed_folders = {programs[name][0] for name in programs if name not in unneeded}
+        folders = golang.missing(target / "manifests", [folder for folder in manifests if folder in needed_folders])
         if not missing and not folders:
             return target
         go = golang.go()

@@ -139,7 +139,7 @@ class Kubernetes:
         common.need_packages(PACKAGES)
         took = {}
         began = time.monotonic()
-        programs = build.programs()
+        programs = build.programs(operators, bool(kwok))
         archives = images.archives(programs) if nodes else []
         took["build"] = time.monotonic() - began
         names = [f"kube-{number:02d}" for number in range(1, nodes + 1)]
@@ -162,7 +162,8 @@ class Kubernetes:
                 self._images(node, archives)
                 self._start_kubelet(node)
             self._operators(programs / "manifests", operators)
-            self._start_kwok(programs / "manifests", grace_s)
+            if kwok:
+                self._start_kwok(programs / "manifests", grace_s)
             if names:
                 self._devices(images.device_plugin(programs))
             self._kwok_nodes(kwok)
@@ -594,7 +595,7 @@ class Kubernetes:
 
     def tester(self, suite: str) -> str:
         """Name of the tester image of another Debian, after putting it on every node: "trixie" has Open MPI 5."""
-        for name, archive in images.archives(build.programs(), [suite]):
+        for name, archive in images.archives(build.programs((), kwok=False), [suite]):
             self._load(name, archive)
         return images.tester(suite)
 

@@ -21,8 +21,8 @@ import time
 
 import soaked
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import ipmi_device, settings
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import host_health
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 BASE, SIZE = 0x18000000, 65536
 BRIDGE = pathlib.Path("/sys/bus/pci/devices/0000:00:00.0")

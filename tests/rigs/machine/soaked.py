@@ -12,8 +12,8 @@ import subprocess
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import soak
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
 
 DISK, PLACE = "/dev/nvme0n1", pathlib.Path("/run/disk")
 # Laid there by the outer machine (nodes.planted).

@@ -77,7 +77,7 @@ class Sharing:
         for container in document["spec"]["template"]["spec"]["containers"]:
             container["image"] = self.cluster.image
             if container["name"] == f"{self.prefix}-{PLUGIN}":
-                container["image"] = images.device_plugin(build.programs())
+                container["image"] = images.device_plugin(build.programs((), kwok=False))
                 container["resources"] = {"limits": {"nvidia.com/gpu": str(self.model.gpus)}}
             elif container["name"] == f"{self.prefix}-{SCHEDULER}":
                 container["env"] += [

@@ -21,7 +21,12 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import GroupTest, GroupTestResult, Localiser, SearchFinding
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise.search import (
+    GroupTest,
+    GroupTestResult,
+    Localiser,
+    SearchFinding,
+)
 from rigs.simulated.noise import factor
 
 HEALTHY, FLOOR, SLOW = 380.0, 342.0, 0.6  # busbw in GB/s; the floor is 0.90 of the healthy value

@@ -82,9 +82,5 @@ def tools_at(folder: pathlib.Path | str, model: str = "NVIDIA H200") -> dict[str
     return {
         **smi,
         "nccl_node_binary_dir": str(folder),
-        "gemm_python": f"{folder}/python3",
-        "train_python": f"{folder}/python3",
-        "gpu_memory_python": f"{folder}/python3",
-        "soak_python": f"{folder}/python3",
-        "stack_python": f"{folder}/python3",
+        "acceptance_python": f"{folder}/python3",
     }

@@ -14,7 +14,7 @@ import itertools
 import random
 from collections.abc import Iterable, Mapping, Sequence
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import SearchFinding
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise.search import SearchFinding
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix import diagnose_matrix
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.matrix_table import Cell
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of

@@ -26,7 +26,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", sorted(TEXTS))
-def test_filters(name: str) -> None:
+def test_each_filter_reads_the_output_of_its_tool(name: str) -> None:
     module = importlib.import_module(f"ansible_collections.gpufleet.acceptance.plugins.filter.{name}")
     read = module.FilterModule().filters()[name]
     assert read(TEXTS[name])["outcome"] == read(TEXTS[name], 0)["outcome"] == "measured"

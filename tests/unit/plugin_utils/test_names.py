@@ -19,14 +19,16 @@ VENDOR = re.compile(r"(?i)nvidia|\bamd\b|rocm|huawei|ascend|\bnpus?\b|npu[-_]smi
 
 # Packages and modules of one stage, one plane or one kind of accelerators, by the beginnings of their paths.
 OWN = (
-    "module_utils/accelerators/", "module_utils/parsers/", "plugin_utils/planes/ssh/", "plugin_utils/planes/kubernetes/",
+    "module_utils/accelerators/", "module_utils/parsers/",
+    *(f"plugin_utils/planes/{path.name}/" for path in (PLUGINS / "plugin_utils/planes").iterdir() if path.is_dir()),
     # The descriptions of stages, and what only the stages rdma and rdma_again share.
     *(f"plugin_utils/stages/{name}.py" for name in stages.shipped()), "plugin_utils/stages/rdma_",
     # The GPU-sharing matrix is one stage.
     "plugin_utils/sharing/", "module_utils/workloads/sharing/",
     # The probes of the stages of collectives, and what NCCL says of one rail.
-    *(f"module_utils/probes/{name}.py" for name in ("nccl", "nccl_fabric", "fabric", "hccl", "hccl_local", "ddp")),
-    "module_utils/rails.py",
+    *(f"module_utils/probes/{name}.py" for name in ("nccl_node", "nccl_group", "hccl_node", "hccl_group", "ddp")),
+    "module_utils/groups/collective.py",
+    "module_utils/groups/rails.py",
     # It runs the vendor's own diagnostic.
     "module_utils/probes/dcgm.py",
     # They call CUDA's own libraries.
@@ -35,20 +37,21 @@ OWN = (
 
 # {module: (the names in it, why it may have them)}. A name that is gone must go from here too.
 ALLOWED: dict[str, tuple[set[str], str]] = {
-    "module_utils/group.py": ({"nccl", "ssh"}, "a key of what members say of themselves; ssh is the program"),
-    "module_utils/membership.py": ({"nccl"}, "the same key"),
-    "module_utils/mpi.py": ({"ssh"}, "the program that mpirun starts"),
-    "module_utils/left_files.py": ({"cuda"}, "the keys of files that other tools read"),
-    "module_utils/reasons.py": ({"nccl", "cuda", "ascend", "npu"}, "the closed list of reason codes, which are published"),
-    "module_utils/slots.py": ({"nvidia", "amd"}, "a table by the names of products"),
-    "module_utils/facts.py": ({"stack"}, "the resource limit of that name"),
+    "module_utils/groups/group.py": ({"nccl"}, "a key of what members say of themselves"),
+    "module_utils/groups/membership.py": ({"nccl"}, "the same key"),
+    "module_utils/system/left_files.py": ({"cuda"}, "the keys of files that other tools read"),
+    "module_utils/answer/reasons.py": ({"nccl", "cuda", "ascend", "npu"}, "the closed list of reason codes, which are published"),
+    "module_utils/host/kernel_messages/pcie.py": ({"amd"}, "messages of the kernel about the IOMMU of a processor"),
+    "module_utils/host/kernel_messages/processors.py": ({"amd"}, "messages of the kernel about processors"),
+    "module_utils/host/kernel_messages/tables.py": ({"amd"}, "how messages of the kernel begin"),
+    "module_utils/expected/slots.py": ({"nvidia", "amd"}, "a table by the names of products"),
+    "module_utils/state/facts.py": ({"stack"}, "the resource limit of that name"),
     "module_utils/probes/stack.py": ({"cuda"}, "a published check: the runtime of any kind starts"),
     "module_utils/probes/gemm.py": ({"cuda"}, "a published reason code"),
-    "module_utils/probes/gpu_memory.py": ({"cuda"}, "the version of the driver's library, as people call it"),
+    "module_utils/expected/context_keys.py": ({"nccl", "npu", "npus"}, "published context keys"),
     "module_utils/probes/nvbandwidth.py": ({"cuda"}, "the variables that the program reads"),
     "module_utils/probes/nic_loopback.py": ({"nic_loopback_devices", "nic_loopback_ports"}, "the stage's own variables"),
-    "module_utils/probes/rdma_ports.py": ({"rdma_ports_rails", "rdma_ports_gbps"}, "the stage's own variables"),
-    "module_utils/probes/soak.py": ({"cuda"}, "the version of the driver's library, as people call it"),
+    "module_utils/rdma/ports.py": ({"rdma_ports_rails", "rdma_ports_gbps"}, "the stage's own variables"),
     "module_utils/probes/train.py": ({"train"}, "a check of its own stage"),
     "module_utils/workloads/agent.py": ({"cuda", "nccl", "nvidia"}, "PyTorch's own API, of which CUDA is a part"),
     "module_utils/workloads/ddp.py": ({"cuda", "nccl"}, "PyTorch's own API"),
@@ -65,11 +68,45 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "plugin_utils/console/web/forms.py": ({"rdma", "rdma_operation"}, "the same kind, and a field of the form"),
     "plugin_utils/judging/configured.py": ({"nccl"}, "the rule about NCCL's settings"),
     "plugin_utils/judging/drift.py": ({"stack"}, "a key of plan.json"),
-    "plugin_utils/judging/expectations.py": ({"nccl", "npu", "npus", "nvidia"}, "published context keys; an example in a message"),
+    "plugin_utils/judging/expectations.py": ({"nccl", "nvidia"}, "an example in a message"),
     "plugin_utils/judging/physics.py": ({"nvidia", "amd"}, "tables by the names of products"),
-    "plugin_utils/planes/registry.py": ({"ssh"}, "the registry: the plane of a host that names none"),
     "plugin_utils/report/curves.py": ({"stack"}, "bars that stand on each other"),
-    "plugin_utils/stages/grouping.py": ({"ssh"}, "a public variable of stages over groups"),
+}  # fmt: skip
+# Modules of one plane, by the beginnings of their paths.
+OF_PLANES = (
+    *(f"plugin_utils/planes/{path.name}/" for path in (PLUGINS / "plugin_utils/planes").iterdir() if path.is_dir()),
+    # What runs in a pod only: the program, its result in the log, its metrics, and what it leaves for others to take back.
+    "module_utils/program/pod.py", "module_utils/answer/frame.py", "module_utils/system/telemetry.py", "module_utils/lease/guardian_pod.py",
+    "module_utils/lease/cordon_guardian.py",
+    # The GPU-sharing matrix is a stage of clusters.
+    "plugin_utils/sharing/", "module_utils/workloads/sharing/",
+    # The console that runs in a cluster, and what installs it there.
+    "plugin_utils/console/cluster.py", "plugin_utils/console/installing.py", "plugin_utils/console/worker.py",
+    "plugin_utils/console/web/in_cluster.py",
+)  # fmt: skip
+
+# {module: (the words of planes in it, why it may have them)}. A word that is gone must go from here too.
+ALLOWED_OF_PLANES: dict[str, tuple[set[str], str]] = {
+    # The program ssh, by which a group enters its nodes on every plane, and what it says.
+    **{
+        f"module_utils/{module}.py": ({"ssh"}, "the program")
+        for module in (
+            "groups/group", "groups/head", "groups/member", "groups/membership", "groups/mpi", "groups/worker", "parsers/nccl_checks",
+            "probes/hccl_node",
+        )
+    },
+    "plugin_utils/judging/advice.py": ({"ssh"}, "the same program, where a group is not launched"),
+    "plugin_utils/stages/grouping.py": ({"ssh"}, "ssh-keygen, and a public variable of stages over groups"),
+    "plugin_utils/planning/foreseeable.py": ({"ssh"}, "Ansible's own variables of a connection, by which two hosts are one machine"),
+    "plugin_utils/redfish/log.py": ({"ssh"}, "messages of management controllers"),
+    "plugin_utils/planes/registry.py": ({"ssh"}, "the registry: the plane of a host that names none"),
+    "plugin_utils/planes/payload.py": ({"pod"}, "the program of a container, program/pod.py"),
+    "module_utils/answer/reasons.py": ({"pods"}, "a published reason code of the stage gpu_sharing"),
+    "module_utils/rdma/loopback.py": ({"kube", "pod"}, "a public variable of the stage nic_loopback, and a sentence with it"),
+    "plugin_utils/stages/rdma.py": ({"kube"}, "a public variable of the stage"),
+    "plugin_utils/stages/rdma_ports.py": ({"kube"}, "public variables of the RDMA stages"),
+    "plugin_utils/stages/registry.py": ({"pods"}, "the old name of an attribute of stages, until 1.1"),
+    "plugin_utils/observing/traces.py": ({"pod"}, "a published name of a span"),
 }  # fmt: skip
 # RDMA's own words that begin like the variables of a stage.
 NO_VARIABLES = {"rdma_rxe", "rdma_ucm"}
@@ -85,27 +122,47 @@ def constants(path: pathlib.Path) -> t.Iterator[str]:
 
 
 def names_in(text: str) -> set[str]:
-    """Return the stages, variables of stages, planes and vendors that a text constant names."""
-    if text in stages.shipped() or text in planes.names():
+    """Return the stages, variables of stages and vendors that a text constant names."""
+    if text in stages.shipped():
         return {text}
     if text not in NO_VARIABLES and re.fullmatch(rf"(?:{'|'.join(stages.shipped())})_[a-z_]+", text):
         return {text}
     return {found.group(0).lower() for found in VENDOR.finditer(text)}
 
 
-def test_shared_code_names_no_stage_no_plane_and_no_vendor() -> None:
-    named: dict[str, set[str]] = {}
+def planes_in(text: str) -> set[str]:
+    """Return the planes, the prefixes of their variables and other words of theirs that a text constant names."""
+    prefixes = [prefix for plane in planes.shipped().values() for prefix in plane.variables if prefix.endswith("_")]
+    words = "|".join([*prefixes, *planes.names(), r"kube|(?<![a-z_])pods?(?![a-z_])"])
+    return {found.group(0).lower() for found in re.finditer(words, text, re.IGNORECASE)}
+
+
+def named(seen: t.Callable[[str], set[str]], own: tuple[str, ...]) -> dict[str, set[str]]:
+    """Return {module: what is `seen` in its text constants} of the shared modules, which are those whose path does not begin like `own`."""
+    found: dict[str, set[str]] = {}
     for folder in ("module_utils", "plugin_utils"):
         for path in sorted((PLUGINS / folder).rglob("*.py")):
             module = str(path.relative_to(PLUGINS))
-            if not module.startswith(OWN) and (found := set().union(*map(names_in, constants(path)))):
-                named[module] = found
-    assert named == {module: names for module, (names, _why) in ALLOWED.items()}
+            if not module.startswith(own) and (names := set().union(*map(seen, constants(path)))):
+                found[module] = names
+    return found
+
+
+def test_shared_code_names_no_stage_and_no_vendor() -> None:
+    assert named(names_in, OWN) == {module: names for module, (names, _why) in ALLOWED.items()}
+
+
+def test_shared_code_names_no_plane() -> None:
+    assert named(planes_in, OF_PLANES) == {module: names for module, (names, _why) in ALLOWED_OF_PLANES.items()}
 
 
 def test_the_names_of_others_are_seen() -> None:
     """The check itself: what it must see, and what it must not."""
-    for text in ("stack", "kubernetes", "nccl_node_sizes", "NVIDIA_VISIBLE_DEVICES", "an NPU", "amd.com/gpu"):
+    for text in ("stack", "nccl_node_sizes", "NVIDIA_VISIBLE_DEVICES", "an NPU", "amd.com/gpu"):
         assert names_in(text), text
-    for text in ("stacked", "kube", "input", "lambda", "rdma_rxe", "GPU", "scan"):
+    for text in ("stacked", "input", "lambda", "rdma_rxe", "GPU", "scan"):
         assert not names_in(text), text
+    for text in ("kubernetes", "set acceptance_kube_image", "over SSH", "sshd", "its pod", "kubectl", "pods"):
+        assert planes_in(text), text
+    for text in ("podium", "pod_waited_s", "hash", "node", "a tripod"):
+        assert not planes_in(text), text

@@ -5,17 +5,36 @@
 from __future__ import annotations
 
 import ast
+import collections
 import functools
 import graphlib
 import pathlib
+import re
+
+import pytest
 
 PLUGINS = pathlib.Path(__file__).resolve().parents[3] / "plugins"
 PACKAGE = "ansible_collections.gpufleet.acceptance.plugins."
-# Of docs/architecture.md, the lowest first; what stands directly in plugin_utils has a place of its own.
-ROOMS = (
-    "compiled", "collection", "records", "judging", "sharing", "redfish", "stages", "sinks", "report", "observing", "history", "planes",
-    "planning", "conclude", "needed", "console",
-)  # fmt: skip
+# What any module may import, and the old places of what stages of a team's own import.
+EVERYBODYS = {"plugin_utils.collection", "plugin_utils.compiled"}
+OLD_PLACES = {f"module_utils.{name}" for name in ("group", "launching", "membership", "node", "observation", "plain_data", "reasons")}
+
+
+def stated(text: str) -> dict[str, dict[str, set[str]]]:
+    """Return {half: {package: the packages that it may import}}, in their order, as docs/architecture.md states them."""
+    section = text.partition("## The packages\n")[2].partition("\n## ")[0]
+    halves: dict[str, dict[str, set[str]]] = {}
+    for line in section.splitlines():
+        half = re.search(r"`plugins/(plugin_utils|module_utils)`, ", line)
+        if half:
+            rows = halves.setdefault(half.group(1), {})
+        row = re.fullmatch(r"\| (`.*`) \| (.*) \|", line)
+        if row:
+            rows.update({name: set(re.findall(r"`(\w+)`", row.group(2))) for name in re.findall(r"`(\w+)`", row.group(1))})
+    return halves
+
+
+STATED = stated((PLUGINS.parent / "docs" / "architecture.md").read_text(encoding="utf-8"))
 
 
 def modules() -> dict[str, pathlib.Path]:
@@ -50,19 +69,34 @@ def imports() -> dict[str, set[str]]:
     return found
 
 
-def room(module: str) -> int:
-    return ROOMS.index(module.split(".")[1])
+def room(module: str) -> str:
+    return module.split(".")[1]
 
 
-def test_a_room_imports_only_those_below_it() -> None:
-    upwards = [
-        f"{name} imports {other}"
-        for name, others in imports().items()
-        if name.startswith("plugin_utils.")
-        for other in sorted(others)
-        if other.startswith("plugin_utils.") and room(other) > room(name)
-    ]
-    assert not upwards
+def arrows(half: str) -> dict[str, set[str]]:
+    """Return {package: the other packages of its half that its modules import}."""
+    found: dict[str, set[str]] = {}
+    for name, others in imports().items():
+        if name.startswith(half) and name not in OLD_PLACES | EVERYBODYS:
+            ours = {room(other) for other in others if other.startswith(half) and other not in EVERYBODYS}
+            found.setdefault(room(name), set()).update(ours - {room(name)})
+    return found
+
+
+@pytest.mark.parametrize("half", ["plugin_utils", "module_utils"])
+def test_packages_import_what_their_rows_in_the_docs_name_and_nothing_else(half: str) -> None:
+    assert arrows(half) == STATED[half]
+
+
+@pytest.mark.parametrize("half", ["plugin_utils", "module_utils"])
+def test_packages_import_only_those_of_rows_further_down(half: str) -> None:
+    order = list(STATED[half])
+    upwards = [(one, other) for one, others in STATED[half].items() for other in others if order.index(other) <= order.index(one)]
+    assert order and not upwards
+
+
+def test_nothing_of_ours_uses_the_old_places() -> None:
+    assert not [(name, other) for name, others in imports().items() for other in others & OLD_PLACES]
 
 
 def test_what_runs_on_nodes_imports_nothing_of_the_controller() -> None:
@@ -89,8 +123,31 @@ def test_a_plane_knows_no_other() -> None:
     assert across and all(plane(name) == plane(other) for name, other in across)
 
 
+# GPU sharing could be a collection of its own: it imports what a team's stage of the topology CLUSTER may (docs/stages.md).
+SHARING = ("plugin_utils.sharing.", "module_utils.workloads.sharing.")
+OF_SHARING = {
+    "plugin_utils.collection", "plugin_utils.stages.base", "plugin_utils.stages.ranges", "plugin_utils.planes.kubernetes.stages.nodes",
+    *(f"plugin_utils.records.{name}" for name in ("errors", "files", "keys", "measurement", "model", "report_rows")),
+    *(f"plugin_utils.planes.kubernetes.api.{name}" for name in (
+        "access", "cleanup", "client", "executing", "inventory", "leases", "logs", "marks", "settings",
+    )),
+    *(f"plugin_utils.planes.kubernetes.pods.{name}" for name in ("cleanup_guard", "guardians", "objects")),
+    "module_utils.answer.observation", "module_utils.answer.reasons", "module_utils.accelerators.registry",
+    "module_utils.lease.cordon_guardian", "module_utils.workloads.packing",
+}  # fmt: skip
+
+
+def test_gpu_sharing_imports_what_a_stage_of_a_team_may_and_nothing_shared_imports_it() -> None:
+    ours = {(name, other) for name, others in imports().items() for other in others if name.startswith(SHARING)}
+    assert {other for _name, other in ours if not other.startswith(SHARING)} == OF_SHARING
+    used_by = {(name, other) for name, others in imports().items() for other in others if other.startswith(SHARING)} - ours
+    assert not used_by, "the registry finds the stage by its file"
+    texts = {name: path.read_text(encoding="utf-8") for name, path in modules().items() if not name.startswith(SHARING)}
+    assert not [name for name, text in texts.items() if "utils.sharing" in text or "workloads.sharing" in text]
+
+
 # The rooms of the plane of clusters, the lowest first; `plane` sees all of them, `devices` none.
-CLUSTERS, OF_CLUSTERS = "plugin_utils.planes.kubernetes.", ("devices", "api", "pods", "groups", "stages", "plane")
+CLUSTERS, OF_CLUSTERS = "plugin_utils.planes.kubernetes.", ("devices", "api", "pods", "groups", "stages", "operations", "plane")
 
 
 def test_a_room_of_the_plane_of_clusters_imports_only_those_below_it() -> None:
@@ -100,3 +157,9 @@ def test_a_room_of_the_plane_of_clusters_imports_only_those_below_it() -> None:
     ours = [(name, other) for name, others in imports().items() for other in others if name.startswith(CLUSTERS)]
     upwards = [f"{name} imports {other}" for name, other in ours if other.startswith(CLUSTERS) and place(other) > place(name)]
     assert ours and not upwards
+
+
+def test_no_two_files_of_tests_have_the_same_name() -> None:
+    """pytest imports them by name alone: the second file of a name would stop the collection of all unit tests."""
+    names = collections.Counter(path.name for path in (pathlib.Path(__file__).resolve().parents[3] / "tests").rglob("test_*.py"))
+    assert not [name for name, count in names.items() if count > 1]

@@ -61,7 +61,7 @@ def create_app(
     settings: Settings,
     auth: Auth,
     key: bytes,
-    limits: t.Callable[[], requests.Limits] = requests.Limits,
+    limits: t.Callable[[], requests.Limits],
     audit: Audit | None = None,
 ) -> App:
     """`key`: that of the sessions; `limits`: what requests may ask for here, as of now."""
@@ -86,7 +86,15 @@ def create_app(
     ]
     routes.append(starlette.routing.Route("/api/v1/changes", _stream(console), methods=["GET"]))
     application = starlette.applications.Starlette(routes=routes, exception_handlers={404: _no_such(console), 405: _no_such(console)})
-    return Guard(application, settings, metrics, auth.origin)
+    return Guard(application, settings, metrics, auth.origin, _proven(sessions, auth))
+
+
+def _proven(sessions: Sessions, auth: Auth) -> t.Callable[[str, t.Mapping[str, str]], str]:
+    def name(peer: str, headers: t.Mapping[str, str]) -> str:
+        cookie = starlette.requests.cookie_parser(headers.get("cookie", "")).get(sessions.cookie, "")
+        return auth.proven(peer, headers, sessions.opened(cookie) if cookie else None)
+
+    return name
 
 
 def _endpoint(console: Console, endpoints: t.Mapping[str, Endpoint]) -> t.Any:

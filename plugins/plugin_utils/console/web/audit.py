@@ -13,7 +13,7 @@ import sys
 import threading
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.observation import utc
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.observation import utc
 
 LONGEST = 400
 

@@ -18,7 +18,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import Caller, WebSession, same
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError, WebError
 
 GROUP, RESOURCE = "acceptance.gpufleet.dev", "syncactions"
 REVIEW = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -29,7 +29,7 @@ REMEMBERED = 10_000
 Headers = t.Mapping[str, str]
 
 
-class Away(Exception):
+class Away(WebError):
     """The API server cannot say now who a caller is or what they may do."""
 
 
@@ -42,6 +42,9 @@ class Auth(t.Protocol):
         """Return the address that a request comes from."""
 
     def who(self, peer: str, headers: Headers, session: WebSession | None) -> Caller | None: ...
+
+    def proven(self, peer: str, headers: Headers, session: WebSession | None) -> str:
+        """Return the name of a caller whom a request proves without a question to others; empty if it does not."""
 
     def enter(self, secret: str) -> Caller | None:
         """Return the user whom a link's code or a token proves, or None."""
@@ -82,6 +85,10 @@ class LocalLogin:
             return self._who if same(token, self._token) else None
         return session.who if session else None
 
+    def proven(self, peer: str, headers: Headers, session: WebSession | None) -> str:
+        who = self.who(peer, headers, session)
+        return who.name if who else ""
+
     def enter(self, secret: str) -> Caller | None:
         with self._lock:
             if not same(secret, self._code):
@@ -113,7 +120,13 @@ class Reviews:
                 return None
             return Caller(str(user["username"]), tuple(map(str, user.get("groups") or ())), token)
 
-        return t.cast("Caller | None", self._remembered(("token", hashlib.sha256(token.encode()).digest()), ask))
+        return t.cast("Caller | None", self._remembered(_key_of(token), ask))
+
+    def known(self, token: str) -> Caller | None:
+        """Return the caller whom the last review of a token has proven, None without one: the API server is not asked."""
+        with self._lock:
+            _until, caller = self._known.get(_key_of(token), (0.0, None))
+        return t.cast("Caller | None", caller)
 
     def may(self, who: Caller, verb: str, name: str) -> bool:
         def ask() -> bool:
@@ -144,6 +157,10 @@ class Reviews:
                 self._known.clear()
             self._known[key] = (now + self._for, value)
         return value
+
+
+def _key_of(token: str) -> tuple[str, bytes]:
+    return "token", hashlib.sha256(token.encode("utf-8", "replace")).digest()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,6 +216,16 @@ class ClusterLogin:
         if self._proxies and self._proxies.sent(peer, headers):
             return self._proxies.who(headers)
         return self._reviews.token(session.who.token) if session and session.who.token else None
+
+    def proven(self, peer: str, headers: Headers, session: WebSession | None) -> str:
+        token = bearer(headers)
+        if token:
+            who = self._reviews.known(token)
+        elif self._proxies and self._proxies.sent(peer, headers):
+            who = self._proxies.who(headers)
+        else:
+            who = session.who if session else None
+        return who.name if who else ""
 
     def enter(self, secret: str) -> Caller | None:
         return self._reviews.token(secret) if secret else None

@@ -15,6 +15,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import allowed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.spec import LIBRARIES
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import fleet
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
@@ -31,7 +32,7 @@ OTHER = {"ttlSecondsAfterFinished": "ttl", "image": "image", "schedule.cron": "c
 OF_KIND = {"rdma": RDMA, "collective": COLLECTIVE, "stages": STAGES}
 DEFAULTS = {
     "kind": "rdma", "where": "nodes", "rdma_operation": "write", "measure": "bandwidth", "scope": "all_pairs",
-    "library": requests.LIBRARIES[0],
+    "library": LIBRARIES[0],
     "collective_operation": "all_reduce", "zone": "UTC",
 }  # fmt: skip
 # All that have one value; `stage` and `found` may have several.

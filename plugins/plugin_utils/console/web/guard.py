@@ -16,7 +16,8 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.metrics import Metrics
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.settings import Settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.settings import CallLimits, Settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import WebError
 
 Scope = t.MutableMapping[str, t.Any]
 Message = t.MutableMapping[str, t.Any]
@@ -42,7 +43,7 @@ HEADERS = {
 CHANGING = ("POST", "PUT", "PATCH", "DELETE")
 
 
-class _TooMuch(Exception):
+class _TooMuch(WebError):
     pass
 
 
@@ -63,14 +64,32 @@ class Rates:
         return tokens >= 1
 
 
-class Guard:
-    """`origin` says of a peer and its headers where a request comes from."""
+class _CallerRates:
+    """The rates of one kind of callers: of all their requests, and of those that change something."""
 
-    def __init__(self, app: App, settings: Settings, metrics: Metrics, origin: t.Callable[[str, t.Mapping[str, str]], str]) -> None:
-        self._app, self._settings, self._metrics, self._origin = app, settings, metrics, origin
-        limits = settings.limits
+    def __init__(self, limits: CallLimits) -> None:
         self._all = Rates(limits.rate, limits.burst, limits.callers)
         self._changes = Rates(limits.changes, limits.changes_burst, limits.callers)
+
+    def take(self, who: str, method: str) -> bool:
+        return self._all.takes(who) and (method not in CHANGING or self._changes.takes(who))
+
+
+class Guard:
+    """`origin` says of a peer and its headers where a request comes from, `proven` who sends it, empty if nobody has signed in.
+
+    Whoever has signed in has limits of their own: strangers behind the same address cannot use them up."""
+
+    def __init__(
+        self,
+        app: App,
+        settings: Settings,
+        metrics: Metrics,
+        origin: t.Callable[[str, t.Mapping[str, str]], str],
+        proven: t.Callable[[str, t.Mapping[str, str]], str],
+    ) -> None:
+        self._app, self._settings, self._metrics, self._origin, self._proven = app, settings, metrics, origin, proven
+        self._signed_in, self._strangers = _CallerRates(settings.limits), _CallerRates(settings.limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -96,7 +115,7 @@ class Guard:
             await send(message)
 
         try:
-            why = self._refused(scope["origin"], method, headers)
+            why = self._refused(peer, scope["origin"], method, headers)
             if why:
                 if why[1] != "body":  # a connection that is closed before its request was read loses the answer
                     with contextlib.suppress(_TooMuch, TimeoutError):
@@ -115,11 +134,12 @@ class Guard:
             method_label = method if method in (*CHANGING, "GET", "HEAD") else "other"
             self._metrics.requests.labels(method_label, scope.get("way", "other"), str(state["status"])).inc()
 
-    def _refused(self, origin: str, method: str, headers: t.Mapping[str, str]) -> tuple[int, str] | None:
+    def _refused(self, peer: str, origin: str, method: str, headers: t.Mapping[str, str]) -> tuple[int, str] | None:
         limits = self._settings.limits
         if self._settings.hosts and headers.get("host", "").lower() not in self._settings.hosts:
             return 421, "host"
-        if not self._all.takes(origin) or (method in CHANGING and not self._changes.takes(origin)):
+        who = self._proven(peer, headers)
+        if not (self._signed_in.take(who, method) if who else self._strangers.take(origin, method)):
             return 429, "rate"
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit() or int(length) > limits.body:

@@ -17,6 +17,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import Action, ActionError, Actions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.settings import CallLimits
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import WebError
 
 # A page that does not read for so many changes looks at everything again.
 BEHIND = 100
@@ -25,7 +26,7 @@ AGAIN_S = 2.0
 Change = tuple[str, Action]
 
 
-class Full(Exception):
+class Full(WebError):
     """As many pages listen as may."""
 
 

@@ -14,6 +14,8 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.spec import Spec
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.structs import msgspec
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.request_context import Endpoint
@@ -38,20 +40,6 @@ def _list(of: Schema) -> Schema:
     return {"type": "array", "items": of}
 
 
-_NODES, _POOL = _list(TEXT), _object(matchLabels={"type": "object", "additionalProperties": TEXT})
-_KINDS = _object(
-    rdma=_object(
-        device=TEXT, port={"type": "integer"}, operation={"enum": list(requests.RDMA_OPERATIONS)},
-        measure={"enum": list(requests.MEASURES)}, scope={"enum": list(requests.SCOPES)}, nodes=_NODES, pool=_POOL,
-    ),
-    collective=_object(
-        operation=TEXT, gpusPerNode={"type": "integer"}, sizes=_list(TEXT), library={"enum": list(requests.LIBRARIES)},
-        nodes=_NODES, pool=_POOL,
-    ),
-    stages=_object(names=_list(TEXT), variables=ANY, nodes=_NODES, pool=_POOL),
-    image=TEXT, suspend={"type": "boolean"}, cancel={"type": "boolean"}, ttlSecondsAfterFinished={"type": "integer"},
-    schedule=_object(cron=TEXT, timeZone=TEXT, acceptedHistoryLimit={"type": "integer"}, refusedHistoryLimit={"type": "integer"}),
-)  # fmt: skip
 ACTION = _whole(
     name=TEXT, namespace=TEXT, created=TEXT, who=TEXT, schedule=TEXT, spec=ANY,
     status=_whole(
@@ -61,8 +49,6 @@ ACTION = _whole(
         conditions=_list(ANY),
     ),
 )  # fmt: skip
-# A request is of one kind.
-SPEC = {**_KINDS, "oneOf": [{"required": [kind]} for kind in requests.KINDS]}
 LISTED = _whole(actions=_list({"$ref": "#/components/schemas/Action"}), more=TEXT)
 WANTED = _object(("spec",), name=TEXT, spec={"$ref": "#/components/schemas/Spec"})
 SET = {**_object(suspend={"type": "boolean"}, cancel={"type": "boolean"}), "minProperties": 1}
@@ -102,6 +88,13 @@ def about(
     return {"summary": summary, "answer": answer, "query": query, "body": body, "status": status}
 
 
+def schemas() -> dict[str, Schema]:
+    """Return the schemas that others refer to. Those of a request are the types that it is read by."""
+    _refs, of_request = msgspec.json.schema_components([Spec], ref_template="#/components/schemas/{name}")
+    of_request["Spec"]["oneOf"] = [{"required": [kind]} for kind in requests.KINDS]  # a request is of one kind
+    return {"Action": ACTION, "Problems": PROBLEMS, **of_request}
+
+
 def document(endpoints: t.Iterable[Endpoint], cookie: str) -> Schema:
     """Return the document of these endpoints. `cookie` is the name of the session's cookie."""
     paths: dict[str, Schema] = {
@@ -137,7 +130,7 @@ def document(endpoints: t.Iterable[Endpoint], cookie: str) -> Schema:
         "paths": paths,
         "security": [{"token": []}, {"session": []}],
         "components": {
-            "schemas": {"Action": ACTION, "Spec": SPEC, "Problems": PROBLEMS},
+            "schemas": schemas(),
             "securitySchemes": {
                 "token": {
                     "type": "http", "scheme": "bearer",

@@ -20,7 +20,8 @@ import urllib.parse
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, allowed, calendar
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, fleet, forms, home, parts, progress
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.spec import LIBRARIES, RDMA_OPERATIONS, SCOPES, operations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, fleet, forms, home, parts, progress, standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.auth import LocalLogin
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.drawing import KINDS, draw, files, url
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import prometheus_client, starlette
@@ -37,6 +38,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.advice import ADVICE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import GOOD
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import parts as seen_parts
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow
@@ -55,6 +57,10 @@ FILES_ON_A_PAGE = 200
 MOST_CAUSES = 40
 # Of a node's newest runs, those in which its parts are looked for.
 RUNS_WITH_PARTS = 3
+# Of a node, the verdicts of its newest runs among which those that stand are looked for.
+ROWS_OF_NODE = 5000
+# Of a run, the verdicts that are no pass.
+ROWS_OF_RUN = 20_000
 RANGES_DAYS = (1, 7, 30, 90, 365)
 # A page that a run wrote has a script of its own in it: it may do nothing here but draw itself, in a frame of this console's or alone.
 OF_A_RUN = {
@@ -64,7 +70,7 @@ OF_A_RUN = {
 }
 # What a tool printed is text, whatever it says of itself.
 RAW = {"content-security-policy": "sandbox; default-src 'none'; frame-ancestors 'none'"}
-TYPES = {".html": "text/html", ".json": "application/json", ".jsonl": "application/json", ".xml": "text/plain"}
+TYPES = {".html": "text/html", ".json": "application/json", ".jsonl": "application/json", ".xml": "text/plain", ".gz": "application/gzip"}
 
 
 # Starting -----------------------------------------------------------------------------------------------------------------------------
@@ -147,7 +153,8 @@ def _form(
         ask, "start", status, filled=filled, stages_chosen=[value for name, value in fields if name == "stage"], preview=preview,
         problems=forms.at_fields(wrong), said=said, sought=text, found=matching[: forms.MOST_NODES_SHOWN], found_all=len(matching),
         count=len(nodes), chosen=chosen, labels=labels[:200], stages=allowed.NAMES, requests=requests,
-        operations=requests.operations(""), name=filled["name"] or f"test-{secrets.token_hex(4)}",
+        operations=operations(""), scopes=SCOPES, rdma_operations=RDMA_OPERATIONS, libraries=LIBRARIES,
+        name=filled["name"] or f"test-{secrets.token_hex(4)}",
         free=None if any(info.free is None for info in nodes) else sum(info.free or 0 for info in nodes),
         may=ask.may("create"), images=ask.console.limits().images, templates=ask.console.saved_forms.all(),
     )  # fmt: skip
@@ -226,6 +233,10 @@ def _action(ask: RequestContext) -> Response:
     node = ask.one("node")
     grid = ask.console.progress.grid(status.run_id) if status.run_id else None
     failed = ask.console.past.causes(status.run_id) if status.verdict == actions.NOT_ACCEPTED else []
+    if grid and status.verdict:
+        with contextlib.suppress(HistoryError):
+            bad = Query(run=status.run_id, verdict=",".join(word for word in WORST_FIRST if word not in GOOD))
+            grid = progress.judged(grid, ask.console.past.search(bad, limit=ROWS_OF_RUN).rows)
     return draw(
         ask, "action", of=of, spec=spec, again=again_url, may=ask.may("patch", name), may_delete=ask.may("delete", name), grid=grid,
         rows=_first_unfinished(grid) if grid else [], log=ask.console.progress.log(action.uid, node), node=node,
@@ -236,7 +247,7 @@ def _action(ask: RequestContext) -> Response:
 def _first_unfinished(grid: progress.RunGrid) -> list[str]:
     """Return the nodes whose rows are shown: of many those with failed tests first, then those that are not done."""
     ranks = {"failed": 0, "begun": 1, "open": 2, "done": 3}
-    ranked = sorted(grid.nodes, key=lambda name: (min(ranks[cell.state] for cell in grid.nodes[name].values()), name))
+    ranked = sorted(grid.nodes, key=lambda name: (min(ranks.get(cell.state, 0) for cell in grid.nodes[name].values()), name))
     return sorted(ranked[:NODES_ON_A_PAGE])
 
 
@@ -323,7 +334,8 @@ def _result(ask: RequestContext) -> Response:
     raw = [entry for entry in (head or {}).get("raw", ()) if text in entry["path"]]
     rows_found = past.search(Query(run=run), limit=ON_A_PAGE * 4) if head is None else None
     return draw(
-        ask, "result", run=run, of=of, head_of=head, raw=raw[:FILES_ON_A_PAGE], raw_all=len(raw), sought=text,
+        ask, "result", run=run, of=of, head_of=head, verdicts=past.verdicts(head or {}), raw=raw[:FILES_ON_A_PAGE], raw_all=len(raw),
+        sought=text,
         rows=_sorted(rows_found.rows, ask.one("sort"), ROWS_BY) if rows_found else [], cut=bool(rows_found and rows_found.cut),
         sort=ask.one("sort"),
         earlier=past.runs(before=run, limit=ON_A_PAGE), causes=causes[:MOST_CAUSES], causes_all=len(causes),
@@ -331,9 +343,9 @@ def _result(ask: RequestContext) -> Response:
     )  # fmt: skip
 
 
-def _places(known: parts.Parts, causes: t.Iterable[CauseRow]) -> dict[str, str]:
-    """Return {subject of a cause: where that part is}, for those that are a known part."""
-    return {cause["subject"]: part.place for cause in causes if (part := parts.find(known, cause["subject"])) is not None}
+def _places(known: seen_parts.Parts, causes: t.Iterable[CauseRow]) -> dict[str, list[str]]:
+    """Return {subject of a cause: where its parts are}. The reports of earlier versions do not say it."""
+    return {cause["subject"]: cause.get("place") or seen_parts.places(known, cause["subject"], [cause["said"]]) for cause in causes}
 
 
 def _result_file(ask: RequestContext) -> Response:
@@ -341,13 +353,17 @@ def _result_file(ask: RequestContext) -> Response:
     path = ask.console.past.file(run, name)
     if path is None:
         raise RequestRefused(404, "error_no_file")
-    if not ask.console.past.is_whole(run, name, path):
+    if not ask.console.past.is_whole(run, name):
         raise RequestRefused(409, "error_changed")
+    text = ask.console.past.text(run, name)
     kind = "text/plain" if name.startswith("raw/") else TYPES.get(path.suffix, "text/plain")
     headers = dict(OF_A_RUN if kind == "text/html" else RAW)
     if kind != "text/html":
-        file_name = urllib.parse.quote(f"{run}-{path.name}", safe="")
+        place = path.name if text is None else name.rpartition("/")[2].replace(".txt.gz#", "-") + ".txt"
+        file_name = urllib.parse.quote(f"{run}-{place}", safe="")
         headers["content-disposition"] = f"inline; filename*=UTF-8''{file_name}"
+    if text is not None:
+        return starlette.responses.Response(text, headers=headers, media_type="text/plain; charset=utf-8")
     return starlette.responses.FileResponse(path, headers=headers, media_type=f"{kind}; charset=utf-8")
 
 
@@ -457,39 +473,43 @@ def _node(ask: RequestContext) -> Response:
         info = None
     facts, timeline = past.facts(name), past.timeline(name)
     try:
-        answer = past.search(Query(node=_literally(name)), limit=ON_A_PAGE * 4)
+        every = past.search(Query(node=_literally(name)), limit=ROWS_OF_NODE).rows
     except HistoryError:
-        answer = None
-    if info is None and not facts and (answer is None or not answer.rows):
+        every = []
+    if info is None and not facts and not every:
         raise RequestRefused(404, "error_no_node")
-    rows = answer.rows if answer else []
-    latest = rows[0]["run"] if rows else ""
+    hardware = parts.of_node([past.seen(run.run) for run in timeline[:RUNS_WITH_PARTS]], name)
+    stands = standing.of_node(every, hardware.has)
+    broken = [row for row in stands if row["verdict"] not in GOOD]
+    rows = every[: ON_A_PAGE * 4]
     shown = _sorted(rows, ask.one("sort"), ROWS_BY)
     findings = [row for row in shown if row["verdict"] not in GOOD]
     return draw(
         ask, "node", advice=ADVICE, name=name, info=info, facts=facts, changes=_changes(facts), sort=ask.one("sort"), timeline=timeline,
-        hardware=_hardware(past, name, [run.run for run in timeline], rows),
-        rows=rows, findings=findings, passed=[row for row in shown if row["verdict"] in GOOD], cut=bool(answer and answer.cut),
-        broken=[row for row in findings if row["run"] == latest], latest=latest,
+        hardware=_verdicts_of_parts(name, hardware, stands),
+        rows=rows, findings=findings, passed=[row for row in shown if row["verdict"] in GOOD], cut=len(every) > len(rows),
+        broken=standing.causes_first(broken, lambda run: _causes(past, run)),
         curves=url("/history/curves", {"node": _literally(name)}) if rows else "",
         start=url("/start", {"nodes": fleet.requested(name)}), history=url("/history", {"node": _literally(name)}),
     )  # fmt: skip
 
 
-def _hardware(
-    past: Past, node: str, runs: t.Sequence[str], rows: t.Sequence[searching.FoundVerdict]
-) -> list[tuple[parts.Part, str]]:
-    """Return the parts of a node as its newest runs saw them, each with its worst verdict in the newest run; empty if their folders are
-    gone."""
-    known: dict[str, parts.Part] = {}
-    for run in reversed(runs[:RUNS_WITH_PARTS]):
-        known.update(past.seen(run).parts.get(node, {}))
+def _verdicts_of_parts(
+    node: str, hardware: parts.Hardware, stands: t.Iterable[searching.FoundVerdict]
+) -> list[tuple[seen_parts.Part, str]]:
+    """Return the parts of a node, each with the worst of its verdicts that stand."""
     verdicts: dict[str, list[str]] = {}
-    for row in rows:
-        if row["run"] == rows[0]["run"]:
-            part = parts.find({node: known}, row["subject"])
-            verdicts.setdefault(part.key if part else "", []).append(row["verdict"])
-    return [(part, min(verdicts.get(key, []), key=WORST_FIRST.index, default="")) for key, part in sorted(known.items())]
+    for row in stands:
+        part = seen_parts.find({node: hardware.parts}, row["subject"])
+        verdicts.setdefault(part.key if part else "", []).append(row["verdict"])
+    return [(part, min(verdicts.get(key, []), key=WORST_FIRST.index, default="")) for key, part in sorted(hardware.parts.items())]
+
+
+def _causes(past: Past, run: str) -> list[CauseRow]:
+    try:
+        return past.causes(run)
+    except HistoryError:  # without them the problems are shown all the same
+        return []
 
 
 def _changes(facts: t.Sequence[machine.FactsSince]) -> list[PlainData]:

@@ -16,9 +16,10 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import parts
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, machine, searching, showing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, is_there, url_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, raw, verdict_files
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.parts import Seen
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow, Comparison
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, judged_runs, model
@@ -37,7 +38,7 @@ OF_OLDER: PlainData = {
     "fingerprint": "", "raw": [],
 }  # fmt: skip
 # Of a run's folder, beside what lies in raw/.
-FORMS = ("report.html", "report.json", "report.md", "report.junit.xml", "report.prom", "report.sha256", "verdicts.jsonl")
+FORMS = ("report.html", "report.json", "report.md", "report.junit.xml", "report.prom", "report.sha256", *verdict_files.NAMES)
 
 
 class Found(t.NamedTuple):
@@ -157,25 +158,35 @@ class Past:
             raise HistoryError(f"run {run}: report.json cannot be read: {type(error).__name__}") from None
         return causes
 
-    def seen(self, run: str) -> parts.Seen:
+    @staticmethod
+    def verdicts(head: PlainData) -> list[str]:
+        """Return the name of the file with the verdicts by the head of a report, in a list; empty if the report lists none."""
+        return [file["path"] for file in head.get("files", ()) if file["path"] in verdict_files.NAMES]
+
+    def seen(self, run: str) -> Seen:
         """Return the parts and RDMA devices of a run's nodes, as far as the run has seen them."""
-        return parts.of_run(self._results / run / "journal.jsonl") if RUN_ID.fullmatch(run) else parts.Seen({}, {})
+        return parts.of_run(self._results / run) if RUN_ID.fullmatch(run) else Seen({}, {})
 
     def file(self, run: str, name: str) -> pathlib.Path | None:
-        """A file that a run's report lists, by its path as it stands there. Nothing else is ever given out: no way leads elsewhere."""
+        """The file of a report, or of a raw text, that a run's report lists, by its name as it stands there. Nothing else is ever given
+        out: no way leads elsewhere."""
         folder = self.folder(run)
         if folder is None:
             return None
         if name in FORMS:
             path = folder / name
         elif name.startswith("raw/") and any(entry["path"] == name for entry in (self.head(run) or {}).get("raw", ())):
-            path = self._results / run / name
+            path = self._results / run / raw.file_of(name)
         else:
             return None
         inside = self._results.resolve() / run
         return path if path.is_file() and path.resolve().is_relative_to(inside) else None
 
-    def is_whole(self, run: str, name: str, path: pathlib.Path) -> bool:
-        """Return True if a raw file has the digest that the report lists."""
+    def is_whole(self, run: str, name: str) -> bool:
+        """Return True if a raw text has the digest that the report lists."""
         listed = {entry["path"]: entry["sha256"] for entry in (self.head(run) or {}).get("raw", ())}
-        return name not in listed or integrity.digest(path.parent, path.name) == listed[name]
+        return name not in listed or integrity.digest(self._results / run, name) == listed[name]
+
+    def text(self, run: str, name: str) -> bytes | None:
+        """Return a raw text that `file` has found, None if `name` is that of a whole file."""
+        return raw.read(self._results / run, name) if raw.is_packed(name) else None

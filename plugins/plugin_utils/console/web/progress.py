@@ -17,6 +17,8 @@ import threading
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.runner import KEY, MeasuredChecks
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import FoundVerdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID
 
@@ -27,14 +29,18 @@ LOG_BYTES, LOG_LINES = 64 * 1024, 60
 
 @dataclasses.dataclass
 class Cell:
-    """The checks of one node in one stage. `failed` are those of which the test itself did not end well."""
+    """The checks of one node in one stage. `failed` are those of which the test itself did not end well. `verdict` is the worst of them,
+    empty before they are judged and if all passed or were skipped."""
 
     planned: int = 0
     measured: int = 0
     failed: int = 0
+    verdict: str = ""
 
     @property
     def state(self) -> str:
+        if self.verdict:
+            return self.verdict
         if self.failed:
             return "failed"
         return "done" if self.measured >= self.planned else "begun" if self.measured else "open"
@@ -45,6 +51,15 @@ class RunGrid(t.NamedTuple):
 
     nodes: t.Mapping[str, t.Mapping[str, Cell]]
     stages: t.Mapping[str, Cell]
+
+
+def judged(grid: RunGrid, rows: t.Iterable[FoundVerdict]) -> RunGrid:
+    """Return the grid of a run with the verdicts that are no pass: a check that was measured and failed is not done well."""
+    for row in rows:
+        nodes = [grid.nodes.get(keys.node_of(end), {}) for end in row["subject"].split("|")]
+        for cell in (cells[row["stage"]] for cells in (grid.stages, *nodes) if row["stage"] in cells):
+            cell.verdict = min(row["verdict"], cell.verdict or row["verdict"], key=WORST_FIRST.index)
+    return grid
 
 
 class _FollowedRun:
@@ -58,7 +73,7 @@ class _FollowedRun:
             subject = item["subject"]
             nodes = tuple(subject.get("members") or ()) or (keys.node_of(subject["id"]),)
             self.planned[item["stage"], item["check"], item["variant"], subject["id"]] = nodes
-        self.checks = MeasuredChecks(folder / "journal.jsonl")
+        self.checks = MeasuredChecks(folder)
         self.lock = threading.Lock()
 
 

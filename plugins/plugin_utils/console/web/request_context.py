@@ -25,6 +25,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.se
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.settings import Settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.storage import Storage
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.words import Words
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import WebError
 
 if t.TYPE_CHECKING:
     import starlette.requests
@@ -82,7 +83,7 @@ class RequestContext:
         return self.console.settings.namespace
 
 
-class RequestRefused(Exception):
+class RequestRefused(WebError):
     """A request that is answered with a reason; `text` is the name of a text of the pages."""
 
     def __init__(self, status: int, text: str, **values: t.Any) -> None:

@@ -19,7 +19,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import cryptography
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError, WebError
 
 # What a browser keeps of one cookie.
 MOST = 4000
@@ -45,7 +45,7 @@ class WebSession:
     until: float
 
 
-class TooLong(Exception):
+class TooLong(WebError):
     """A token that no cookie can hold."""
 
 

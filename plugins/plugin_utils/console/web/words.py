@@ -42,7 +42,7 @@ class Words:
         self._texts = languages()[language]
 
     def __call__(self, name: str, **values: t.Any) -> str:
-        text = self._texts[name]
+        text = self._texts[f"{name}_one" if values.get("n") == 1 and self.has(f"{name}_one") else name]
         return text.format(**values) if values else text
 
     def has(self, name: str) -> bool:

@@ -12,10 +12,13 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes import operations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.devices import asks_for_devices
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlannedRun, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, CLUSTER, GROUP, MANIFEST, ROUNDS, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
 # Facts of a pod and not of its machine: limits, its view of processes and network, contents of the image, and what needs a login or a tool
 # of the host. Without the host's files more facts are those of the image.
@@ -36,16 +39,19 @@ class Kubernetes(base.Plane):
     )
 
     variables = ("acceptance_kube_", "acceptance_nodes", "acceptance_node_vars")
+    ranges: t.Mapping[str, Range] = {"acceptance_kube_metrics_port": Range(0, 65535)}
     hidden = ("acceptance_kube_env",)
     partly_hidden = ("acceptance_kube_pod_patch",)  # fields of pods may be an environment
     nodes_behind = True
     lends_devices = True
+    operations = operations.OPERATIONS
+    console_role = "gpufleet.acceptance.console"
 
-    def subjects(self, host: str, settings: Variables) -> tuple[list[str], list[str]]:
+    def subjects(self, host: str, settings: Variables) -> base.Subjects:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inventory
 
-        nodes, notes = inventory.subjects(host, settings)
-        return [f"{host}/{node}" for node in nodes], notes
+        names, notes, uids = inventory.subjects(host, settings)
+        return base.Subjects([f"{host}/{name}" for name in names], notes, {f"{host}/{name}": uid for name, uid in uids.items()})
 
     def reachability_domain(self, host: str) -> str:
         return host
@@ -69,11 +75,20 @@ class Kubernetes(base.Plane):
             return error.reason
         return None
 
+    def manifest_problem(self, manifest: t.Any) -> str | None:
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import manifests
+
+        return manifests.problem(manifest)
+
     def chosen(self, nodes: t.Sequence[str]) -> Variables:
         return {"acceptance_nodes": {"names": list(nodes), "expected": list(nodes)}}
 
     def chosen_by(self, variables: t.Mapping[str, t.Any]) -> list[str]:
         return list(variables["acceptance_nodes"]["names"]) if "acceptance_nodes" in variables else []
+
+    def placed(self, namespace: str, image: str) -> Variables:
+        values = {"acceptance_kube_namespace": namespace, "acceptance_kube_image": image}
+        return {name: value for name, value in values.items() if value}
 
     def own_facts(self, settings: Variables) -> t.Sequence[str]:
         return OF_A_POD if settings.get("acceptance_kube_host_root") else (*OF_A_POD, *OF_AN_IMAGE)
@@ -101,9 +116,27 @@ class Kubernetes(base.Plane):
         return [f"{host}: acceptance_kube_gpu_stages: no stage of this run: {', '.join(none)}"] if none else []
 
     def preflight(self, host: str, settings: Variables, stages: t.Sequence[Stage]) -> list[str]:
-        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages import sharing
+        if any(stage.topology == ALONE for stage in stages):
+            self._try_pod(host, settings)
+        return [line for stage in stages if stage.topology == CLUSTER for line in stage.foreseen(host, settings)]
 
-        return [line for stage in stages if stage.topology == CLUSTER for line in sharing.foreseen(host, settings)]
+    @staticmethod
+    def _try_pod(host: str, settings: Variables) -> None:
+        """Let the API server check a pod of a run, which it does not create. Raise RunError if it refuses the pod."""
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, client
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
+
+        try:
+            api = client.connect(of_variables.connection(host, settings))
+            pods = of_variables.pods(settings)
+            launch = objects.Launch("20000101T000000Z-000000", "check", api.namespace, 60.0, host)
+            launch.own({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "gpufleet-check", "uid": launch.run_id}})
+            pod = launch.pod("gpufleet-check", 0, pods, devices=1)
+            api.post(cleanup.path("/api/v1", api.namespace, "pods"), pod, dryRun="All", **objects.STRICT)
+        except client.KubeError as error:
+            if error.reason_code != "cluster_unreachable":
+                raise RunError(f"{error.reason}; a run would get no pod: tried without creating it") from error
 
     def on(self, action: t.Any, planned: PlannedRun, task_vars: Variables) -> base.StageOnTarget:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages import (
@@ -111,7 +144,6 @@ class Kubernetes(base.Plane):
             manifest,
             nodes,
             rounds,
-            sharing,
         )
 
         how: dict[str, type[nodes.StageOnCluster]] = {
@@ -119,10 +151,10 @@ class Kubernetes(base.Plane):
             ROUNDS: rounds.RoundsOnCluster,
             GROUP: group.GroupsOnCluster,
             MANIFEST: manifest.ManifestOnCluster,
-            CLUSTER: sharing.SharingOnCluster,
         }
-        topology = registry.of(task_vars["acceptance_stage"]).topology
-        return how[topology](action, planned, task_vars, self.name)
+        stage = registry.of(task_vars["acceptance_stage"])
+        on_cluster = stage.on_cluster() if stage.topology == CLUSTER else how[stage.topology]
+        return on_cluster(action, planned, task_vars, self.name)
 
 
 PLANE = Kubernetes()

@@ -11,7 +11,9 @@
 
   // Paper cannot be unfolded; lists of digests stand in report.json for whoever needs them.
   const unfolded = [];
+  const ownPaper = document.getElementById("paper"); // a report prints a layout of its own (paper.html.j2)
   addEventListener("beforeprint", () => {
+    if (ownPaper) return;
     for (const part of document.querySelectorAll("details:not([open]):not(.digests)")) {
       part.open = true;
       unfolded.push(part);

@@ -93,8 +93,11 @@
   document.addEventListener("toggle", (event) => {
     for (const script of event.target.querySelectorAll("script.figure")) if (!drawn.has(script)) draw(script);
   }, true);
-  addEventListener("beforeprint", () => paper(true));
-  addEventListener("afterprint", () => paper(false));
+  // A report prints a layout of its own, without charts (paper.html.j2).
+  if (!document.getElementById("paper")) {
+    addEventListener("beforeprint", () => paper(true));
+    addEventListener("afterprint", () => paper(false));
+  }
   let width = innerWidth, pause;
   addEventListener("resize", () => {
     if (innerWidth === width) return;

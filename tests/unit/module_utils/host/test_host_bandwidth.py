@@ -12,7 +12,7 @@ import typing as t
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import bandwidth
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import Tree
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from harness.machine_tree import MachineTree
 
 

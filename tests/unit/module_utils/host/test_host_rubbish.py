@@ -10,10 +10,11 @@ import pathlib
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import xids
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import kernel, pci
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import ipmi, smart, smbios
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import host_health
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from harness.machine_tree import SLOTS, MachineTree
 from harness.machine_tree import smbios as table_of
 from hypothesis import given
@@ -33,13 +34,13 @@ WHOLE = table_of(dict.fromkeys(SLOTS, (65536, 4800)))
     st.dictionaries(st.sampled_from(KEYS), ANYTHING | st.fixed_dictionaries({"table": ROWS, "messages": ANYTHING})),
     st.integers(0, 255),
 )
-def test_disks(said: dict[str, t.Any], rc: int) -> None:
+def test_any_answer_of_smartctl_is_read_without_an_exception(said: dict[str, t.Any], rc: int) -> None:
     smart.smartctl(json.dumps(said), rc)
     smart.nvme_smart_log(json.dumps(said), rc % 2)
 
 
 @given(st.lists(st.lists(st.text(alphabet="0123456789abc/: ASUTC.|", max_size=12), max_size=8)))
-def test_controllers(rows: list[list[str]]) -> None:
+def test_any_answer_of_ipmitool_is_read_without_an_exception(rows: list[list[str]]) -> None:
     text = "\n".join(" | ".join(row) for row in rows)
     ipmi.sensors(text)
     ipmi.events(text)
@@ -51,13 +52,23 @@ def test_controllers(rows: list[list[str]]) -> None:
         lambda change: WHOLE[: change[0]] + bytes([change[1]]) + WHOLE[change[0] + 1 :]
     )
 )
-def test_memory_modules(table: bytes) -> None:
+def test_any_table_of_memory_modules_is_read_without_an_exception(table: bytes) -> None:
     assert all(one.words() and one.name for one in smbios.dimms(table))
 
 
-@given(st.text())
-def test_lines_of_the_kernel(text: str) -> None:
-    kernel.read(text)
+BEGINNINGS = (
+    "", "NVRM: ", "NVRM: Xid (PCI:0000:1a:00): 145, ", "nvidia-nvswitch0: SXid (", "[Hardware Error]: CPU:1 (19:1:1) MC5_STATUS[",
+    "EDAC MC0: 1 ", "mlx5_core 0000:31:00.0: ", "nvme nvme0: I/O ", "XFS (sda1): ", "md/raid1:md0: ", "<3>[ 1.000000] ", "\\x0a\\xff",
+)  # fmt: skip
+
+
+@given(st.sampled_from(BEGINNINGS), st.text() | st.text(alphabet="0123456789abcdefx|-:,() \\\n[]"))
+def test_any_line_of_the_kernel_is_read_without_an_exception(beginning: str, text: str) -> None:
+    for line in (beginning + text, text + beginning):
+        kernel.read(line)
+        xids.takes_back(line)
+        event = xids.read(line)
+        assert event is None or xids.code_in(f"{event.words()} ({event.line})")
 
 
 def test_a_file_that_is_rubbish_costs_one_check(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

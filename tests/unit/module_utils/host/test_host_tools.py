@@ -13,10 +13,10 @@ import types
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import storage
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import bmc, file_systems
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import ipmi, smart
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import host_health
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from harness.machine_tree import MachineTree
 
 Found = t.Dict[str, t.Any]
@@ -43,7 +43,7 @@ def told(found: Found) -> list[tuple[str, str]]:
     return [(one["code"], one["text"]) for one in found["context"].get("findings", [])]
 
 
-def test_a_disk_that_is_well(machine: MachineTree, recorded: t.Callable[[str], str]) -> None:
+def test_a_healthy_disk_is_measured_without_findings(machine: MachineTree, recorded: t.Callable[[str], str]) -> None:
     machine.disk(recorded("smartctl-nvme-good.json"))
     found = ask(machine, "storage")
     assert found["outcome"] == "measured" and told(found) == [] and "SMART of 1 of 1 disks" in found["context"]["looked_for"]
@@ -84,7 +84,7 @@ SATA: Found = {"smart_status": {"passed": True}, "model_name": "M", "serial_numb
         (SATA, 1 << 4, ["disk"], ""),
         ({**SATA, "smart_status": {"passed": False}}, 8, ["disk"], ""),
         (SATA, 1 << 5 | 1 << 6 | 1 << 7, ["disk_worn"] * 3, ""),
-        ({**SATA, **SECTORS}, 0, ["disk_worn"], ""),
+        ({**SATA, **SECTORS}, 0, ["disk_worn"] * 2, ""),
         ({"smartctl": {"messages": [{"string": "Permission denied"}]}}, 2, [], "Permission denied"),
         ({}, 1, [], "its options were not understood"),
         ({"model_name": "virtual"}, 4, [], "the disk does not report SMART"),
@@ -96,11 +96,11 @@ def test_exit_status_of_smartctl(said: Found, rc: int, codes: list[str], unread:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "17", '{"nvme_smart_health_information_log": 3, "smart_status": 4}'])
-def test_rubbish_of_smartctl(text: str) -> None:
+def test_an_answer_of_smartctl_that_is_rubbish_is_unread(text: str) -> None:
     assert smart.smartctl(text, 0).unread and smart.nvme_smart_log(text, 0).unread
 
 
-def test_numbers_that_are_text_and_wear() -> None:
+def test_numbers_of_nvme_cli_that_are_texts_are_read() -> None:
     log = {"critical_warning": "2", "media_errors": "4", "percent_used": 101, "avail_spare": 0}
     assert [code for code, _words in smart.nvme_smart_log(json.dumps(log), 0).problems] == ["disk_worn"] * 3
 
@@ -113,7 +113,7 @@ def test_file_systems(machine: MachineTree, monkeypatch: pytest.MonkeyPatch) -> 
         left = {"data": 0, "big": 4}.get(path.rpartition("/")[2], 50)
         return types.SimpleNamespace(f_blocks=100, f_bavail=left, f_files=100, f_favail=50)
 
-    monkeypatch.setattr(storage.os, "statvfs", space)
+    monkeypatch.setattr(file_systems.os, "statvfs", space)
     found = ask(machine, "storage")
     assert told(found) == [
         ("file_system", "/ (/dev/sda2) is read-only, and /etc/fstab says that it should not be"),
@@ -135,7 +135,7 @@ def test_file_systems_of_the_host_as_a_pod_sees_them(machine: MachineTree, monke
         seen.append(path)
         return types.SimpleNamespace(f_blocks=100, f_bavail=0 if path.endswith("data") else 50, f_files=0, f_favail=0)
 
-    monkeypatch.setattr(storage.os, "statvfs", space)
+    monkeypatch.setattr(file_systems.os, "statvfs", space)
     assert told(ask(machine, "storage")) == [("file_system", "/data (/dev/sdb1) is full: no space is left")]
     assert seen == [f"{root}/", f"{root}/data"]
 
@@ -190,7 +190,8 @@ def test_events_that_were_taken_back_or_tell_of_no_fault() -> None:
     assert [(e.when, e.code) for e in ipmi.events("\n".join(rows))] == [(None, "bmc_fault"), (None, "bmc_fault")]
 
 
-def test_sensors_without_any_reading_were_not_looked_at(machine: MachineTree) -> None:
+def test_sensors_without_any_reading_were_not_looked_at(machine: MachineTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bmc, "AGAIN_S", 0.0)
     machine.controller("FAN1 | 40h | ns | 29.1 | No Reading\n", "")
     context = ask(machine, "bmc")["context"]
     assert context["looked_for"] == ["the events of the management controller"]

@@ -12,9 +12,9 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import ipmi_device
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import ipmi
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import ipmi, ipmi_states
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import host_health
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from harness.fake_bmc import FakeBmc, event, records
 from harness.machine_tree import MachineTree
 
@@ -55,7 +55,7 @@ def test_events_without_a_date_taken_back_and_of_the_maker() -> None:
     assert [(e.when, e.words) for e in ipmi.events(ipmi_device.events(bmc))] == [(None, "Fan #0x99: Redundancy Lost")]
 
 
-def test_numbers() -> None:
+def test_readings_of_sensors_follow_from_their_records() -> None:
     record = bytearray(records()[0])
     values = {}
     for name, changed in {
@@ -103,7 +103,7 @@ def test_a_sensor_that_cannot_be_read_hides_no_other() -> None:
     assert count == 8 and ("bmc_fault", "PSU2 Status: Failure detected, Power Supply AC lost") in problems
 
 
-def test_refusals_are_told() -> None:
+def test_a_refused_command_is_named_with_its_completion_code() -> None:
     bmc = FakeBmc()
 
     def refuse(_data: bytes) -> bytes:
@@ -123,6 +123,20 @@ def test_sensors_that_share_a_record_are_all_read() -> None:
     assert ipmi.sensors(ipmi_device.sensors(bmc)) == ([("bmc_fault", "DIMM ECC 3: Uncorrectable ECC")], 11)
 
 
+def test_sensors_of_other_controllers_and_of_events_only() -> None:
+    """The first are said to be unread; the second have a name, which an event needs."""
+    bmc = FakeBmc()
+    other = bytearray(bmc.sdr[0])
+    other[5] = 0x2C
+    bmc.sdr[0] = bytes(other)
+    body = bytes([0x20, 0, 0x77, 10, 2, 0x08, 0x03, 1, 0, 0, 0, 0xC0 | 10]) + b"PSU2_FAULT"
+    bmc.sdr.append(struct.pack("<HBBB", len(bmc.sdr) + 1, 0x51, ipmi_device.EVENT_ONLY, len(body)) + body)
+    found = ipmi.list_sensors(ipmi_device.sensors(bmc))
+    assert (found.readable, found.unread) == (8, ["Inlet Temp: not asked: of controller 0x2c"])
+    bmc.sel = [event(1, 0x08, 0x77, 0x03, "01ffff", 1795503248)]
+    assert [(e.code, e.words) for e in ipmi.events(ipmi_device.events(bmc))] == [("bmc_fault", "Power Supply PSU2_FAULT: State Asserted")]
+
+
 def test_lists_that_go_round_in_a_circle_end() -> None:
     bmc = FakeBmc(broken=True)
     bmc.answers[ipmi_device.GET_SEL] = lambda data: struct.pack("<H", 3 - (data[2] or 2)) + bmc.sel[0]
@@ -130,7 +144,7 @@ def test_lists_that_go_round_in_a_circle_end() -> None:
         ipmi_device.events(bmc)
 
 
-def test_the_time_of_the_log() -> None:
+def test_the_clock_of_the_log_is_read_in_utc() -> None:
     bmc = FakeBmc()
     bmc.answers[ipmi_device.GET_SEL_TIME] = lambda _data: struct.pack("<I", 1795503248)
     assert ipmi_device.clock(bmc) == "11/24/2026 06:54:08 UTC" and ipmi.clock(ipmi_device.clock(bmc)) == 1795503248
@@ -153,8 +167,8 @@ def test_a_log_that_is_full_is_told() -> None:
     [(0x0C, 10, "bmc_fault"), (0x0C, 4, "bmc_fault"), (0x0C, 2, "bmc_fault"), (0x13, 9, "bmc_fault"), (0x21, 0, "bmc_fault"),
      (0x28, 3, "bmc_fault"), (0x28, 4, "bmc_event"), (0x29, 1, "bmc_event"), (0x10, 4, "bmc_event"), (0x0D, 4, None), (0x29, 2, None)],
 )  # fmt: skip
-def test_states_of_faults(kind: int, state: int, code: str | None) -> None:
-    words = ipmi.DISCRETE_WORDS[kind][state]
+def test_each_state_of_a_sensor_has_its_code(kind: int, state: int, code: str | None) -> None:
+    words = ipmi_states.SPECIFIC[kind][state].words[0]
     problems, _count = ipmi.sensors(f"S | 50h | ok | 10.1 | {words}")
     assert [found for found, _words in problems] == ([code] if code else [])
 
@@ -193,7 +207,7 @@ def test_the_check_asks_the_device_where_ipmitool_is_missing(machine: MachineTre
     assert "PSU2 Status: Failure detected, Power Supply AC lost" in seen["reason"]
 
 
-def test_a_device_that_is_none_is_not_looked_for(machine: MachineTree) -> None:
+def test_a_device_that_is_none_has_not_answered(machine: MachineTree) -> None:
     seen = look(machine)
-    assert seen["outcome"] == "not_applicable" and "Inappropriate ioctl for device" in seen["reason"]
+    assert seen["reason_code"] == "no_answer" and "Inappropriate ioctl for device" in seen["reason"]
     assert struct.calcsize("P") == 8

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import typing as t
 
 import pytest
@@ -27,6 +28,22 @@ def test_version_3_has_its_deployment_as_software_and_the_names_of_version_4() -
     assert parsed["outcome"] == "measured" and parsed["version"] == "3.3.5"
     assert {name: test["status"] for name, test in parsed["tests"].items()} == {"software": "pass", "memory": "skip", "diagnostic": "pass"}
     assert [result["gpus"] for result in parsed["tests"]["software"]["results"]] == [[0, 1], [0, 1]]
+
+
+def _document(tests: t.Any) -> str:
+    categories = [{"category": "Deployment", "tests": tests}]
+    return json.dumps({"DCGM GPU Diagnostic": {"test_categories": categories, "version": "3.1.0"}})
+
+
+def test_null_between_tests_is_no_test() -> None:
+    """DCGM 3.1 prints it."""
+    tests = [{"name": name, "results": [{"gpu_ids": "0,1", "status": "PASS"}]} for name in ("Denylist", "NVML Library")]
+    parsed = dcgm.parse(_document([tests[0], None, tests[1], None]))
+    assert parsed["outcome"] == "measured" and parsed["tests"] == dcgm.parse(_document(tests))["tests"]
+    assert dcgm.parse(_document([None, None]))["reason_code"] == "bad_output", "no test"
+    for other in (3, "x", [], False):
+        assert dcgm.parse(_document([*tests, other]))["reason_code"] == "bad_output"
+    assert dcgm.parse(_document([{**tests[0], "results": [None]}]))["reason_code"] == "bad_output", "a result that is missing"
 
 
 @pytest.mark.parametrize(

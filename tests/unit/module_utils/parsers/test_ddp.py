@@ -69,12 +69,12 @@ def test_a_rank_that_speaks_comes_before_those_that_lost_it() -> None:
     assert said and (said.code, said.ranks) == ("out_of_memory", (1,)) and "rank 1 on gpu-01" in said.reason
 
 
-def test_an_agent_that_was_killed() -> None:
+def test_a_killed_agent_is_the_cause_and_not_its_partners() -> None:
     said = cause(fault(2, "agent_lost"), fault(3, "agent_lost"), fault(0, "partner"), ends={"gpu-02": 137, "gpu-01": 1})
     assert said and said.code == "agent_lost" and "gpu-02 (status 137)" in said.reason and "gpu-01" not in said.reason
 
 
-def test_a_node_that_is_gone() -> None:
+def test_a_lost_node_is_the_cause_and_not_its_partners() -> None:
     said = cause(fault(0, "partner"), ends={"gpu-02": 255})
     assert said and said.code == "lost_node" and "gpu-02" in said.reason
 
@@ -101,7 +101,7 @@ def checked(op: str, wrong: int, ranks: list[int], senders: dict[str, int]) -> d
         ([checked("all_gather", 4, [0, 1, 2, 3], {"2": 4, "3": 1})], ()),
     ],
 )
-def test_whom_wrong_values_blame(rows: list[dict[str, t.Any]], blamed: tuple[int, ...]) -> None:
+def test_wrong_values_blame_the_rank_that_differs(rows: list[dict[str, t.Any]], blamed: tuple[int, ...]) -> None:
     found = ddp.wrong(ddp.parse(text(*rows)))
     assert found and found[1] == blamed and "element 7" in found[0]
     assert ddp.wrong(ddp.parse(text(checked("all_reduce", 0, [], {})))) is None

@@ -10,11 +10,11 @@ import random
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.hccl_test import parse
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.hccl_test import TYPES, parse
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.nccl_tests import parse as parse_nccl
 from fuzz import healthy_hccl
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 # The documentation's example, which divides by 2^30 and leaves out all rows but the first and the last.
@@ -37,7 +37,7 @@ def output(smallest: int = 8192, largest: int = 64 << 20, sizes: t.Iterable[int]
     return text
 
 
-def test_a_sweep() -> None:
+def test_a_whole_sweep_is_measured_with_all_of_its_sizes() -> None:
     found = parse(output(), 0, op="all_reduce", ranks=8)
     assert found["outcome"] == "measured" and found["complete"] and found["iterations"] == 20
     assert [row["size"] for row in found["rows"]] == [8192 << n for n in range(14)]
@@ -115,7 +115,7 @@ def test_the_documented_example_is_in_gibibytes() -> None:
         ("scatter", 7 / 8),
     ],
 )
-def test_factors(op: str, factor: float) -> None:
+def test_bus_bandwidth_follows_from_the_factor_of_the_operation(op: str, factor: float) -> None:
     found = parse(output(), op=op, ranks=8)
     assert found["peak_busbw"]["value"] == pytest.approx(found["peak_algbw"]["value"] * factor)
     assert parse(output(), op="nothing", ranks=8)["outcome"] == "error"
@@ -124,7 +124,7 @@ def test_factors(op: str, factor: float) -> None:
 @pytest.mark.parametrize(
     "prefix", ["", "[1,0]<stdout>:", "[1,0]<stdout>: ", "[0] ", "0: ", "2026-11-21T08:00:00.000000Z ", "[1,0][host:123]<stdout>: "]
 )
-def test_launchers(prefix: str) -> None:
+def test_an_output_with_the_prefix_of_a_launcher_has_the_same_rows(prefix: str) -> None:
     text = "".join(prefix + line for line in output().splitlines(True))
     assert parse(text)["rows"] == parse(output())["rows"]
     assert parse(text.replace("\n", "\r\n"))["rows"] == parse(output())["rows"]
@@ -141,7 +141,61 @@ def test_steps_and_odd_factors() -> None:
     assert parse(output(64, 64))["outcome"] == "measured"
 
 
-def test_rows_that_are_missing() -> None:
+COMMAND = "+ mpirun -n 8 ./bin/all_reduce_test -p 8 -b 8K -e 64M -f 2 -d fp32 -o sum -n 20 -w 5\n"
+ASKED: dict[str, t.Any] = {"op": "all_reduce", "ranks": 8, "iterations": 20, "warmup": 5, "dtype": "fp32", "seconds": 30.0}
+
+
+def test_the_output_of_this_run_is_measured() -> None:
+    for command in ("", COMMAND, COMMAND.replace("mpirun -n 8", "mpirun -np 8"), COMMAND.replace("fp32", "FP32")):
+        text = command + output()
+        assert parse(text, **ASKED)["outcome"] == "measured", parse(text, **ASKED)["reason"]
+
+
+@pytest.mark.parametrize(
+    ("command", "asked", "words"),
+    [
+        ("", {"iterations": 100}, "it ran 20 iterations, 100 were asked for"),
+        ("", {"warmup": 10}, "it ran 5 iterations of warm-up, 10 were asked for"),
+        ("", {"seconds": 0.01}, "its rows took "),
+        (COMMAND.replace("-n 20", "-n 100"), {}, "says -n 100, and the run had 20"),
+        (COMMAND.replace("-w 5", "-w 7"), {}, "says -w 7"),
+        (COMMAND.replace("-d fp32", "-d fp16"), {}, "says -d fp16, and the run had fp32"),
+        (COMMAND.replace("-d fp32", "--datatype=int8"), {}, "says -d int8"),
+        (COMMAND.replace("-e 64M", "-e 128M"), {}, "says -e 128M"),
+        (COMMAND.replace("-b 8K", "-b 64K"), {}, "says -b 64K"),
+        (COMMAND.replace("mpirun -n 8", "mpirun -n 16"), {}, "launches 16 ranks, expected 8"),
+        (COMMAND.replace("-p 8", "-p 3"), {}, "says -p 3"),
+        (COMMAND + COMMAND.replace("all_reduce", "all_gather"), {}, "the text is that of all_gather"),
+        ("rank_id: 0, rank_size: 16, HCCL_TEST_USE_DEVS: (null)\n", {}, "16 ranks took part, expected 8"),
+    ],
+)
+def test_the_output_of_another_run_is_no_measurement(command: str, asked: dict[str, t.Any], words: str) -> None:
+    text = output(largest=1 << 30) if "seconds" in asked else output()
+    found = parse(command + text, **{**ASKED, **asked})
+    assert found["outcome"] == "error" and found["reason_code"] in ("bad_output", "rank_mismatch")
+    assert words in found["reason"]
+
+
+@given(
+    ranks=st.sampled_from([2, 3, 6, 8, 24]), dtype=st.sampled_from(["fp16", "fp32", "int64"]), other=st.integers(0, 100),
+    asked=st.booleans(),
+)  # fmt: skip
+def test_sizes_hold_whole_elements_of_the_type_for_each_rank(ranks: int, dtype: str, other: int, asked: bool) -> None:
+    """Rows with the bytes of another number of ranks, or of another type, are those of another run."""
+    part, wrong = TYPES[dtype] * ranks, TYPES[dtype] * ranks * 7 + 1 + other
+    lines, sizes = [], (1001, 2002, 4004, 8008)
+    # By more than the printed digits hide.
+    assume(asked or any(wrong > -size % wrong > 2 * TYPES[dtype] * ranks + 30 for size in sizes))
+    for size in sizes:
+        moved = -(-size // (part if asked else wrong)) * (part if asked else wrong)
+        time = 500 + moved / 100
+        lines.append(f"{size} | {time:.2f} | {moved / time / 1e3:.5f} | success")
+    text = "the minbytes is 1001, maxbytes is 8008, iters is 20, warmup_iters is 5\n" + output().splitlines()[1] + "\n" + "\n".join(lines)
+    found = parse(text, op="all_gather", ranks=ranks, dtype=dtype)
+    assert (found["outcome"] == "measured") is asked, found["reason"]
+
+
+def test_a_sweep_that_lacks_one_row_is_incomplete() -> None:
     sizes = [8192 << n for n in range(14)]
     for gone in range(14):
         found = parse(output(sizes=sizes[:gone] + sizes[gone + 1 :]))
@@ -185,7 +239,7 @@ def test_no_part_of_a_table_is_unchecked() -> None:
 
 
 @pytest.mark.parametrize("begin,by", [(0, 2), (1, 2), (0, 3)])
-def test_every_other_row_gone(begin: int, by: int) -> None:
+def test_a_sweep_that_lacks_every_other_row_is_incomplete(begin: int, by: int) -> None:
     """The rest looks like a sweep by 4, or by twice the step: nobody has said that it is one."""
     doubled, stepped = [8192 << n for n in range(14)], [n << 20 for n in range(1, 12)]
     assert parse(output(sizes=doubled[begin::by]))["reason_code"] == "incomplete_output"
@@ -256,7 +310,7 @@ def test_healthy_runs_of_every_kind_are_measured() -> None:
         "./bin/all_reduce_test: error while loading shared libraries: libhccl.so: cannot open shared object file",
     ],
 )
-def test_failures_with_status_0(line: str) -> None:
+def test_an_error_line_of_hccl_is_a_failure_whatever_the_status(line: str) -> None:
     for text in (line + "\n", output() + line + "\n", line + "\n" + output()):
         found = parse(text)
         assert found["reason_code"] == "tool_failed" and found["reason"].split()[-1] in line, found["reason"]
@@ -291,5 +345,5 @@ def test_a_cut_text_is_never_measured(at: int) -> None:
 
 
 @given(st.text(max_size=300))
-def test_any_text(text: str) -> None:
+def test_any_other_text_is_an_error(text: str) -> None:
     assert parse(text)["outcome"] == "error"

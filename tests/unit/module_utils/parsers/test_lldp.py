@@ -51,5 +51,5 @@ def test_what_a_switch_says_of_itself_is_short_and_on_one_line() -> None:
 
 
 @given(st.text())
-def test_any_text_is_read(text: str) -> None:
+def test_any_text_gives_names_of_one_line(text: str) -> None:
     assert not any("\n" in name for names in lldp.neighbours(text).values() for name in names)

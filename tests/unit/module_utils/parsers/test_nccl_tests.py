@@ -12,7 +12,8 @@ import pathlib
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.nccl_tests import FACTORS, ROUNDED, parse
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.nccl_checks import FACTORS, ROUNDED
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.nccl_tests import parse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,7 +42,7 @@ def recording(name: str, folder: pathlib.Path = HERE) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
-def test_recordings(name: str) -> None:
+def test_each_recording_is_measured_or_has_its_reason_code(name: str) -> None:
     text, rc = recording(name)
     found = parse(text, rc=rc)
     if name in BROKEN:
@@ -220,7 +221,7 @@ VERSIONS = [
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("op", ["all_reduce", "all_gather", "broadcast", "reduce", "reduce_scatter", "alltoall", "sendrecv"])
-def test_every_version(version: str, op: str) -> None:
+def test_each_operation_of_every_version_is_measured(version: str, op: str) -> None:
     found = parse(table(version, op))
     assert found["outcome"] == "measured", found["reason"]
     assert [r["size"] for r in found["rows"]] == SIZES and len(found["ranks"]) == 4
@@ -232,12 +233,12 @@ PREFIXES = ["[1,0]<stdout>:", "[1,0]<stdout>: ", "[job,0][gpu-01:77]<stdout>: ",
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-def test_launchers_prefixes(prefix: str) -> None:
+def test_an_output_with_the_prefix_of_a_launcher_is_measured(prefix: str) -> None:
     text = "".join(prefix + line + "\n" for line in table().splitlines())
     assert parse(text)["outcome"] == "measured", parse(text)["reason"]
 
 
-def test_rccl_tests() -> None:
+def test_an_output_of_rccl_tests_is_measured() -> None:
     old = table(
         "2.15.0", replace=[("#\n# Using", "rccl-tests: Version develop:83d38d9\n#\n# Using"), ("NVIDIA H200", "AMD Instinct MI300X")]
     )
@@ -472,7 +473,7 @@ def put(**cells: t.Any) -> t.Callable[[int, list[str]], list[str]]:
         ({"c4": "0"}, "bad_output", "not of all_reduce"),
     ],
 )
-def test_cells_that_do_not_follow_from_one_another(cells: dict[str, t.Any], code: str, words: str) -> None:
+def test_a_row_whose_cells_contradict_each_other_is_an_error(cells: dict[str, t.Any], code: str, words: str) -> None:
     found = parse(rows_of(table(), put(**cells)))
     assert (found["outcome"], found["reason_code"]) == ("error", code), found["reason"]
     assert words in found["reason"], found["reason"]
@@ -544,7 +545,7 @@ def test_processes_have_the_ranks_that_the_header_says() -> None:
     assert found["reason_code"] == "rank_mismatch" and "the header says 4" in found["reason"]
 
 
-def test_what_the_caller_asked_for() -> None:
+def test_an_output_of_other_ranks_or_sizes_than_asked_for_is_an_error() -> None:
     assert parse(table(), expect_ranks=8)["reason_code"] == "rank_mismatch"
     assert parse(table(), expect_max_bytes=1 << 30)["reason_code"] == "reduced_size"
     assert parse(table(), rc=3)["reason_code"] == "tool_failed"
@@ -556,11 +557,11 @@ NOTHING = [None, b"x", 7, [], {}, "", " ", "\0" * 100, "<html>", "{}", "[1]", '{
 
 
 @pytest.mark.parametrize("text", NOTHING)
-def test_what_is_no_output_at_all(text: t.Any) -> None:
+def test_a_text_without_an_output_is_an_error_with_a_reason(text: t.Any) -> None:
     assert parse(text)["outcome"] == "error" and parse(text)["reason"]
 
 
-def test_json_traps() -> None:
+def test_the_oddities_of_the_json_are_read() -> None:
     whole = json.loads(recording("nccl-v2.19.6-all_reduce-g4.json")[0])
     misspelt = dict(whole)
     misspelt["average_bus_bandwidith"] = {"bandwidith": 304.207658, "okay": "unchecked"}
@@ -588,7 +589,7 @@ def test_a_cut_text_is_never_measured(at: int) -> None:
 
 
 @given(st.text(max_size=400))
-def test_any_text(text: str) -> None:
+def test_any_other_text_is_an_error(text: str) -> None:
     assert parse(text)["outcome"] == "error"
 
 

@@ -93,7 +93,7 @@ def test_several_gpus_and_several_matrices_of_a_test() -> None:
     assert found["tests"]["device_to_device_bidirectional_memcpy_read_ce_total"]["matrix"] == [[None, 784.0], [782.0, None]]
 
 
-def test_two_real_gpus() -> None:
+def test_the_recording_of_two_gpus_has_their_matrices() -> None:
     found = recorded("two-gpus")
     assert (found["outcome"], found["reason"]) == ("measured", None) and len(found["devices"]) == 2
     assert found["tests"]["device_to_device_memcpy_write_ce"]["matrix"] == [[None, 397.44], [397.44, None]]
@@ -177,3 +177,40 @@ def test_a_changed_digit_is_noticed_in_most_places() -> None:
         wrong += found["outcome"] == "measured" and found["tests"] != before
     # A column's or a row's number, a last digit within the rounding, and the coefficient of variation are not held by anything.
     assert wrong <= 12
+
+
+OLD = """nvbandwidth Version: v0.2
+Built from Git version:
+
+NOTE: This tool reports current measured bandwidth on your system.
+Additional system-specific tuning may be required to achieve maximal peak bandwidth.
+
+CUDA Runtime Version: 12000
+CUDA Driver Version: 12020
+Driver Version: 535.161.08
+
+Device 0: NVIDIA H100 80GB HBM3
+
+Running host_to_device_memcpy_ce.
+memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)
+          0
+0     55.63
+
+SUM host_to_device_memcpy_ce 55.63
+
+Waiving device_to_device_memcpy_read_ce.
+
+"""
+
+
+def test_versions_up_to_0_4_say_waiving_with_the_name() -> None:
+    """nvbandwidth.cpp, runTestcase, of the tags v0.1 to v0.4."""
+    read = parse(OLD)
+    assert read["outcome"] == "measured" and read["waived"] == 1 and list(read["tests"]) == ["host_to_device_memcpy_ce"]
+    assert [device["name"] for device in read["devices"]] == ["NVIDIA H100 80GB HBM3"]
+    needed = parse(OLD, tests=["device_to_device_memcpy_read_ce"])
+    assert (needed["outcome"], needed["reason_code"]) == ("error", "unsupported"), "what was waived has not passed"
+    alone = OLD.replace(OLD[OLD.index("Running") : OLD.index("Waiving")], "")
+    assert parse(alone)["waived"] == 1 and parse(alone)["tests"] == {}
+    cut = OLD.replace(OLD[OLD.index("memcpy CE") : OLD.index("Waiving")], "")
+    assert parse(cut)["reason_code"] == "incomplete_output"

@@ -12,7 +12,7 @@ import re
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers.perftest import parse
 from fuzz import healthy_perftest
 from hypothesis import given
@@ -53,7 +53,7 @@ def bandwidth(
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_recordings(name: str) -> None:
+def test_each_recording_is_measured_or_has_its_reason_code(name: str) -> None:
     text, rc = recording(name)
     found = parse(text, rc)
     if name.startswith(("err_", *FAILED)):
@@ -146,7 +146,7 @@ def test_a_measured_peak_has_iterations_of_every_qp() -> None:
 
 
 @pytest.mark.parametrize("unit,average,peak", [("MB/sec", "11636.12", "11650.01"), ("MiB/sec", "11636.12", "0.00")])
-def test_a_row_proves_its_unit(unit: str, average: str, peak: str) -> None:
+def test_the_unit_of_a_row_follows_from_its_numbers(unit: str, average: str, peak: str) -> None:
     """A server prints its client's numbers under a heading of its own: wrong where only one side has --report_gbits."""
     row = f" 65536      5000             {peak}              {average}\t\t     0.186178\n"
     found = parse(heading("Send BW") + bandwidth(unit, rows=row))
@@ -166,7 +166,7 @@ def test_a_row_proves_its_unit(unit: str, average: str, peak: str) -> None:
         ("Send BW Multicast", "ib_send_bw", False), ("RDMA_Read Post List BW", "ib_read_bw", False),
     ],
 )  # fmt: skip
-def test_titles(title: str, tool: str, bidirectional: bool) -> None:
+def test_each_title_names_its_tool_and_its_directions(title: str, tool: str, bidirectional: bool) -> None:
     atomic = bandwidth(rows=" 8          5000             0.26               0.26\t\t     4.062500\n")
     found = parse(heading(title) + (atomic if title.startswith("Atomic") else bandwidth()))
     assert (found["outcome"], found["tool"], found["test"]["bidirectional"]) == ("measured", tool, bidirectional)
@@ -188,7 +188,7 @@ def test_cpu_utilisation_and_service_level() -> None:
     assert found["rows"][0]["sl"] == 3 and found["rows"][0]["iterations"] == 5000
 
 
-def test_report_per_port() -> None:
+def test_columns_of_each_port_are_read() -> None:
     text = heading("RDMA_Write BW", qps=2) + (
         f"{LONG_LINE} #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]"
         "   BW Port1[Gb/sec]   MsgRate Port1[Mpps]   BW Port2[Gb/sec]   MsgRate Port2[Mpps]    CPU_Util[%]\n"
@@ -203,7 +203,7 @@ def test_report_per_port() -> None:
     ]
 
 
-def test_report_both() -> None:
+def test_the_sum_of_both_directions_is_read_with_its_parts() -> None:
     rows = [" 65536      5000             0.00              195.22\t\t     0.372352\n"]
     rows += [
         f" 65536      5000             0.00              {bw}\t\t     {rate}\n"
@@ -239,7 +239,7 @@ def test_latency_of_a_duration() -> None:
     assert "does not follow" in parse(text.replace("1313.83", "313.83"), rc)["reason"]
 
 
-def test_all_sizes() -> None:
+def test_a_sweep_over_all_sizes_lacks_no_row() -> None:
     text, rc = recording("ib_write_bw_a_n20.client.txt")
     assert [r["bytes"] for r in parse(text, rc)["rows"]] == [2**n for n in range(1, 24)]
     lines = text.split("\n")
@@ -353,7 +353,7 @@ def test_a_cut_json_is_never_measured() -> None:
         ("Unexpected CM event bl blka 8\n Unable to perform rdma_client function\n", "rdma_cm"),
     ],
 )
-def test_failures_in_words(said: str, words: str) -> None:
+def test_each_complaint_of_perftest_is_a_failure_with_its_words(said: str, words: str) -> None:
     for text in (said, said + heading("RDMA_Write BW") + bandwidth(), heading("RDMA_Write BW") + LINE + said):
         for rc in (0, 1):
             found = parse(text, rc)
@@ -365,7 +365,7 @@ def test_wrong_data_is_a_defect() -> None:
     assert parse(heading("RDMA_Write BW") + bandwidth() + said, 1)["reason_code"] == "wrong_results"
 
 
-def test_usage_and_version() -> None:
+def test_a_refused_option_and_a_help_text_are_usage_errors() -> None:
     assert parse((HERE / "ib_write_bw_help.txt").read_text(), 1)["reason_code"] == "usage"
     found = parse(
         "ib_write_bw: unrecognized option '--use_cuda=0'\n Invalid Command or flag.\n Please check command line and run again.\n", 1
@@ -403,7 +403,7 @@ def test_a_cut_text_is_never_measured(at: int) -> None:
 
 
 @given(st.text(max_size=300))
-def test_any_text(text: str) -> None:
+def test_any_other_text_is_an_error(text: str) -> None:
     assert parse(text)["outcome"] == "error"
 
 
@@ -420,7 +420,7 @@ def test_healthy_runs_of_every_kind_are_measured_with_and_without_what_was_asked
                 assert found["outcome"] == "measured" or "too small to tell" in found["reason"], (found["reason"], text)
 
 
-def test_a_run_prints_a_size_once() -> None:
+def test_a_size_that_is_printed_twice_is_an_error_unless_it_runs_infinitely() -> None:
     """Only --run_infinitely repeats it, and says who stopped it."""
     row = " 65536      5000             0.00              97.61\t\t     0.186178\n"
     assert "one run prints one" in parse(heading("Send BW") + bandwidth(rows=row + row))["reason"]
@@ -507,7 +507,7 @@ def test_peaks_rates_and_iterations_of_both_sides_add_up() -> None:
         assert parse(f"{head}{whole}\n Local results: \n{wrong}\n Remote results: \n{remote}")["reason_code"] == "bad_output"
 
 
-def test_ports_add_up() -> None:
+def test_the_bandwidths_of_two_ports_make_their_sum() -> None:
     table = bandwidth("Gb/sec", "   BW Port1[Gb/sec]   MsgRate Port1[Mpps]   BW Port2[Gb/sec]   MsgRate Port2[Mpps]", "ROW")
     row = " 65536      1523107      0.00               195.22 \t\t   0.372346        97.60              0.186150         97.62  0.186196\n"
     assert parse(heading("RDMA_Write BW") + table.replace("ROW", row))["outcome"] == "measured"

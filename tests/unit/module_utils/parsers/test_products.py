@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import
 RIGHT = {"tflops": 700.0, "iterations": 1376, "compared": 2752, "tolerance": 0.005, "error": 0.002, "wrong": 0}
 
 
-def test_right_products_count() -> None:
+def test_products_whose_check_passed_have_no_problem() -> None:
     assert products.problem("GPU 3", RIGHT) is None and products.problem("GPU 3", {**RIGHT, "error": 0}) is None
 
 

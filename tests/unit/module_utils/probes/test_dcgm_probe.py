@@ -10,16 +10,18 @@ import shlex
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import dcgm
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from harness.dcgm_output import PASS, v4
 from rigs.simulated import nodes
 
 GOOD = {name: [PASS] * 8 for name in ("software", "pcie", "memory")}
 
 
-def ask(folder: pathlib.Path, text: str, rc: int = 0, seconds: float = 0, timeout: float = 30.0) -> dict[str, dict[str, t.Any]]:
-    nodes.planted(folder, 1)
+def ask(
+    folder: pathlib.Path, text: str, rc: int = 0, seconds: float = 0, timeout: float = 30.0, faults: str = ""
+) -> dict[str, dict[str, t.Any]]:
+    nodes.planted(folder, 1, faults=faults)
     tool = folder / "bin/dcgmi"
     (folder / "output").write_text(text)
     tool.write_text(f"#!/bin/sh\nsleep {seconds}\ncat {shlex.quote(str(folder / 'output'))}\nexit {rc}\n")
@@ -97,3 +99,60 @@ def test_a_diagnostic_that_hangs_and_one_that_is_not_there(tmp_path: pathlib.Pat
     node = Node(60, root=str(tmp_path), tools={"nvidia_smi": str(tmp_path / "bin/nvidia-smi")})
     found = list(dcgm.probe(params, node))
     assert {o["reason_code"] for o in found} == {"tool_missing"} and "install DCGM" in found[0]["reason"]
+
+
+WIDTH = "GPU {} is running at PCI link width 8X, which is below the minimum allowed link generation of 16 (parameter 'min_pci_width')"
+GENERATION = "GPU {} is running at PCI link generation 3, which is below the minimum allowed link generation of 4 (parameter 'x')"
+
+
+def narrow(numbers: t.Iterable[int], words: str) -> list[t.Any]:
+    return [{"status": "Fail", "warnings": [{"warning": words.format(n)}]} if n in numbers else PASS for n in range(8)]
+
+
+@pytest.mark.parametrize("words", [WIDTH, GENERATION])
+def test_a_virtual_machine_hides_its_slots_from_dcgm_too(tmp_path: pathlib.Path, words: str) -> None:
+    """The simulated GPUs are those of a virtual machine."""
+    text = v4({**GOOD, "pcie": narrow(range(8), words)})
+    folders = [tmp_path / name for name in ("all", "one", "bare", "slow", "both")]
+    found = ask(folders[0], text, rc=226, faults="cells=current_link_width:8x")["pcie"]
+    assert found["outcome"] == "measured" and {f["code"] for f in found["context"]["findings"]} == {"diagnostic_warned"}
+    one = ask(folders[1], text, rc=226, faults="pcie_width")["pcie"]
+    assert one["reason_code"] == "diagnostic_failed", "one GPU has fewer lanes than the others"
+    bare = ask(folders[2], text, rc=226, faults="cells=current_link_width:8x cells=virtualization_mode:Host_VGPU")["pcie"]
+    assert bare["reason_code"] == "diagnostic_failed", "on the machine itself the driver knows the slot"
+    slow = v4({**GOOD, "pcie": narrow(range(8), words + "; Bandwidth of GPU 0 did not exceed minimum required bandwidth")})
+    assert ask(folders[3], slow, rc=226, faults="cells=current_link_width:8x")["pcie"]["reason_code"] == "diagnostic_failed"
+    both = v4({**GOOD, "pcie": [{"status": "Fail", "warnings": [{"warning": words.format(0)}, {"warning": "low bandwidth"}]}, *[PASS] * 7]})
+    assert ask(folders[4], both, rc=226, faults="cells=current_link_width:8x")["pcie"]["reason_code"] == "diagnostic_failed"
+
+
+TABLE = """8 GPUs found.
++--------+----------------------------------------------------------------------+
+| GPU ID | Device Information                                                   |
++--------+----------------------------------------------------------------------+
+"""
+
+
+def test_the_gpus_beside_one_with_mig_are_tested(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "node"
+    nodes.planted(folder, 1, faults="mig")
+    rows = "".join(
+        f"| {7 - n}      | Name: NVIDIA H200 |\n|        | Device UUID: GPU-{1:08x}-0000-4000-8000-{n:012x} |\n"
+        for n in range(8)
+    )
+    (folder / "table").write_text(TABLE + rows)
+    (folder / "output").write_text(v4({name: [PASS] * 7 for name in GOOD}))
+    tool = folder / "bin/dcgmi"
+    tool.write_text(f"#!/bin/sh\necho $* >>{folder}/calls\ncase $1 in discovery) cat {folder}/table ;; *) cat {folder}/output ;; esac\n")
+    tool.chmod(0o755)
+    params: dict[str, t.Any] = {
+        "level": 2, "dcgmi": str(tool), "env": {}, "gpu_count": 8, "mig": "allowed", "test_timeout": 30.0,
+    }  # fmt: skip
+    params["checks"] = dcgm.default_checks(params)
+    node = Node(60, root=str(folder), tools={"nvidia_smi": str(folder / "bin/nvidia-smi")})
+    found = {o["check"]: o for o in dcgm.probe(params, node)}
+    assert {found[name]["outcome"] for name in GOOD} == {"measured"} and found["pcie"]["context"]["gpus"] == 7
+    assert len(found["pcie"]["context"]["set_aside"]) == 1
+    assert (folder / "calls").read_text().splitlines() == ["discovery -l", "diag -r 2 -j -i 7,6,5,4,3,2,1"], "DCGM counts otherwise"
+    (folder / "table").write_text(TABLE)
+    assert {o["reason_code"] for o in dcgm.probe(params, node)} == {"diagnostic_skipped"}

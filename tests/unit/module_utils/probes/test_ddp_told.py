@@ -10,7 +10,8 @@ import pathlib
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import launching, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import launching
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import ddp as workload
 from harness import trained

@@ -10,8 +10,8 @@ import time
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gemm
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from rigs.simulated import nodes
 
 CHECKS = [{"check": "bf16", "variant": f"mode={mode} shape=8192x8192x8192"} for mode in ("alone", "together")]

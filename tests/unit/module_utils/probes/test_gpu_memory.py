@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import json
 import pathlib
+import types
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import board_memory, nvidia
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gpu_memory
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
+from hypothesis import given
+from hypothesis import strategies as st
 from rigs.simulated import nodes
 
 CHECKS = [{"check": check, "variant": ""} for check in gpu_memory.CHECKS]
@@ -95,7 +99,8 @@ def test_wrong_data_is_wrong_results_of_its_gpu(tmp_path: pathlib.Path, fault: s
     ("fault", "code", "words"),
     [
         ("mem_ecc", "ecc", "GPU 7: cuStreamSynchronize failed with status 214"),
-        ("mem_half", "out_of_memory", "the driver gave 50 % of the free memory of GPU 7, at least 95 % is needed"),
+        ("mem_half", "out_of_memory", "GPU 7: 67.4 of 140.4 GiB of memory could be tested, 48.0 %, and at least 95 % is needed: 67.7"),
+        ("mem_unproven", "bad_output", "planted None of GPU 7"),
         ("mem_denied", "no_permission", "memory on NUMA node 1 cannot be had: see cpuset and mbind of the container"),
         ("mem_no_cuda", "cuda_failed", "cuInit failed with status 802"),
         ("mem_crash", "tool_failed", "the workload ended with status 139: Segmentation fault"),
@@ -162,9 +167,91 @@ def test_data_that_was_wrong_before_a_crash_is_a_defect(tmp_path: pathlib.Path) 
     assert found[1]["reason"] == "GPU 0: copied: a word of 8 bytes is wrong, at byte 8: expected 0x1, found 0x3; bits 0x2 differ"
 
 
+def test_how_gpus_are_joined_is_known_by_what_they_are(tmp_path: pathlib.Path) -> None:
+    (node,) = of(ask(tmp_path, "mem_indirect"), "peer")
+    assert {(row["board"], row["direct"]) for row in node["series"] if 7 in (row["gpu"], row["to"])} == {(True, False)}
+    (node,) = of(ask(tmp_path / "cards", NAME="NVIDIA L40S"), "peer")
+    assert {(row["board"], row["direct"], row["near"]) for row in node["series"]} == {(False, True, None)}
+
+
+@pytest.mark.parametrize("direct", [None, "yes", 1, "absent"])
+def test_a_way_that_nobody_knows_is_no_measurement(tmp_path: pathlib.Path, direct: t.Any) -> None:
+    way = {} if direct == "absent" else {"direct": direct}
+    rows = [{"kind": "result", "check": "peer", "device": at, "to": 1 - at, "rate": 390.0, **way} for at in (0, 1)]
+    found = ask(tmp_path, python=saying(tmp_path, READY, *rows, ended("peer"), END), checks=[{"check": "peer", "variant": ""}], gpus=2)
+    assert {one["reason_code"] for one in found if one["part"]} == {"bad_output"}
+
+
+# Of the memory of a GPU -------------------------------------------------------------------------------------------------
+
+GIB = 1 << 30
+
+
+def shown(total: t.Any, name: str = "NVIDIA H100 80GB HBM3", used: int = 0, reserved: int = 0, *processes: dict[str, t.Any]) -> t.Any:
+    return {
+        "uuid": "GPU-0", "index": 0, "name": name, "memory_total_mib": total, "memory_used_mib": used, "memory_reserved_mib": reserved,
+        "processes": list(processes),
+    }  # fmt: skip
+
+
+def pattern_of(g: t.Any, tested_bytes: int, after: t.Any = None, **more: t.Any) -> t.Any:
+    """The number of `pattern`, or its problem, of a workload that tested so much."""
+    record = {"kind": "result", "check": "pattern", "device": 0, "bytes": tested_bytes, "planted": 74, "free": tested_bytes, **more}
+    result = types.SimpleNamespace(out="\n".join(map(json.dumps, (READY, record, END))), argv=["python3"])
+    output = gpu_memory.MemoryOutput(result, [g], nvidia.Nvidia)
+    output.after = {"GPU-0": after} if after else {}
+    read = gpu_memory._of_pattern(output, "pattern", 0)
+    return read[1:] if isinstance(read, tuple) else read.metrics["tested"]["value"]
+
+
+# As nvidia-smi prints them.
+NAMES = (
+    "NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB", "A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB PCIe",
+    "NVIDIA A800-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA H800", "NVIDIA H100 NVL", "NVIDIA H200",
+    "NVIDIA H200 NVL", "NVIDIA H20", "NVIDIA H20-3e", "NVIDIA GH200 480GB", "NVIDIA B200", "NVIDIA B300 SXM6 AC", "NVIDIA GB200",
+    "Tesla V100-SXM2-16GB",
+    "Tesla V100-SXM2-32GB", "Tesla V100S-PCIE-32GB", "Tesla T4", "NVIDIA A10", "NVIDIA A10G", "NVIDIA L4", "NVIDIA A30", "NVIDIA A40",
+    "NVIDIA L40", "NVIDIA L40S", "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+)  # fmt: skip
+
+
+@given(model=st.sampled_from(NAMES), lost=st.floats(0, 0.5), hidden=st.floats(0, 0.5))
+def test_the_share_is_of_what_the_model_has_whatever_the_driver_says(model: str, lost: float, hidden: float) -> None:
+    """A driver that hides memory of a board, and shows the rest as all there is, makes the share no greater."""
+    whole = board_memory.of_model(model)
+    assert whole
+    total = int(whole * (1 - hidden))
+    covered = int(total * 2**20 * (1 - lost))
+    read = pattern_of(shown(total, model), covered)
+    share = covered / 2**20 / whole
+    if share < 0.95:
+        assert read[0] == "out_of_memory" and f"{100 * share:.1f} %" in read[1]
+    else:
+        assert read == round(100 * share, 2)
+
+
+def test_memory_of_an_unknown_size_is_not_tested_in_any_share() -> None:
+    assert pattern_of(shown(None, "NVIDIA Thing"), 80 * GIB)[0] == "gpu_state"
+    assert pattern_of(shown(None), 79 * GIB) == 99.19  # the model is known
+    assert pattern_of(shown(49140, "NVIDIA Thing"), int(0.96 * 49140 * 2**20)) == 96.0
+
+
+def test_what_holds_the_rest_is_named() -> None:
+    python = {"pid": 7, "name": "python3 train.py", "used_mib": 40000, "type": "C"}
+    xorg = {"pid": 3, "name": "/usr/lib/xorg/Xorg", "used_mib": 900, "type": "G"}
+    before, after = (shown(81559, "NVIDIA H100 80GB HBM3", 900, 500, *there) for there in ([xorg], [xorg, python]))
+    code, words = pattern_of(before, 38 * GIB, after)
+    assert code == "out_of_memory" and words == (
+        "GPU 0: 38.0 of 79.6 GiB of memory could be tested, 47.7 %, and at least 95 % is needed: 38.0 GiB were free as the "
+        "driver says; 500 MiB are reserved by the driver; 900 MiB are held by /usr/lib/xorg/Xorg (pid 3); "
+        "40000 MiB are held by python3 train.py (pid 7)"
+    )
+    assert "5000 MiB are held by processes that cannot be seen from here" in pattern_of(shown(81559, used=5000), 38 * GIB)[1]
+
+
 def test_a_superchip_has_no_pcie_link_in_its_context(tmp_path: pathlib.Path) -> None:
     g = {"name": "NVIDIA GH200 480GB", "pcie": {"gen_max": 4, "width_max": 1}}
-    assert gpu_memory._hardware("h2d", [g]) == {"gpu": "NVIDIA GH200 480GB"}
+    assert gpu_memory._hardware("h2d", [g], nvidia.Nvidia, "") == {"gpu": "NVIDIA GH200 480GB"}
 
 
 def test_what_a_real_gpu_gave_is_read(tmp_path: pathlib.Path) -> None:
@@ -179,9 +266,26 @@ def test_what_a_real_gpu_gave_is_read(tmp_path: pathlib.Path) -> None:
         "h2d": {"bandwidth": 55.229, "lowest": 55.016}, "d2h": {"bandwidth": 55.208, "lowest": 55.0},
         "bidirectional": {"bandwidth": 50.431, "lowest": 40.488, "h2d": 50.431, "d2h": 50.64},
         "device": {"bandwidth": 4281.0, "read": 4496.0}, "latency": {"latency": 1.1978, "small_copy": values["latency"]["small_copy"]},
-        "pattern": {"tested": 98.0},
+        "pattern": {},
     }  # fmt: skip
+    # The workload of that time did not prove that its kernels ran.
+    (pattern,) = of(found, "pattern", part=True)
+    assert pattern["reason_code"] == "bad_output" and pattern["reason"].endswith("planted None of GPU 0")
     assert of(found, "numa")[0]["reason_code"] == "one_numa_node" and found[0]["evidence"]["changes"] == []
+
+
+def test_what_a_real_gpu_tested_of_its_memory_is_read(tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "says"
+    program.write_text(f"#!/bin/sh\ncat >/dev/null\ncat {RECORDED.parent / 'gpu-memory/h100.jsonl'}\n")
+    program.chmod(0o755)
+    checks = [{"check": check, "variant": ""} for check in ("h2d", "device", "pattern")]
+    found = ask(tmp_path, python=str(program), checks=checks, gpus=1, model="NVIDIA H100 80GB HBM3")
+    assert {one["outcome"] for one in found} == {"measured"}
+    (pattern,) = of(found, "pattern", part=True)
+    assert pattern["metrics"]["tested"]["value"] == 98.36
+    assert {name: pattern["context"][name] for name in ("planted", "tested_gib", "board_gib")} == {
+        "planted": 74, "tested_gib": 78.34, "board_gib": 79.65,
+    }  # fmt: skip
 
 
 def test_two_real_gpus_have_a_matrix(tmp_path: pathlib.Path) -> None:
@@ -189,7 +293,8 @@ def test_two_real_gpus_have_a_matrix(tmp_path: pathlib.Path) -> None:
     program.write_text(f"#!/bin/sh\ncat >/dev/null\ncat {RECORDED.parent / 'gpu-memory/h100-x2.jsonl'}\n")
     program.chmod(0o755)
     found = ask(tmp_path, python=str(program), gpus=2, model="NVIDIA H100 80GB HBM3")
-    assert {one["outcome"] for one in found} == {"measured", "not_applicable"} and of(found, "numa")[0]["reason_code"] == "one_numa_node"
+    assert {one["outcome"] for one in found if one["check"] != "pattern"} == {"measured", "not_applicable"}
+    assert of(found, "numa")[0]["reason_code"] == "one_numa_node"
     assert [(row["gpu"], row["to"], row["bandwidth"], row["direct"]) for row in of(found, "peer")[0]["series"]] == [
         (0, 1, 391.305, True), (1, 0, 391.351, True),
     ]  # fmt: skip
@@ -218,7 +323,7 @@ def test_nvbandwidth_is_a_second_opinion_on_what_it_has(tmp_path: pathlib.Path) 
     values = {one["check"]: {name: m["value"] for name, m in one["metrics"].items()} for one in found if one["part"]}
     assert values == {
         "h2d": {"bandwidth": 52.67}, "d2h": {"bandwidth": 53.97}, "bidirectional": {"bandwidth": 39.4},
-        "device": {"bandwidth": 2976.42}, "latency": {"latency": 1.23234}, "pattern": {"tested": 98.0},
+        "device": {"bandwidth": 2976.42}, "latency": {"latency": 1.23234}, "pattern": {"tested": 98.2},
     }  # fmt: skip
     assert found[0]["tool_version"] == "nvbandwidth v0.8" and found[0]["context"]["backend"] == "nvbandwidth"
     assert of(found, "pattern")[0]["context"]["backend"] == "libcuda" and of(found, "h2d_all")[0]["reason_code"] == "one_gpu"

@@ -10,9 +10,10 @@ import subprocess
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import group, launching
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric, hccl
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import collective as fabric
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import group, launching
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import hccl_group
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
 TABLE = (
@@ -40,10 +41,12 @@ def said(*ends: tuple[int, str, int]) -> str:
 
 def test_a_table_of_other_sizes_is_no_measurement() -> None:
     assert [read(TABLE, ALL, sizes=(8192, 67108864)).code, read(TABLE, ALL, sizes=(33554432, 1 << 30)).code] == ["reduced_size"] * 2
-    head = hccl.HcclHead(PARAMS, Node(60), None)
+    head = hccl_group.HcclHead(PARAMS, Node(60), None)
     head.group.folder, head.launcher = "/nonexistent/folder", Plain()
     seats = [group.GroupMember("a", "10.0.0.1", local=True, gpus=["x", "y"])]
-    assert head.job_of("all_reduce", {}, seats, range(2), ("8K", "64M"), 60).order == {"sizes": [8192, 67108864]}
+    assert head.job_of("all_reduce", {}, seats, range(2), ("8K", "64M"), 60).order == {
+        "sizes": [8192, 67108864], "type": "fp32"
+    }
 
 
 BEGUN = TABLE.partition("data")[0]
@@ -53,7 +56,7 @@ ALL = said((0, "npu-01", 0), (1, "npu-01", 0), (2, "npu-02.example.com", 0), (3,
 def read(
     out: str, err: str, rc: int = 0, timed_out: bool = False, op: str = "all_reduce", sizes: tuple[int, ...] = (33554432, 67108864)
 ) -> fabric.LaunchResult:
-    head = hccl.HcclHead(PARAMS, Node(60), None)
+    head = hccl_group.HcclHead(PARAMS, Node(60), None)
     head.launcher.version = "Hydra 4.3.2"
     seats = [group.GroupMember(f"node-{number}", f"10.0.0.{number}", hostname=f"npu-0{number}") for number in (1, 2)]
     argv = ["mpirun", "-n", "4", *launching.watched([f"/opt/bin/{op}_test", "-p", "2"])]
@@ -95,7 +98,7 @@ def test_units_of_1024_are_made_gb() -> None:
         ("", "ssh: connect to host 10.0.0.2 port 22: Connection refused\n", 255, "unreachable", "10.0.0.2"),
     ],
 )
-def test_what_is_no_measurement(out: str, err: str, rc: int, code: str, words: str) -> None:
+def test_an_output_that_proves_no_measurement_has_its_reason_code(out: str, err: str, rc: int, code: str, words: str) -> None:
     launch = read(out, err, rc)
     assert (launch.outcome, launch.code) == ("error", code) and words in str(launch.reason), launch.reason
 
@@ -161,12 +164,13 @@ def test_a_missing_program_is_status_127(tmp_path: pathlib.Path) -> None:
 
 
 def test_operations_are_told_what_to_compute() -> None:
-    head = hccl.HcclHead(PARAMS, Node(60), None)
+    head = hccl_group.HcclHead(PARAMS, Node(60), None)
     seats = [group.GroupMember("a", "localhost", local=True, hostname="a", gpus=["x", "y", "z"])]
     head.launcher = Plain()
-    for op in hccl.OPS:
+    for op in hccl_group.OPS:
         words = head.job_of(op, {"type": "fp16"}, seats, [1, 2], ("8K", "64M"), 10).argv
-        assert ("-o" in words) == (op in hccl.REDUCING) and words[words.index("-p") + 1] == "2" and words[words.index("-d") + 1] == "fp16"
+        assert ("-o" in words) == (op in hccl_group.REDUCING)
+        assert words[words.index("-p") + 1] == "2" and words[words.index("-d") + 1] == "fp16"
 
 
 def test_the_stage_brings_every_node_by_itself() -> None:

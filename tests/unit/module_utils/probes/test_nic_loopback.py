@@ -11,8 +11,9 @@ import typing as t
 
 import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nic_loopback, perftest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nic_loopback
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.rdma import loopback, perftest_sides
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.modules.nic_loopback import OPTIONS
 from rigs.simulated import pairs
 
@@ -48,7 +49,7 @@ def test_every_port_alone_and_all_at_once(tmp_path: pathlib.Path) -> None:
     found = measure(machine(tmp_path))
     parts = ["nic/mlx5_0/1", "nic/mlx5_1/1"]
     assert told(found) == {("measured", None)} and len(found) == 1 + 6 * 3
-    for check in nic_loopback.TESTS:
+    for check in loopback.TESTS:
         whole = of(found, check)
         assert whole["members"] == parts and whole["simulated"] and len(whole["series"]) == 2
         one = of(found, check, parts[1])
@@ -72,7 +73,7 @@ def test_a_slow_port_is_the_number_of_the_node(tmp_path: pathlib.Path) -> None:
 def test_a_port_that_does_not_reach_itself(tmp_path: pathlib.Path) -> None:
     """It is asked once, the others are measured, and a node has no number without it."""
     found = measure(machine(tmp_path, 2, "deaf 127.2.7.1"))
-    for check in nic_loopback.TESTS:
+    for check in loopback.TESTS:
         bad = of(found, check, "nic/mlx5_1/1")
         assert (bad["outcome"], bad["reason_code"]) == ("error", "no_loopback")
         assert "mlx5_1 port 1: the port does not reach itself" in bad["reason"] and "nic_loopback_devices" in bad["reason"]
@@ -88,7 +89,7 @@ def test_a_test_that_hangs_is_ended(tmp_path: pathlib.Path) -> None:
         assert bad["reason_code"] == "timeout" and "ib_write_bw did not end within 1 s" in bad["reason"]
 
 
-def test_perftest_is_not_there(tmp_path: pathlib.Path) -> None:
+def test_a_missing_perftest_is_named_with_its_variable(tmp_path: pathlib.Path) -> None:
     found = measure(machine(tmp_path, 1), binary_dir=str(tmp_path / "none"), tests=["write_bw"])
     bad = of(found, "write_bw", "nic/mlx5_0/1")
     assert bad["reason_code"] == "tool_missing" and "install perftest or set nic_loopback_binary_dir" in bad["reason"]
@@ -105,7 +106,7 @@ def test_a_port_that_is_down_is_a_finding_and_the_others_are_measured(tmp_path: 
     assert not of(measure(tmp_path, tests=["write_bw"]), "ports")["context"]["findings"]
 
 
-def test_all_ports_are_down(tmp_path: pathlib.Path) -> None:
+def test_a_node_whose_ports_are_all_down_is_an_error(tmp_path: pathlib.Path) -> None:
     found = measure(machine(tmp_path, 2, state="DOWN"), ports=2)
     assert [finding["code"] for finding in of(found, "ports")["context"]["findings"]] == ["port_down", "port_down"]
     assert told([one for one in found if one["check"] != "ports"]) == {("error", "port_down")}
@@ -114,7 +115,7 @@ def test_all_ports_are_down(tmp_path: pathlib.Path) -> None:
 def test_one_port_skips_what_is_of_several(tmp_path: pathlib.Path) -> None:
     found = measure(machine(tmp_path, 1))
     skipped = {one["check"] for one in found if (one["outcome"], one["reason_code"]) == ("not_applicable", "one_port")}
-    assert skipped == set(nic_loopback.TOGETHER)
+    assert skipped == set(loopback.TOGETHER)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +254,7 @@ def test_a_virtual_function_for_a_guest_is_no_hardware_of_the_host(tmp_path: pat
         ("mlx5_core.eth.0", False, SKIPPED), ("", False, SKIPPED),
     ],
 )  # fmt: skip
-def test_what_network_drivers_offer(tmp_path: pathlib.Path, name: str, driven: bool, expected: tuple[str, str]) -> None:
+def test_a_driver_that_offers_rdma_forbids_the_skip(tmp_path: pathlib.Path, name: str, driven: bool, expected: tuple[str, str]) -> None:
     """On the auxiliary bus stands whether RDMA is switched on: an Ethernet NIC with its driver and without that part has it off."""
     function(tmp_path, "0x020000", "0x15b3", driver="mlx5_core")
     auxiliary(tmp_path, name, driven)
@@ -285,15 +286,15 @@ def test_devices_without_reliable_connections(tmp_path: pathlib.Path) -> None:
 def test_what_soft_roce_printed_of_itself_is_read(tmp_path: pathlib.Path) -> None:
     """The words of a port that was measured against itself; of software it says no rate, and is compared with nobody."""
     text = (RECORDINGS / "one_guest_self_loopback.txt").read_text().rpartition("# rc=")[0]
-    kind = {**nic_loopback._kind("write_bw", {"size": 65536, "qps": 1, "duration": 1}), "iterations": 200, "duration": None}
+    kind = {**loopback._kind("write_bw", {"size": 65536, "qps": 1, "duration": 1}), "iterations": 200, "duration": None}
     device = {"device": "rxe0", "type": None, "driver": "rdma_rxe", **dict.fromkeys(("numa_node", "pcie", "pci_path", "pci"))}
     gid = {"index": 1, "address": "10.214.0.101"}
-    port = nic_loopback.LoopbackPort(
+    port = loopback.LoopbackPort(
         device, {"device": "rxe0", "port": 1, "rate_gbps": 100.0, "link_layer": "Ethernet", "state": "ACTIVE", "gid": gid}, {}
     )
-    runner = nic_loopback.Loopback({"gpu": False, "binary_dir": "", "tcp_port": 18515, "test_timeout": 30}, Node(10, root=str(tmp_path)))
+    runner = loopback.Loopback({"gpu": False, "binary_dir": "", "tcp_port": 18515, "test_timeout": 30}, Node(10, root=str(tmp_path)))
     (_server, test) = runner._tests(port, 0)
-    side = perftest.PerftestSide(test, kind, runner, 0.0)
+    side = perftest_sides.PerftestSide(test, kind, runner, 0.0)
     side.result = {}
     side._read(text, 0)
     assert side.result["outcome"] == "measured" and side.result["rows"][0]["bandwidth"] == 0.58

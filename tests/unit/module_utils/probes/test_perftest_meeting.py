@@ -13,9 +13,9 @@ import threading
 import typing as t
 import zlib
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import guardian_pod
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import guardian_pod
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import perftest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from rigs.simulated import pairs
 
 KIND: dict[str, t.Any] = {
@@ -44,7 +44,7 @@ def write(folder: pathlib.Path, told: dict[str, t.Any]) -> None:
     (folder / "told/meeting").write_bytes(base64.b64encode(zlib.compress(json.dumps(told).encode())))
 
 
-def test_nobody_says_anything(tmp_path: pathlib.Path) -> None:
+def test_a_node_that_never_gets_the_addresses_times_out(tmp_path: pathlib.Path) -> None:
     (tmp_path / "told").mkdir()
     (tmp_path / "told/meeting").touch()  # as it is before the annotation is there
     (seen,) = perftest.probe(params(0.3), Node(5, root=str(tmp_path)))
@@ -56,7 +56,7 @@ def test_a_partner_that_has_not_come_is_not_waited_for(tmp_path: pathlib.Path) -
     told = {"addresses": {"k/b": "192.0.2.2"}, "rounds": [{"round": 0, "tests": [a_test("k/c")]}]}
     threading.Timer(0.3, write, (tmp_path, told)).start()
     pair, timetable = perftest.probe(params(10), Node(20, root=str(tmp_path)))
-    assert (pair["outcome"], pair["reason_code"]) == ("missing", "partner") and "k/c has no running pod" in pair["reason"]
+    assert (pair["outcome"], pair["reason_code"]) == ("missing", "partner") and "k/c has no running test" in pair["reason"]
     assert timetable["outcome"] == "measured" and timetable["duration_s"] < 1
 
 

@@ -16,15 +16,16 @@ import time
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import perftest, rdma_ports
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import rdma_ports
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.rdma import perftest_sides
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma
 from harness.records import make_plan, measurement
 from rigs.simulated import pairs
 
 WALK = """
 import json, sys
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import perftest
 params = json.load(open(sys.argv[1]))
 for found in perftest.probe(params, Node(params["timeout"], root=sys.argv[2])):
@@ -117,7 +118,7 @@ class Nodes:
 def together(port: int) -> None:
     """Wait until both sides of a test have come together."""
     until = time.monotonic() + 60
-    while ("local", "", port) not in perftest.connections():
+    while ("local", "", port) not in perftest_sides.connections():
         assert time.monotonic() < until
         time.sleep(0.05)
 
@@ -192,7 +193,7 @@ def test_both_directions_that_were_not_asked_for(tmp_path: pathlib.Path) -> None
     assert all("the test of both directions is True, expected False" in one["reason"] for one in found)
 
 
-def test_memory_of_gpus(tmp_path: pathlib.Path) -> None:
+def test_each_side_uses_the_memory_of_its_own_gpu(tmp_path: pathlib.Path) -> None:
     """Each side uses the GPU of its own node; without a GPU, or a perftest that can use it, nothing is measured with host memory."""
     nodes = Nodes(tmp_path, 2, rdma_gpu=True)
     for slot, name in enumerate(nodes.names, 1):
@@ -221,7 +222,7 @@ def _raw(timetable: dict[str, t.Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("late", [0.0, 1.5])
-def test_nodes_that_start_apart(tmp_path: pathlib.Path, late: float) -> None:
+def test_nodes_that_start_at_different_times_measure_all_pairs(tmp_path: pathlib.Path, late: float) -> None:
     nodes = Nodes(tmp_path, 3)
     nodes.start("n0", "n1")
     time.sleep(late)
@@ -297,7 +298,7 @@ def test_a_memlock_limit_that_is_too_low(tmp_path: pathlib.Path, low: str) -> No
     assert any("raise the memlock limit" in one["reason"] for one in said), said
 
 
-def test_no_tool(tmp_path: pathlib.Path) -> None:
+def test_a_missing_perftest_is_named_on_both_sides(tmp_path: pathlib.Path) -> None:
     nodes = Nodes(tmp_path, 2, **BRIEF)
     nodes.start("n0")
     nodes.start("n1", binary_dir=str(tmp_path / "nowhere"))
@@ -369,7 +370,7 @@ def test_counters_that_rise_are_evidence(tmp_path: pathlib.Path) -> None:
         ({"rdma_bidirectional": True}, {"0", "1"}),
     ],
 )
-def test_scopes_and_rails(tmp_path: pathlib.Path, settings: dict[str, t.Any], rails: set[str]) -> None:
+def test_the_settings_choose_the_rails_that_are_tested(tmp_path: pathlib.Path, settings: dict[str, t.Any], rails: set[str]) -> None:
     nodes = Nodes(tmp_path, 3, rails=2, seconds=0.1, **settings)
     nodes.start()
     found, _timetables = nodes.results()

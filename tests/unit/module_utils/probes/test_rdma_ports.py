@@ -10,8 +10,9 @@ import re
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import gid, rdma_ports
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import rdma_ports
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.rdma import gid
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from rigs.simulated import pairs
 
 PARAMS: dict[str, t.Any] = {
@@ -79,14 +80,14 @@ def test_soft_roce_lacks_files(fixtures: pathlib.Path, tmp_path: pathlib.Path) -
     assert "in 192.168.0.0/16" in text and "1: 10.214.0.101 RoCE v2 eth1" in text
 
 
-def test_nothing_there(tmp_path: pathlib.Path) -> None:
+def test_a_node_without_the_wanted_rdma_devices_is_no_rdma(tmp_path: pathlib.Path) -> None:
     assert seen(tmp_path)["reason_code"] == "no_rdma"
     pairs.sysfs(tmp_path, ["10.0.0.1"])
     missing = seen(tmp_path, devices=["mlx5_bond_*"])
     assert missing["reason_code"] == "no_rdma" and "there are: mlx5_0" in missing["reason"]
 
 
-def test_what_is_wrong_is_named(tmp_path: pathlib.Path) -> None:
+def test_ports_that_are_down_narrow_or_differ_are_findings(tmp_path: pathlib.Path) -> None:
     pairs.sysfs(tmp_path, [f"10.0.{rail}.1" for rail in range(4)])
     pairs.port(tmp_path, 1, "10.0.1.1", "DOWN", "10 Gb/sec (4X SDR)", "s")
     pairs.port(tmp_path, 2, "10.0.2.1", "ACTIVE", "200 Gb/sec (2X NDR)", "s", firmware="28.30.1000")
@@ -125,13 +126,13 @@ USUAL = table(
         ({"index": 9}, None),
     ],
 )
-def test_the_choice_of_a_gid(settings: dict[str, t.Any], index: int | None) -> None:
+def test_the_settings_choose_the_gid(settings: dict[str, t.Any], index: int | None) -> None:
     found, why = gid.choose(USUAL, **settings)
     assert (found[0]["index"] if found else None) == index
     assert bool(why) == (not found) and (found or "5: 192.168.5.228 RoCE v2 eth0" in why)
 
 
-def test_order_is_no_promise() -> None:
+def test_gids_are_preferred_by_kind_whatever_their_order() -> None:
     """IPv4 before IPv6 and link-local last, wherever they stand."""
     found, _why = gid.choose(USUAL[::-1])
     assert [g["address"] for g in found] == ["10.0.0.1", "192.168.5.228", "fd00::1"]
@@ -139,7 +140,7 @@ def test_order_is_no_promise() -> None:
     assert [g["address"] for g in found] == ["fd00::1", "fe80::1"]
 
 
-def test_two_of_one_network() -> None:
+def test_two_nodes_choose_gids_of_a_network_that_they_share() -> None:
     ours = table(("10.0.0.1", "RoCE v2"), ("192.168.5.228", "RoCE v2"), ("fd00::1", "RoCE v2"))
     for theirs, prefix, indexes in (
         (table(("10.0.0.2", "RoCE v2"), ("192.168.5.1", "RoCE v2")), 16, (0, 0)),
@@ -152,7 +153,7 @@ def test_two_of_one_network() -> None:
         assert (own["index"], other["index"]) == indexes
 
 
-def test_a_network_that_is_none() -> None:
+def test_a_text_that_is_no_network_is_refused() -> None:
     with pytest.raises(ValueError, match=r"10\.0\.0\.0/40"):
         gid.choose(USUAL, ["10.0.0.0/40"])
 
@@ -190,3 +191,63 @@ def test_ports_name_the_switch_that_they_are_connected_to(tmp_path: pathlib.Path
     assert [(p["switch"], p["switch_port"]) for p in seen(tmp_path)["context"]["ports"]] == [(None, None), ("leaf-03", "Ethernet1/7")]
     program.write_text("#!/bin/sh\necho lldp.ens1np0.chassis.name=leaf-03; exit 1\n")
     assert seen(tmp_path)["context"]["ports"][1]["switch"] is None
+
+
+# Counters that stand high -------------------------------------------------------------------------------------------
+
+COUNTED = (
+    "ports/1/counters/link_downed", "ports/1/counters/link_error_recovery", "ports/1/counters/symbol_error",
+    "ports/1/counters/port_rcv_errors", "ports/1/counters/local_link_integrity_errors",
+    "ports/1/counters/excessive_buffer_overrun_errors",
+)  # fmt: skip
+OF_INTERFACE = ("carrier_down_count", "statistics/rx_crc_errors")
+
+
+def written(root: pathlib.Path, rail: int, name: str, text: str) -> None:
+    folder = "sys/class/net/" + f"ens{rail}np0" if name in OF_INTERFACE else f"sys/class/infiniband/mlx5_{rail}"
+    path = root / folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{text}\n")
+
+
+@pytest.mark.parametrize("name", [*COUNTED, *OF_INTERFACE])
+@pytest.mark.parametrize(
+    ("count", "usual", "is_found"), [("4000", "0", True), ("65535", "2", True), ("3", "0", False), ("15", "12", False)]
+)
+def test_a_port_whose_counters_of_errors_stand_high_is_worth_a_look(
+    tmp_path: pathlib.Path, name: str, count: str, usual: str, is_found: bool
+) -> None:
+    pairs.sysfs(tmp_path, [f"10.0.{rail}.1" for rail in range(4)])
+    (tmp_path / "proc").mkdir(exist_ok=True)
+    (tmp_path / "proc/uptime").write_text("8640000.00 1.00\n")  # a hundred days
+    for rail in range(4):
+        written(tmp_path, rail, name, count if rail == 2 else usual)
+    assert codes(seen(tmp_path)) == ([("port_errors", "nic/mlx5_2/1")] if is_found else [])
+
+
+def test_counters_that_are_high_on_all_ports_are_held_to_the_time_since_boot(tmp_path: pathlib.Path) -> None:
+    pairs.sysfs(tmp_path, [f"10.0.{rail}.1" for rail in range(4)])
+    for rail in range(4):
+        written(tmp_path, rail, COUNTED[0], "500")
+    assert [code for code, _part in codes(seen(tmp_path))] == ["port_errors"] * 4
+
+
+def test_a_counter_that_cannot_be_read_counts_for_nobody(tmp_path: pathlib.Path) -> None:
+    pairs.sysfs(tmp_path, [f"10.0.{rail}.1" for rail in range(4)])
+    for rail in range(4):
+        written(tmp_path, rail, COUNTED[0], "N/A" if rail else "-1")
+    assert codes(seen(tmp_path)) == []
+
+
+def test_an_active_port_without_a_rate_is_unknown_beside_siblings_that_have_one(tmp_path: pathlib.Path) -> None:
+    pairs.sysfs(tmp_path, [f"10.0.{rail}.1" for rail in range(4)])
+    for text in ("", "N/A", "Unknown"):
+        written(tmp_path, 2, "ports/1/rate", text)
+        assert codes(seen(tmp_path)) == [("no_answer", "nic/mlx5_2/1")]
+
+
+def test_a_slow_port_whose_adapter_gives_no_board_is_one_of_its_chip(tmp_path: pathlib.Path) -> None:
+    pairs.sysfs(tmp_path, [f"10.0.{rail}.1" for rail in range(4)])
+    written(tmp_path, 2, "board_id", "")
+    written(tmp_path, 2, "ports/1/rate", "100 Gb/sec (1X NDR)")
+    assert ("link_slow", "nic/mlx5_2/1") in codes(seen(tmp_path))

@@ -7,15 +7,15 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nccl
 
 
 @pytest.mark.parametrize(("text", "size"), [("1024", 1024), ("8M", 8 << 20), (" 1g ", 1 << 30), ("16GB", 16 << 30), (4096, 4096)])
-def test_bytes(text: object, size: int) -> None:
+def test_sizes_are_read_with_units_of_1024(text: object, size: int) -> None:
     assert nccl.size(text) == size
 
 
 @pytest.mark.parametrize("text", ["8X", "1Q", "", "M", "-1", "1.5G", "1 G G", "²"])
-def test_anything_else_is_named(text: str) -> None:
+def test_a_text_that_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected bytes such as 1024, 8M or 1G"):
         nccl.size(text)

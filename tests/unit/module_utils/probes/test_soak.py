@@ -10,9 +10,9 @@ import pathlib
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import process
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import soak
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from rigs.simulated import nodes, pairs
 
 FOUND = t.List[t.Dict[str, t.Any]]

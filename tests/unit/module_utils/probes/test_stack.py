@@ -12,9 +12,10 @@ import sys
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import Tree
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import stack
-from unit.module_utils.fake_smi import UUID, FakeSmi
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
+from harness.fake_smi import UUID, FakeSmi
 
 GOOD = {
     "init": 0, "driver_cuda": "13.0", "count_status": 0, "count": 4, "contexts": [0, 0, 0, 0],
@@ -77,7 +78,8 @@ def test_a_bad_gpu_fails_itself_and_its_node(smi: FakeSmi) -> None:
 
 
 def test_the_gravest_finding_names_the_node(smi: FakeSmi) -> None:
-    smi.write("q.xml", smi.read("q.xml").replace("<current_link_width>16x<", "<current_link_width>8x<"))
+    bare = smi.read("q.xml").replace("<virtualization_mode>Pass-Through<", "<virtualization_mode>Host VGPU<")
+    smi.write("q.xml", bare.replace("<current_link_width>16x<", "<current_link_width>8x<"))
     assert ask(smi, "gpu_health")[0]["reason_code"] == "pcie_width"
     broken(smi, "remapped_row_pending", "Yes")
     node, first, second, *_others = ask(smi, "gpu_health")
@@ -105,6 +107,12 @@ def test_a_link_that_is_down(smi: FakeSmi) -> None:
     assert node["reason_code"] == first["reason_code"] == "nvlink" and "17 x 26.562 GB/s" in node["reason"]
 
 
+@pytest.fixture(autouse=True)
+def bare_metal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests run on virtual machines too."""
+    monkeypatch.setattr(Tree, "is_virtual", lambda _self: False)
+
+
 FINDINGS = t.List[t.Tuple[str, str]]
 
 
@@ -112,30 +120,53 @@ def found_on(gpu: dict[str, t.Any]) -> FINDINGS:
     return [(one["code"], one["text"]) for one in gpu["context"].get("findings", [])]
 
 
+def physical(text: str) -> str:
+    """Return a report of GPUs as a physical machine makes it, which sees their slots."""
+    return re.sub("<virtualization_mode>[^<]*<", "<virtualization_mode>None<", text)
+
+
 def test_slots_of_an_older_generation_on_all_gpus(smi: FakeSmi) -> None:
     """Siblings are alike, so only the GPU's own generation shows it: as the driver says it, or as the model does."""
-    slow = smi.read("q.xml").replace("<max_link_gen>5<", "<max_link_gen>3<")
+    slow = physical(smi.read("q.xml")).replace("<max_link_gen>5<", "<max_link_gen>3<")
     for text in (slow, slow.replace("<max_device_link_gen>5<", "<max_device_link_gen>N/A<")):
         smi.write("q.xml", text)
-        node, *gpus = ask(smi, "gpu_health")
-        assert node["outcome"] == "measured" and len(gpus) == 4
+        _node, *gpus = ask(smi, "gpu_health")
+        assert len(gpus) == 4
         for g in gpus:
-            ((code, words),) = found_on(g)
-            assert code == "pcie_slot" and "generation 3 in its slot, and the GPU 5" in words
+            assert (g["outcome"], g["reason_code"]) == ("error", "pcie_speed")
+            assert "generation 3 in its slot, and the GPU 5, and no baseboard" in g["reason"]
+
+
+@pytest.mark.parametrize("generation", ["3", "4"])
+@pytest.mark.parametrize(
+    ("name", "is_board"),
+    [
+        ("NVIDIA H100 80GB HBM3", True), ("NVIDIA H800", True), ("NVIDIA H20", True), ("NVIDIA H20-3e", True), ("NVIDIA B200", True),
+        ("NVIDIA B300 SXM6 AC", True), ("NVIDIA H100 PCIe", False), ("NVIDIA H100 NVL", False), ("NVIDIA H200 NVL", False),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", False), ("NVIDIA H800 PCIe", False),
+    ],
+)  # fmt: skip
+def test_a_card_goes_into_any_slot_and_a_board_has_its_own(smi: FakeSmi, name: str, is_board: bool, generation: str) -> None:
+    text = smi.read("q.xml").replace("<max_link_gen>5<", f"<max_link_gen>{generation}<").replace(">NVIDIA H200<", f">{name}<")
+    smi.write("q.xml", text)
+    assert all("pcie_speed" not in str(g) for g in ask(smi, "gpu_health")), "a virtual machine does not see the slot"
+    smi.write("q.xml", physical(text))
+    for g in ask(smi, "gpu_health")[1:]:
+        codes = {code for code, _words in found_on(g)} | {g["reason_code"]}
+        assert ("pcie_speed" in codes) is is_board and ("pcie_slot" in codes) is not is_board, g
 
 
 def test_slots_with_fewer_lanes_on_all_gpus(smi: FakeSmi) -> None:
     """The driver shows what GPU and slot can do together: riser cards that halve the lanes of all GPUs leave no sibling to compare with."""
-    text = smi.read("q.xml")
+    text = physical(smi.read("q.xml"))
     for name in ("max_link_width", "current_link_width"):
         text = text.replace(f"<{name}>16x<", f"<{name}>8x<")
     assert "<max_link_width>8x<" in text
     smi.write("q.xml", text)
-    node, *gpus = ask(smi, "gpu_health")
-    assert node["outcome"] == "measured" and len(gpus) == 4
+    _node, *gpus = ask(smi, "gpu_health")
+    assert len(gpus) == 4
     for g in gpus:
-        ((code, words),) = found_on(g)
-        assert code == "pcie_slot" and "x8 in its slot, and the GPU x16" in words
+        assert g["reason_code"] == "pcie_width" and "x8 in its slot, and the GPU x16, and no baseboard" in g["reason"]
 
 
 def test_nvlinks_that_nobody_lists(smi: FakeSmi) -> None:
@@ -177,7 +208,7 @@ def test_a_count_that_is_not_expected(smi: FakeSmi) -> None:
 
 
 @pytest.mark.parametrize("check", ["gpu_health", "cuda"])
-def test_no_gpu(smi: FakeSmi, check: str) -> None:
+def test_a_machine_without_gpus_is_an_error_unless_none_is_expected(smi: FakeSmi, check: str) -> None:
     smi.write("q.xml", "No devices were found\n")
     smi.write("rc", "6")
     (found,) = ask(smi, check)
@@ -195,13 +226,13 @@ def test_cuda_is_initialised_by_a_child(smi: FakeSmi) -> None:
     assert "libcuda.so.1" in found["reason"]
 
 
-def test_cuda_works(smi: FakeSmi) -> None:
+def test_a_working_cuda_is_measured_with_its_versions(smi: FakeSmi) -> None:
     (found,) = ask(smi, "cuda", python=python_saying(smi, {"init": 0}, GOOD))
     assert found["outcome"] == "measured" and found["context"]["driver_cuda"] == "13.0"
     assert found["tool_version"] == "torch 2.11.0+cu130"
 
 
-def test_cuda_without_torch(smi: FakeSmi) -> None:
+def test_cuda_is_measured_without_pytorch(smi: FakeSmi) -> None:
     (found,) = ask(smi, "cuda", python=python_saying(smi, {k: v for k, v in GOOD.items() if "torch" not in k}))
     assert found["outcome"] == "measured" and found["tool_version"] is None
 
@@ -226,7 +257,7 @@ def test_cuda_without_torch(smi: FakeSmi) -> None:
         ({"library": "libcuda.so.1: cannot open"}, "cuda_failed", "cannot be loaded"),
     ],
 )
-def test_cuda_fails(smi: FakeSmi, change: dict[str, t.Any], code: str, words: str) -> None:
+def test_a_cuda_that_fails_has_the_reason_of_its_step(smi: FakeSmi, change: dict[str, t.Any], code: str, words: str) -> None:
     (found,) = ask(smi, "cuda", python=python_saying(smi, {**GOOD, **change}))
     assert (found["outcome"], found["reason_code"]) == ("error", code) and words in found["reason"]
 
@@ -297,7 +328,7 @@ def test_each_defect_stands_for_itself(smi: FakeSmi) -> None:
     broken(smi, "current_link_width", "8x")
     broken(smi, "current_ecc", "Disabled")
     node = ask(smi, "gpu_health")[0]
-    assert node["reason_code"] == "ecc" and [f["code"] for f in node["context"]["findings"]] == ["pcie_width", "ecc_off"]
+    assert node["reason_code"] == "ecc" and {f["code"] for f in node["context"]["findings"]} == {"pcie_width", "ecc_off"}
 
 
 def test_a_counter_of_errors_that_nobody_can_read_is_not_clean(smi: FakeSmi) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import tool
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 
 def measure(argv: list[str], *metrics: dict[str, str], **params: t.Any) -> dict[str, t.Any]:
@@ -38,7 +38,7 @@ def test_a_number_that_is_asked_for_and_not_found_is_an_error(metric: dict[str, 
     assert (found["outcome"], found["reason_code"]) == ("error", "bad_output") and said in found["reason"]
 
 
-def test_only_where_no_number_is_asked_for_it_needs_none() -> None:
+def test_a_tool_without_a_number_is_a_condition_only_if_none_is_asked_for() -> None:
     found = measure(["echo", "bw=512MiB/s {size}"], by("bw=([0-9]+)"))
     assert found["metrics"]["bandwidth"]["value"] == 512 and found["context"] == {"size": "1G"}
     assert measure(["true"])["context"] == {"size": "1G", "condition": True}

@@ -11,8 +11,8 @@ import typing as t
 
 import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import train
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.modules.train import OPTIONS
 from rigs.simulated import nodes
 
@@ -98,7 +98,7 @@ def test_results_say_what_their_bits_depend_on(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "code", "words"),
     [
-        ("torch_missing", "torch_missing", "set train_python"),
+        ("torch_missing", "torch_missing", "set acceptance_python or train_python"),
         ("torch_too_new", "cuda_failed", "cannot use CUDA"),
         ("train_cut", "incomplete_output", "its last line is missing"),
         ("train_crash", "tool_failed", "Segmentation fault"),

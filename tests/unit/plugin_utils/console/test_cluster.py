@@ -10,7 +10,9 @@ import typing as t
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, allowed, cluster, controller, request
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import spec as spec_module
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import NodeInfo, Status
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import openapi
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 
 CRD = collection.ROOT / "files/console/crd.yaml"
@@ -50,26 +52,31 @@ def test_what_the_api_refuses_is_said_at_the_field() -> None:
 
 
 def test_an_action_waits_for_gpus_that_others_hold_and_says_whose() -> None:
-    asked = request.read({"collective": {"nodes": ["a", "b"]}}, request.Limits())
+    asked = request.read({"collective": {"nodes": ["a", "b"]}}, request.Limits(plane="kubernetes"))
     known = {"a": NodeInfo("a", gpus=8, free=6, used_by=["prod/train-0"]), "b": NodeInfo("b", gpus=8, free=8)}
     assert controller._busy(asked, known) == "2 of 8 GPUs of a, held by prod/train-0"
     known["a"] = NodeInfo("a", gpus=8, free=None)
     assert not controller._busy(asked, known), "nobody can tell: the scheduler keeps it waiting"
-    ports = request.read({"rdma": {"nodes": ["a", "b"]}}, request.Limits())
+    ports = request.read({"rdma": {"nodes": ["a", "b"]}}, request.Limits(plane="kubernetes"))
     assert not controller._busy(ports, {"a": NodeInfo("a", gpus=8, free=0)})
 
 
 def test_the_resource_says_what_the_console_reads() -> None:
     crd = yaml.safe_load(CRD.read_text())
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-    for kind, fields in request.FIELDS.items():
-        assert set(spec[kind]["properties"]) == {"nodes", "pool", *fields}
+    types = openapi.schemas()
+    for kind in request.KINDS:
+        told, read = spec[kind]["properties"], types[types["Spec"]["properties"][kind]["$ref"].rpartition("/")[2]]["properties"]
+        assert set(told) == set(read)
+        for name in set(told) - {"nodes", "pool", "variables"}:
+            for bound in ("minimum", "maximum", "minItems", "maxItems", "default"):
+                assert told[name].get(bound) == read[name].get(bound), (kind, name, bound)
     assert spec["stages"]["properties"]["names"]["items"]["enum"] == list(allowed.STAGES)
     (rule,) = spec["stages"]["properties"]["variables"]["x-kubernetes-validations"]
     assert set(rule["rule"].split("'")[1::2]) == set(allowed.VARIABLES)
     rdma, collective = spec["rdma"]["properties"], spec["collective"]["properties"]
-    assert rdma["operation"]["enum"] == list(request.RDMA_OPERATIONS) and rdma["scope"]["enum"] == list(request.SCOPES)
-    assert rdma["measure"]["enum"] == list(request.MEASURES) and collective["library"]["enum"] == list(request.LIBRARIES)
-    assert collective["operation"]["enum"] == list(request.operations(""))
-    for rule, library in zip(spec["collective"]["x-kubernetes-validations"][1:], request.LIBRARIES, strict=True):
-        assert set(rule["rule"].split("'")[3::2]) == set(request.operations(library)) and library in rule["message"]
+    assert rdma["operation"]["enum"] == list(spec_module.RDMA_OPERATIONS) and rdma["scope"]["enum"] == list(spec_module.SCOPES)
+    assert rdma["measure"]["enum"] == list(request.MEASURES) and collective["library"]["enum"] == list(spec_module.LIBRARIES)
+    assert collective["operation"]["enum"] == list(spec_module.operations(""))
+    for rule, library in zip(spec["collective"]["x-kubernetes-validations"][1:], spec_module.LIBRARIES, strict=True):
+        assert set(rule["rule"].split("'")[3::2]) == set(spec_module.operations(library)) and library in rule["message"]

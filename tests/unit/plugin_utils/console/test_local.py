@@ -10,11 +10,21 @@ import pathlib
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, calendar, conditions, queue, request, runner
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import (
+    actions,
+    calendar,
+    conditions,
+    hosts,
+    queue,
+    request,
+    runner,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import Filters
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.controller import Controller
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.local import LocalActions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
+from harness import journals
 
 NOW = calendar.moment("2026-11-22T00:00:00Z")
 STACK = {"stages": {"names": ["stack"], "nodes": ["gpu-01"]}}
@@ -25,6 +35,7 @@ all:
     gpu-02:
     twice:
     lab: {acceptance_plane: kubernetes}
+    lost: {acceptance_plane: nowhere}
     "gpu-03;id":
   children:
     rack_a: {hosts: {gpu-01: , gpu-02: }}
@@ -65,18 +76,33 @@ def test_the_nodes_are_the_hosts_behind_ssh_and_say_why_one_cannot_be_meant(loca
     assert set(found) == {"gpu-01", "gpu-02", "twice", "gpu-03;id"}
     assert found["gpu-01"].gpus == 8 and found["gpu-01"].labels == {"group/rack_a": "true"} and not found["gpu-01"].problem
     assert "group" in found["twice"].problem and "pattern" in found["gpu-03;id"].problem
-    for name in ("twice", "gpu-03;id", "lab", "rack_a", "all"):
+    for name in ("twice", "gpu-03;id", "lab", "lost", "rack_a", "all"):
         with pytest.raises(request.RequestError):
             local.create(None, {"stages": {"names": ["stack"], "nodes": [name]}}, "me")
 
 
+def test_a_host_of_any_plane_is_a_node_if_it_stands_for_itself(local: LocalActions, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Box(base.Plane):
+        name = "box"
+
+    class Rack(base.Plane):
+        name = "rack"
+
+        def reachability_domain(self, host: str) -> str:
+            return host
+
+    of_hosts = {"gpu-01": Box(), "lab": Rack(), "lost": Box()}
+    monkeypatch.setattr(hosts.planes, "of", lambda _settings, host: of_hosts.get(host, Rack()))
+    assert [node.name for node in hosts.of(local.inventory)] == ["gpu-01", "lost"]
+
+
 @pytest.mark.parametrize("name", ["", "A", "a_b", "../a", "-a", "a-", "a" * 64, "a\n", "{{ x }}", "\uff41"], ids=ascii)
-def test_a_name_is_what_the_api_takes_or_refused(local: LocalActions, name: str) -> None:
+def test_a_name_that_the_api_would_refuse_is_refused(local: LocalActions, name: str) -> None:
     with pytest.raises(request.RequestError, match=r"metadata\.name"):
         local.create(name, STACK, "me")
 
 
-def test_one_name_is_there_once(local: LocalActions) -> None:
+def test_a_second_action_of_one_name_is_a_conflict(local: LocalActions) -> None:
     first = local.create("one", STACK, "Łukasz <b>")
     assert (first.name, first.who, first.status.phase, first.spec) == ("one", "Łukasz <b>", actions.PENDING, STACK)
     with pytest.raises(actions.Conflict):
@@ -326,18 +352,19 @@ def test_a_condition_keeps_the_moment_of_its_last_change() -> None:
     assert all(condition["observedGeneration"] == 2 and condition["reason"].isalpha() for condition in later)
 
 
-def test_progress_counts_planned_checks_and_not_their_parts(tmp_path: pathlib.Path) -> None:
-    journal = tmp_path / "journal.jsonl"
+@pytest.mark.parametrize("name", ["journal.jsonl.gz", "journal.jsonl"])
+def test_progress_counts_planned_checks_and_not_their_parts(tmp_path: pathlib.Path, name: str) -> None:
+    journal = tmp_path / name
     line = {"stage": "gemm", "check": "bf16", "variant": "", "subject": {"kind": "node", "id": "a"}}
     gpu = {**line, "subject": {"kind": "gpu", "id": "a/gpu/GPU-1"}}
     again = {**line, "attempt": 2}
     text = "".join(json.dumps(record) + "\n" for record in (line, gpu, again, {**line, "check": "fp8"}))
     late = json.dumps({**line, "check": "tf32"}) + "\n"
-    checks = runner.MeasuredChecks(journal)
-    journal.write_text(text + late[:20])
+    checks = runner.MeasuredChecks(tmp_path)
+    journals.write(journal, (text + late[:20]).encode())
     assert checks.count() == 2
     # What was being written counts once it is whole, and a shorter journal is another one.
-    journal.write_text(text + late)
+    journals.write(journal, (text + late).encode())
     assert checks.count() == 3
-    journal.write_text(late)
+    journals.write(journal, late.encode())
     assert checks.count() == 1

@@ -12,11 +12,12 @@ import typing as t
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import allowed, request
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import allowed, commands, request
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.spec import Schedule
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
 KNOWN = {"gpu-01": {"pool": "a"}, "gpu-02": {"pool": "a"}, "gpu-03.lab": {"pool": "b"}}
-CLUSTER = request.Limits(nodes=KNOWN, images=("registry.example.com/tester:1.0",))
+CLUSTER = request.Limits(plane="kubernetes", nodes=KNOWN, images=("registry.example.com/tester:1.0",))
 HOSTS = request.Limits(plane="ssh", nodes=KNOWN)
 PAIR = {"nodes": ["gpu-01", "gpu-02"]}
 TEMPLATE = "{{ lookup('pipe', 'id') }}"
@@ -101,9 +102,9 @@ def test_a_stage_has_the_variables_of_those_that_it_brings() -> None:
 
 
 def test_the_variables_of_the_list_are_there_and_carry_no_program() -> None:
-    # What confirms comes with what it confirms, the cases of GPU sharing need a cluster that is prepared for them, and a soak holds nodes
-    # for hours and outlives its controller.
-    assert set(allowed.STAGES) == set(registry.shipped()) - {"rdma_again", "gpu_sharing", "soak"}
+    # What confirms or looks again comes with the stage before it, the cases of GPU sharing need a cluster that is prepared, and a soak
+    # holds nodes for hours and outlives its controller.
+    assert set(allowed.STAGES) == set(registry.shipped()) - {"rdma_again", "host_health_after", "gpu_sharing", "soak"}
     for name in allowed.VARIABLES:
         stage = allowed.stage_of(name)
         spec = allowed.role(stage)[0][name]
@@ -123,14 +124,14 @@ def test_the_preview_has_every_operation_and_range_of_sizes_and_the_products() -
     assert checks == [{"dtype": dtype, "mode": "alone", "shape": [8192, 8192, 8192]} for dtype in ("bf16", "fp16")]
 
 
-def test_when_and_how_long_are_read_too() -> None:
+def test_a_schedule_and_a_time_to_live_are_read() -> None:
     asked = request.read(
         {"stages": {**PAIR, "names": ["stack"]}, "suspend": True, "ttlSecondsAfterFinished": 60,
          "schedule": {"cron": "0 3 * * 6", "timeZone": "Asia/Shanghai"}, "image": "registry.example.com/tester:1.0"},
         CLUSTER,
     )  # fmt: skip
     assert asked.suspend and not asked.cancel and asked.ttl == 60
-    assert asked.schedule == request.Schedule("0 3 * * 6", "Asia/Shanghai")
+    assert asked.schedule == Schedule("0 3 * * 6", "Asia/Shanghai")
     assert asked.variables()["acceptance_kube_image"] == "registry.example.com/tester:1.0"
 
 
@@ -144,7 +145,7 @@ HOSTILE_NAMES = (
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES, ids=ascii)
-@pytest.mark.parametrize("limits", [CLUSTER, HOSTS, request.Limits()], ids=["cluster", "hosts", "unknown"])
+@pytest.mark.parametrize("limits", [CLUSTER, HOSTS, request.Limits(plane="kubernetes")], ids=["cluster", "hosts", "unknown"])
 def test_a_name_is_a_name_or_refused(name: t.Any, limits: request.Limits) -> None:
     spec = {"rdma": {"nodes": ["gpu-01", name]}}
     if limits.nodes is None and name in ("all", "gpu-04"):  # of a cluster these are names like any other
@@ -155,7 +156,7 @@ def test_a_name_is_a_name_or_refused(name: t.Any, limits: request.Limits) -> Non
 
 
 @pytest.mark.parametrize("value", ["mlx5_0 -p 1", "-d", "../mlx5", TEMPLATE, "mlx5_0\n", "*", "", 5, "m" * 64, "mlx5_0;id"], ids=ascii)
-def test_a_device_is_a_name(value: t.Any) -> None:
+def test_a_device_that_is_no_plain_name_is_refused(value: t.Any) -> None:
     assert fields({"rdma": {**PAIR, "device": value}}) == ["rdma.device"]
 
 
@@ -252,6 +253,8 @@ def test_a_variable_that_is_not_on_the_list_or_no_plain_value(name: t.Any, value
         ({"rdma": PAIR, "extra_vars": {}}, "extra_vars"),
         ({"rdma": PAIR, "namespace": "kube-system"}, "namespace"),
         ({"rdma": PAIR, TEMPLATE: 1}, "{{ lookup('pipe', 'id') }}"),
+        ({"rdma": PAIR, 7: 1}, "7"),
+        ({"rdma": {**PAIR, 7: 1}}, "rdma.7"),
         ({"rdma": PAIR, "image": "evil:1"}, "image"),
         ({"rdma": PAIR, "image": ["registry.example.com/tester:1.0"]}, "image"),
         ({"rdma": PAIR, "suspend": "yes"}, "suspend"),
@@ -276,12 +279,32 @@ def test_a_variable_that_is_not_on_the_list_or_no_plain_value(name: t.Any, value
     ],
     ids=ascii,
 )
-def test_what_is_wrong_elsewhere(spec: t.Any, field: str) -> None:
+def test_a_wrong_field_of_a_request_is_named(spec: t.Any, field: str) -> None:
     assert field in fields(spec)
 
 
-def test_another_namespace() -> None:
-    limits = request.Limits(nodes=KNOWN, namespaces=("acceptance",))
+def test_all_wrong_fields_are_named_at_once_with_what_was_expected() -> None:
+    wrong = {
+        "rdma": {"nodes": ["gpu-01", "x y", "gpu-9"], "device": "-", "port": 0, "operation": "o", "extra": 1},
+        "ttlSecondsAfterFinished": -1, "schedule": {"cron": "x", "timeZone": "y"}, "suspend": "no", "image": "i",
+    }  # fmt: skip
+    assert [str(problem) for problem in problems(wrong)] == [
+        "rdma.extra: found an unknown field, expected any of nodes, pool, device, port, operation, measure, scope",
+        "rdma.nodes[1]: found 'x y', expected the name of a node",
+        "rdma.device: found '-', expected the name of an RDMA device, like mlx5_0",
+        "rdma.port: found 0, expected a whole number from 1 to 255",
+        "rdma.operation: found 'o', expected one of read, write, send",
+        "suspend: found 'no', expected true or false",
+        "ttlSecondsAfterFinished: found -1, expected a whole number from 0 to 315360000",
+        "schedule.cron: found 'x', expected minute, hour, day, month and weekday, like 0 3 * * 6",
+        "rdma.nodes[2]: found 'gpu-9', expected a node that is there",
+        "image: found 'i', expected one of registry.example.com/tester:1.0",
+        "schedule.timeZone: found 'y', expected a time zone of the IANA's, like Asia/Shanghai",
+    ]
+
+
+def test_a_request_in_a_foreign_namespace_is_refused() -> None:
+    limits = request.Limits(plane="kubernetes", nodes=KNOWN, namespaces=("acceptance",))
     assert request.read({"rdma": PAIR}, limits, "acceptance")
     assert [p.field for p in problems({"rdma": PAIR}, limits, "kube-system")] == ["metadata.namespace"]
 
@@ -342,3 +365,9 @@ def test_a_template_is_never_evaluated(tmp_path: pathlib.Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads((tmp_path / "seen.json").read_text(encoding="utf-8")) == [{"names": texts}, hostile, 3]
     assert not (tmp_path / "evaluated").exists()
+
+
+def test_the_command_of_a_stage_names_the_python_of_all_stages() -> None:
+    assert commands.shown(["gemm"], {}, ["gpu-01"])[0] == "python3"
+    assert commands.shown(["gemm"], {"acceptance_python": "/opt/torch/bin/python3"}, ["gpu-01"])[0] == "/opt/torch/bin/python3"
+    assert commands.shown(["gemm"], {"acceptance_python": "/a", "gemm_python": "/b"}, ["gpu-01"])[0] == "/b"

@@ -198,7 +198,7 @@ def test_every_problem_of_a_request_has_its_field(console: memory.Opened) -> Non
         "ttlSecondsAfterFinished": -1, "schedule": {"cron": "x", "timeZone": "y"}, "image": "i",
     }  # fmt: skip
     with pytest.raises(requests.RequestError) as found:
-        requests.read(wrong, requests.Limits())
+        requests.read(wrong, requests.Limits(plane="kubernetes"))
     fields = set(forms.at_fields(found.value.problems))
     assert fields == {"nodes", "device", "port", "rdma_operation", "measure", "scope", "ttl", "cron", "zone", "image"}
 
@@ -244,11 +244,19 @@ def test_the_api_does_what_its_document_says(console: memory.Opened) -> None:
 
 
 def test_the_documents_schema_of_a_spec_takes_what_the_request_takes() -> None:
-    jsonschema.Draft202012Validator.check_schema(openapi.SPEC)
+    schemas = openapi.schemas()
+    document = {"$ref": "#/components/schemas/Spec", "components": {"schemas": schemas}}
+    for schema in schemas.values():
+        jsonschema.Draft202012Validator.check_schema(schema)
     pool = {"collective": {"pool": {"matchLabels": {"a": "b"}}, "sizes": ["1:2"]}}
     for spec in (RDMA, pool, {"stages": {"names": ["gemm"], "nodes": ["a"]}}):
-        requests.read(spec, requests.Limits())
-        jsonschema.validate(spec, openapi.SPEC)
+        requests.read(spec, requests.Limits(plane="kubernetes"))
+        jsonschema.validate(spec, document)
+    for wrong in ({"rdma": {"port": 256}}, {"rdma": {"nodes": ["a\n"]}}, {"stages": {"names": ["reboot"]}}, {"rdma": {}, "x": 1}):
+        with pytest.raises(requests.RequestError):
+            requests.read(wrong, requests.Limits(plane="kubernetes"))
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(wrong, document)
 
 
 def test_a_result_shows_its_report_its_raw_files_and_stays_when_the_folder_goes(tmp_path: pathlib.Path) -> None:
@@ -263,6 +271,14 @@ def test_a_result_shows_its_report_its_raw_files_and_stays_when_the_folder_goes(
     assert report.status_code == 200 and "sandbox allow-scripts;" in report.headers["content-security-policy"]
     digest = re.search(r"/digest/([0-9a-f]{64})", page)
     assert digest and client.get(digest[0]).headers["location"] == f"/results/{run}"
+    link = re.search(rf'"(/results/{run}/raw/a\.txt\.gz%23\d+)"', page)
+    text = client.get(link[1]) if link else None
+    assert text is not None and text.status_code == 200 and text.text == "a  670.0"
+    assert text.headers["content-type"].startswith("text/plain") and "a-0.txt" in text.headers["content-disposition"]
+    place = folder / run / "raw" / "a.txt.gz"
+    whole = place.read_bytes()
+    place.write_bytes(whole[:30] + b"x" + whole[31:])
+    assert client.get(link[1] if link else "").status_code == 409
     (folder / run).rename(tmp_path / "away")
     later = client.get(f"/results/{run}")
     assert later.status_code == 200
@@ -382,7 +398,7 @@ def test_every_page_is_there_in_every_language(console: memory.Opened) -> None:
     assert words.chosen("xx", "", "de-DE, zh-CN;q=0.8, en;q=0.5") == "zh"
 
 
-def test_who_keeps_the_actions_is_away(console: memory.Opened) -> None:
+def test_a_store_of_actions_that_is_away_gives_503(console: memory.Opened) -> None:
     client = console.signed_in()
     console.actions.away = True
     assert client.get("/readyz").status_code == 503

@@ -287,7 +287,7 @@ def test_bodies_that_are_too_long_are_turned_away(console: memory.Opened) -> Non
     assert not console.actions.of
 
 
-def test_who_asks_too_often_waits(tmp_path: pathlib.Path) -> None:
+def test_a_client_that_asks_too_often_gets_429(tmp_path: pathlib.Path) -> None:
     limits = settings.CallLimits(rate=1.0, burst=20, changes=0.1, changes_burst=2)
     console = memory.opened(tmp_path / "results", limits=limits)
     statuses = [console.client().get("/healthz").status_code for _number in range(25)]
@@ -295,6 +295,41 @@ def test_who_asks_too_often_waits(tmp_path: pathlib.Path) -> None:
     assert console.client("192.0.2.77").get("/healthz").status_code == 200
     rates = guard.Rates(0.0, 1, 3)
     assert [rates.takes("a"), rates.takes("a"), rates.takes("b")] == [True, False, True]
+
+
+def test_strangers_behind_an_address_use_up_no_limit_of_those_who_have_signed_in(tmp_path: pathlib.Path) -> None:
+    links: list[str] = []
+    console = memory.opened(tmp_path / "results", auth.LocalLogin("tester", links.append, "a-token"))
+    owner = console.client()
+    console.auth.new_link(every_s=0.0)
+    assert owner.get(f"/enter?code={links[-1]}").status_code == 303
+    head = {"x-csrf-token": csrf(owner.get("/start").text)}
+    program = {"authorization": "Bearer a-token"}
+    stranger = console.client()
+    assert [stranger.post("/enter").status_code for _number in range(60)].count(429) >= 25
+    guess = {"authorization": "Bearer guessed", "cookie": f"{console.cookie}=guessed"}
+    assert stranger.post("/api/v1/actions", json={}, headers=guess).status_code == 429
+    spec = {"rdma": {"nodes": ["n0001", "n0002"]}}
+    assert owner.post("/api/v1/actions", json={"name": "one", "spec": spec}, headers=head).status_code == 201
+    assert stranger.patch("/api/v1/actions/one", json={"cancel": True}, headers=program).status_code == 200
+    # Who has signed in is limited too.
+    assert 429 in [owner.patch("/api/v1/actions/one", json={"cancel": True}, headers=head).status_code for _number in range(40)]
+
+
+def test_a_token_of_a_cluster_is_proven_by_its_last_review_without_another() -> None:
+    asked = []
+
+    def post(_path: str, body: dict[str, t.Any]) -> dict[str, t.Any]:
+        asked.append(body["spec"]["token"])
+        return {"status": {"authenticated": body["spec"]["token"] == "good", "user": {"username": "ann"}}}
+
+    client: t.Any = types.SimpleNamespace(post=post)
+    login = auth.ClusterLogin(auth.Reviews(client, "lab"))
+    good, bad = ({"authorization": f"Bearer {token}"} for token in ("good", "bad"))
+    assert login.proven("192.0.2.1", good, None) == "" and not asked
+    assert login.who("192.0.2.1", good, None) and login.who("192.0.2.1", bad, None) is None
+    assert (login.proven("192.0.2.1", good, None), login.proven("192.0.2.1", bad, None)) == ("ann", "")
+    assert asked == ["good", "bad"]
 
 
 def test_streams_are_counted_and_what_a_page_is_told_is_one_line(tmp_path: pathlib.Path) -> None:
@@ -359,7 +394,7 @@ def _asked(port: int, path: str, head: str = "") -> bytes:
         return text
 
 
-def test_who_is_slow_is_sent_away(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_sends_too_slowly_is_cut_off(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "HEAD_S", 0.5)
     console = memory.opened(tmp_path / "results", limits=settings.CallLimits(body_s=0.5))
     with memory.serving(console.app) as port:
@@ -491,13 +526,14 @@ def test_no_way_leads_out_of_a_runs_folder(tmp_path: pathlib.Path) -> None:
     run = runs.run_id(1)
     (tmp_path / "secret").write_text("the secret")
     (results / run / "raw/link").symlink_to(tmp_path / "secret")
+    (results / run / "raw/link.txt.gz").symlink_to(tmp_path / "secret")
     (results / run / "report.md").unlink()
     (results / run / "report.md").symlink_to(tmp_path / "secret")
     client = memory.opened(results).signed_in()
     for name in (
         "../../secret", "..%2f..%2fsecret", "%2e%2e/%2e%2e/secret", "raw/../../../secret", "raw/link", "/etc/passwd", "raw//etc/passwd",
-        "report.md", "raw%2f..%2f..%2f..%2fsecret", "plan.json", "journal.jsonl", "controller.json", "todo/tasks.yml", "raw",
-        "report.html%00", "..\\secret",
+        "report.md", "raw%2f..%2f..%2f..%2fsecret", "plan.json", "journal.jsonl.gz", "controller.json", "todo/tasks.yml", "raw",
+        "report.html%00", "..\\secret", "raw/link%230", "raw/link.txt.gz%230", "raw/..%2flink.txt.gz%230",
     ):  # fmt: skip
         answer = client.get(f"/results/{run}/{name}")
         assert answer.status_code in (307, 404), name

@@ -14,10 +14,11 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import fleet, forms, home, parts, past, progress
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import fleet, forms, home, parts, past, progress, standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current
 from harness import console_memory as memory
 from harness import history_runs as runs
+from harness import journals
 
 
 @pytest.fixture(autouse=True)
@@ -171,12 +172,85 @@ def test_a_node_has_a_timeline_of_its_runs_with_the_worst_verdict_of_each(consol
     ]  # fmt: skip
 
 
+def test_a_problem_of_a_node_stands_until_a_run_finds_the_check_good(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later run of another stage says nothing of it."""
+    results = tmp_path / "results"
+    slow, healthy = runs.fleet(a=672.0, b=400.0), runs.fleet(a=672.0, b=671.0)
+    for day, machines, stages in ((1, slow, ("stack", "gemm")), (2, slow, ("stack",))):
+        runs.judge(runs.measured(results, day, machines, stages), acceptance_history=True)
+    part = parts.Part(f"gpu/{runs.uuid(ord('b'))}", "GPU 0", "H200", "123", "0000:18:00.0")
+    monkeypatch.setattr(past.Past, "seen", lambda _self, _run: parts.Seen({"b": {part.key: part}}, {}))
+    client = memory.opened(results).signed_in()
+
+    def shown() -> tuple[str, str]:
+        """The problems of the node, and the row of its GPU."""
+        text = client.get("/node?name=b").text
+        return text.partition('id="broken"')[2].partition("<h2")[0], text.partition('id="hardware"')[2].partition("</tbody>")[0]
+
+    problems, gpu = shown()
+    assert "2 checks" in problems and f'href="/results/{runs.run_id(1)}"' in problems and 'class="b FAIL"' in gpu
+    runs.judge(runs.measured(results, 3, healthy, ("gemm",)), acceptance_history=True)
+    problems, gpu = shown()
+    assert "None: every check of this node passed" in problems and 'class="b PASS"' in gpu
+
+
+def verdict(run: int, word: str, subject: str = "b/nic/mlx5_0/1") -> t.Any:
+    return {"run": runs.run_id(run), "stage": "rdma_ports", "check": "link", "variant": "", "subject": subject, "verdict": word}
+
+
+@pytest.mark.parametrize(
+    ("words", "stands"),
+    [
+        (("FAIL",), "FAIL"), (("PASS", "FAIL"), "PASS"), (("SKIPPED", "FAIL"), "FAIL"), (("UNKNOWN", "WARN", "FAIL"), "WARN"),
+        (("UNKNOWN", "PASS", "FAIL"), "UNKNOWN"), (("SKIPPED", "PASS", "FAIL"), "SKIPPED"), (("UNKNOWN", "SKIPPED"), "UNKNOWN"),
+    ],
+)  # fmt: skip
+def test_what_was_not_measured_takes_back_no_failure(words: tuple[str, ...], stands: str) -> None:
+    rows = [verdict(9 - age, word) for age, word in enumerate(words)]
+    assert [row["verdict"] for row in standing.of_node(rows, lambda _part: True)] == [stands]
+
+
+def test_the_verdict_of_a_part_that_was_replaced_does_not_stand_and_of_one_that_is_lost_does() -> None:
+    old, new = (parts.Part(f"gpu/{name}", name, "", "", "") for name in ("old", "new"))
+    both = {old.key: old, new.key: new}
+    replaced = parts.of_node([parts.Seen({"b": {new.key: new}}, {}), parts.Seen({"b": {old.key: old}}, {})], "b")
+    lost = parts.of_node([parts.Seen({}, {}), parts.Seen({"b": {new.key: new}}, {}), parts.Seen({"b": both}, {})], "b")
+    assert set(replaced.parts) == {new.key} and set(lost.parts) == {new.key, old.key}
+    rows = [verdict(2, "PASS", "b/gpu/new"), verdict(1, "FAIL", "b/gpu/old")]
+    assert [row["subject"] for row in standing.of_node(rows, replaced.has)] == ["b/gpu/new"]
+    assert len(standing.of_node(rows, lost.has)) == 2
+
+
+def test_a_cause_stands_above_what_it_explains() -> None:
+    cause: t.Any = {"explains": [{"stage": "rdma_ports", "check": "link", "subject": "b"}]}
+    rows = [verdict(2, "FAIL", "b"), verdict(2, "FAIL", "b/nic/mlx5_0/1"), verdict(1, "FAIL", "b")]
+    ordered = standing.causes_first(rows, lambda run: [cause] if run == runs.run_id(2) else [])
+    assert ordered == [rows[1], rows[2], rows[0]]
+
+
+def test_counts_say_of_what_and_are_as_new_as_the_map(console: memory.Opened) -> None:
+    text = console.signed_in().get("/").text
+    counts = text.partition('<p id="counts" data-part>')[2].partition("</p>")[0]
+    assert re.findall(r">(?:\S+ )?(PASS|FAIL)</span></a> (\d+ \w+)", counts) == [("FAIL", "1 node"), ("PASS", "1 node")]
+    assert "3 of 3 nodes" in text
+    assert re.search(r"FAIL</span> 2 checks", console.signed_in().get(f"/results/{runs.run_id(3)}").text)
+
+
+def test_a_run_that_was_judged_shows_its_verdicts_by_node(console: memory.Opened) -> None:
+    status = actions.Status(phase=actions.FINISHED, run_id=runs.run_id(3), verdict=actions.NOT_ACCEPTED, progress="4/4")
+    console.actions.put(actions.Action("judged", "", {"stages": {"names": ["gemm"], "nodes": ["a"]}}, status, ""))
+    text = console.signed_in().get("/runs/judged").text
+    cells = re.findall(r'class="cell (\w+)', text.partition('id="grid"')[2].partition("</table>")[0])
+    assert cells == ["done", "FAIL", "done", "done", "done", "FAIL"]  # stack and gemm of all, of a and of b
+    assert "4/4 checks" in text
+
+
 def test_a_node_shows_its_findings_and_folds_what_passed_by_stage(console: memory.Opened) -> None:
     client = console.signed_in()
     verdicts = client.get("/node?name=b").text.partition('id="verdicts"')[2]
     findings, _details, passed = verdicts.partition("<details")
     assert findings.count('class="b FAIL"') == 2 and 'class="b PASS"' not in findings
-    folds = re.findall(r"<summary>(\w+) <span class=\"b PASS\">✓ PASS</span> (\d+) </summary><div id=\"([\w-]+)\">", passed)
+    folds = re.findall(r"<summary>(\w+) <span class=\"b PASS\">✓ PASS</span> (\d+) checks </summary><div id=\"([\w-]+)\">", passed)
     assert folds == [("gemm", "4", "passed-gemm"), ("stack", "3", "passed-stack")] and " open" not in passed
     # The order of the rows of a stage is chosen there, and leads back to it.
     assert "/node?name=b&amp;sort=value#passed-gemm" in passed and "#" not in re.findall(r'href="(/node[^"]+sort=value[^"]*)"', findings)[0]
@@ -192,7 +266,7 @@ def plan_of(results: pathlib.Path, run: str, journal: str) -> None:
     items = [{"stage": "gemm", "check": "bf16", "variant": "", "subject": subject} for subject in subjects]
     items.append({"stage": "rdma", "check": "read_bw", "variant": "", "subject": {"kind": "pair", "id": "a|<b>", "members": ["a", "<b>"]}})
     (folder / "plan.json").write_text(json.dumps({"items": items}))
-    (folder / "journal.jsonl").write_text(journal)
+    journals.write(folder / "journal.jsonl.gz", journal.encode())
 
 
 def test_the_page_of_a_run_fills_and_shows_the_log_of_a_node(tmp_path: pathlib.Path) -> None:
@@ -268,19 +342,20 @@ def test_the_history_has_a_last_day_and_links_to_ranges(console: memory.Opened) 
 
 
 def test_the_places_of_parts_are_read_from_the_journal_whatever_a_node_says(tmp_path: pathlib.Path) -> None:
-    journal = tmp_path / "journal.jsonl"
     gpu = {"uuid": "GPU-1", "index": 7, "serial": "165", "bdf": "0000:4b:00.0", "name": "NVIDIA H100"}
     nic = {"device": "mlx5_2", "serial_number": None, "pci": "0000:02:00.0", "type": "MT4129", "part_number": None}
     ports = [{"device": "mlx5_2", "switch": "leaf-03", "switch_port": "Ethernet1/7"}, {"device": "mlx5_3", "switch": "leaf-04"}]
     of_nic = {"devices": [nic], "ports": ports, "present": ["mlx5_2", "mlx5_3"], "serial_number": 1}
     contexts = [{"gpu_table": [gpu]}, of_nic, {"gpu_table": "x"}, {"gpu_table": [1]}, {"gpu_table": None}]
     lines = [json.dumps({"subject": {"id": "a"}, "context": context}) for context in contexts]
-    journal.write_text("\n".join([*lines, '{"gpu_table"']))
-    known, devices = parts.of_run(journal)
-    gpu_part, nic_part = parts.find(known, "a/gpu/GPU-1"), parts.find(known, "a/nic/mlx5_2/1")
-    assert gpu_part and gpu_part.place == "GPU 7 · serial 165 · PCIe 0000:4b:00.0 · NVIDIA H100"
-    assert nic_part and nic_part.place == "mlx5_2 · PCIe 0000:02:00.0 · MT4129 · leaf-03 Ethernet1/7"
-    assert parts.find(known, "a") is None and parts.find(known, "b/gpu/GPU-1") is None
+    journals.write(tmp_path / "journal.jsonl.gz", "\n".join([*lines, '{"gpu_table"']).encode())
+    known, devices = parts.of_run(tmp_path)
+    assert known["a"]["gpu/GPU-1"].place == (
+        "GPU 7 · PCIe 0000:4b:00.0 · serial number 165 · NVIDIA H100 · not known: slot or tray, board part number · UUID GPU-1"
+    )
+    assert known["a"]["nic/mlx5_2"].place == (
+        "mlx5_2 · PCIe 0000:02:00.0 · cable to leaf-03 Ethernet1/7 · MT4129 · not known: slot or tray, serial number, board part number"
+    )
     assert parts.of_run(tmp_path / "none") == ({}, {}) and devices == {"a": {"mlx5_2", "mlx5_3"}}
 
 
@@ -289,8 +364,7 @@ def clustered(results: pathlib.Path, devices: t.Sequence[str]) -> memory.Opened:
     machines = {f"lab/{name}": machine for name, machine in runs.fleet(a=672.0, b=400.0).items()}
     run = runs.judged(results, 1, machines, acceptance_history=True)
     seen = {"subject": {"id": "lab/a"}, "context": {"devices": [], "present": devices, "serial_number": ""}}
-    with open(run.dir / "journal.jsonl", "a", encoding="utf-8") as journal:
-        journal.write(json.dumps(seen) + "\n")
+    run.journal.append([seen])
     return memory.opened(results, memory=memory.Memory([actions.NodeInfo(name, 8, 8, {"rack": name}) for name in ("a", "b", "c")]))
 
 

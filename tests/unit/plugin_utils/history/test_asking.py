@@ -112,7 +112,7 @@ def test_what_is_seldom_is_found_by_an_index_and_is_all_that_there_is(store: Sto
     assert [row for row in every if row["regressed"]] and [row for row in every if row["verdict"] == "FAIL"]
 
 
-def test_what_is_asked_is_all_that_comes(store: Store) -> None:
+def test_a_search_returns_only_rows_that_match(store: Store) -> None:
     bad = searching.search(store, Query(verdict="fail", check="bf16"))
     assert [(row["subject"], row["value"], row["floor"]) for row in bad.rows] == [
         ("b", 500.0, 636.5),
@@ -135,7 +135,7 @@ def test_what_is_asked_is_all_that_comes(store: Store) -> None:
         (Query(run="x"), "run x is not in the history"),
     ],
 )
-def test_what_is_not_there_is_said_with_what_is(store: Store, asked: Query, said: str) -> None:
+def test_a_search_for_an_unknown_name_lists_the_known_ones(store: Store, asked: Query, said: str) -> None:
     with pytest.raises(HistoryError, match=said):
         searching.search(store, asked)
 
@@ -173,7 +173,7 @@ def compared(store: Store, before: int, after: int) -> dict[str, t.Any]:
     return comparing.compare(store, comparing.of_run(store, runs.run_id(before)), comparing.of_run(store, runs.run_id(after)))
 
 
-def test_two_runs_side_by_side(store: Store) -> None:
+def test_a_comparison_of_two_runs_has_both_values_and_the_change(store: Store) -> None:
     found = compared(store, 5, 6)
     value = next(one for one in found["values"] if one["subject"] == "new")
     assert (value["before"], value["after"], value["metric"]) == (661.0, 640.0, "tflops") and value["beyond"]

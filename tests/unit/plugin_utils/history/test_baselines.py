@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, references
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from harness import history_runs as runs
+from harness import journals
 from harness.history_runs import Machine
 from harness.report_samples import HOSTILE
 
@@ -95,12 +96,12 @@ def now(results: pathlib.Path, machines: dict[str, Machine], day: int = 15, **ju
 def with_settings(run: Run, **judging: t.Any) -> Run:
     """A run whose plan has these settings of its judgement; the journal follows from the plan."""
     if judging:
-        lines = [json.loads(line) for line in (run.dir / "journal.jsonl").read_text().splitlines()]
+        lines = journals.of(run.dir)
         plan = run.plan()
         for name, value in judging.items():
             setattr(plan.judging, name, value)
         (run.dir / "plan.json").write_text(json.dumps(plan.as_dict()))
-        (run.dir / "journal.jsonl").unlink()
+        run.journal.path.unlink()
         again = Run(run.dir.parent, run.id)
         again.journal.append([{name: value for name, value in line.items() if name != "chain"} for line in lines])
         return again

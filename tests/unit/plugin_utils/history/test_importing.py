@@ -18,7 +18,9 @@ import pytest
 import sqlalchemy as sa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import folders, importing, schema
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, url_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from harness import history_runs as runs
+from harness import journals
 from harness.history_content import content
 from harness.history_runs import Machine
 
@@ -171,10 +173,16 @@ def edit(path: pathlib.Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1))
 
 
+def edit_journal(run: Run) -> None:
+    text = journals.text(run.journal.path)
+    assert b"670.0" in text
+    journals.write(run.journal.path, text.replace(b"670.0", b"690.0", 1))
+
+
 def test_a_damaged_folder_is_named_and_skipped_and_the_others_come(tmp_path: pathlib.Path, store: Store) -> None:
     damages = {
         1: lambda run: None,
-        2: lambda run: edit(run.dir / "journal.jsonl", "670.0", "690.0"),
+        2: edit_journal,
         3: lambda run: edit(run.dir / "verdicts.jsonl", "PASS", "FAIL"),
         4: lambda run: edit(run.dir / "report.json", '"accepted": true', '"accepted": false'),
         5: lambda run: (run.dir / "plan.json").write_text("{"),
@@ -189,7 +197,7 @@ def test_a_damaged_folder_is_named_and_skipped_and_the_others_come(tmp_path: pat
     said = [line.split(": ", 1)[1] for line in brought.left_out]
     for day, why in zip(
         range(2, 8),
-        ["journal.jsonl line", "verdicts.jsonl is not", "report.json is not", "plan.json", "not judged", "report.sha256"],
+        ["journal.jsonl.gz line", "verdicts.jsonl is not", "report.json is not", "plan.json", "not judged", "report.sha256"],
         strict=True,
     ):
         assert brought.left_out[day - 2].startswith(f"run {runs.run_id(day)}: ") and why in said[day - 2]
@@ -197,7 +205,7 @@ def test_a_damaged_folder_is_named_and_skipped_and_the_others_come(tmp_path: pat
 
 def test_a_run_that_is_not_what_was_written_does_not_come_when_it_is_judged(tmp_path: pathlib.Path) -> None:
     run = runs.measured(tmp_path, 1, runs.fleet(a=670.0))
-    edit(run.journal.path, "670.0", "690.0")
+    edit_journal(run)
     said = runs.judge(run, **HISTORY)["said"]
     assert [line for line in said if "sink history was not told" in line and "is left out of the history" in line]
     with Store(url_of(tmp_path), make=True) as store:

@@ -88,7 +88,7 @@ def test_every_migration_is_known_in_its_order() -> None:
     assert tuple(script.revision for script in scripts.walk_revisions())[::-1] == schema.REVISIONS
 
 
-def test_whole_months_go_and_their_medians_stay(results: pathlib.Path) -> None:
+def test_pruning_removes_whole_months_and_keeps_their_medians(results: pathlib.Path) -> None:
     with Store(url_of(results)) as store:
         would = pruning.prune(store, "2026-02-15")
         assert would == ([runs.run_id(day) for day in (1, 2, 3)], 12, 0) and len(searching.search(store, Query()).runs) == 4

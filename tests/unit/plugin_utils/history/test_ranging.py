@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.baseline import Proposal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from harness import history_runs as runs
+from harness import journals
 from harness.history_runs import Machine
 
 NAMES = "abcde"
@@ -89,8 +90,8 @@ def test_a_folder_that_is_gone_or_changed_is_left_out_and_said(made: pathlib.Pat
     results = tmp_path / "copy"
     shutil.copytree(made, results)
     shutil.rmtree(results / runs.run_id(1))
-    journal = results / runs.run_id(2) / "journal.jsonl"
-    journal.write_text(journal.read_text().replace("680.0", "690.0"))
+    journal = results / runs.run_id(2) / "journal.jsonl.gz"
+    journals.write(journal, journals.text(journal).replace(b"680.0", b"690.0"))
     found = proposed(results, until="2026-01-04")
     assert [line.split(":")[0] for line in found.left_out[:2]] == [f"run {runs.run_id(1)}", f"run {runs.run_id(2)}"]
     assert "it is not what was written" in found.left_out[1] and found.entries[0]["source"].startswith(f"run {runs.run_id(3)}: ")

@@ -240,7 +240,7 @@ def test_a_slow_drift_is_told_from_a_step() -> None:
     assert "drifted to" in change.sentence or "drifting" in change.sentence
 
 
-def test_flapping_between_two_levels() -> None:
+def test_a_gpu_that_changes_between_two_levels_is_told_to_flap() -> None:
     series: dict[str, Values] = {**fleet(2, 36)}
     series["n2/gpu/1"] = [v * (0.95 if run > 20 and run % 4 < 2 else 1) for run, v in enumerate(fleet(2, 36)["n2/gpu/1"])]
     change = judged(series)["n2/gpu/1"]
@@ -248,7 +248,7 @@ def test_flapping_between_two_levels() -> None:
     assert "flaps since" in change.sentence
 
 
-def test_more_scatter() -> None:
+def test_a_gpu_whose_numbers_scatter_more_than_before_is_told() -> None:
     series: dict[str, Values] = {**fleet(2, 44)}
     series["n2/gpu/1"] = [676 + (v - 676) * (5 if run > 23 else 1) for run, v in enumerate(fleet(2, 44)["n2/gpu/1"])]
     change = judged(series)["n2/gpu/1"]
@@ -418,7 +418,7 @@ def test_a_subject_that_joins_late_is_judged_by_its_own_runs() -> None:
     assert judged(series)["n1/gpu/1"].kind == ChangeKind.SHORT
 
 
-def test_nobody_today_is_nothing() -> None:
+def test_a_run_without_subjects_has_no_changes() -> None:
     assert changes([], {}) == []
 
 

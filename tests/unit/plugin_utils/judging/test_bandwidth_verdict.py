@@ -39,7 +39,7 @@ def word(measurement: t.Any, expectation: t.Any) -> tuple[str, str | None]:
         (354e9 / 2**20, "MiB/s", "PASS"),
     ],
 )
-def test_bare_numbers(value: float, unit: str, wanted: str) -> None:
+def test_a_number_with_its_unit_is_judged_by_the_bands(value: float, unit: str, wanted: str) -> None:
     assert word({"value": value, "unit": unit}, EXPECTED)[0] == wanted
 
 
@@ -56,7 +56,7 @@ def test_bare_numbers(value: float, unit: str, wanted: str) -> None:
                                                              "value": 354, "unit": "GB/s"},
     ],
 )  # fmt: skip
-def test_measurements_that_are_none(measurement: t.Any) -> None:
+def test_anything_but_a_measurement_is_unknown(measurement: t.Any) -> None:
     assert word(measurement, EXPECTED)[0] == "UNKNOWN"
 
 
@@ -71,7 +71,7 @@ def test_measurements_that_are_none(measurement: t.Any) -> None:
         {"value": 360, "unit": "GB/s", "layer": "mine", "id": ""}, {"value": 360, "unit": "GB/s", "size": GIB},
     ],
 )  # fmt: skip
-def test_expectations_that_are_none(expectation: t.Any) -> None:
+def test_anything_but_an_expectation_is_no_expectation(expectation: t.Any) -> None:
     assert word({"value": 354, "unit": "GB/s"}, expectation) == ("UNKNOWN", "no_expectation")
 
 
@@ -182,7 +182,7 @@ def test_operation_type_and_unit_of_an_output_are_its_own(fixtures: t.Any) -> No
     assert judge(hccl, {**expected, "size": 1 << 30})["value"] == pytest.approx(103.08, abs=0.01)
 
 
-def test_hosts_of_ranks() -> None:
+def test_ranks_on_another_number_of_hosts_than_expected_are_unknown() -> None:
     node, fabric = ({**EXPECTED, "match": {"stage": stage, "gpus": 4}} for stage in ("nccl_node", "nccl_fabric"))
     assert word(ranked(["a", "b"]), fabric)[0] == "PASS" and word(ranked(["a", "b"]), node)[0] == "UNKNOWN"
     assert word(ranked(["a"]), node)[0] == "PASS" and word(ranked(["a"]), fabric)[0] == "UNKNOWN"
@@ -218,7 +218,7 @@ anything: st.SearchStrategy[t.Any] = st.recursive(
 
 @given(anything, anything)
 @settings(max_examples=600, deadline=None)
-def test_anything_gives_a_valid_verdict(measurement: t.Any, expectation: t.Any) -> None:
+def test_any_measurement_and_expectation_give_a_valid_verdict(measurement: t.Any, expectation: t.Any) -> None:
     word(measurement, expectation)
     word(measurement, EXPECTED)
     word({"value": 354, "unit": "GB/s"}, expectation)

@@ -58,13 +58,13 @@ def test_the_median_without_outliers_nor_those_with_errors() -> None:
     assert RUN in found[GIB]["source"] and found[GIB]["date"] == "2026-11-21"
 
 
-def test_too_few_are_left_out_unless_fewer_are_asked_for() -> None:
+def test_a_proposal_needs_five_nodes_unless_fewer_are_asked_for() -> None:
     text = propose([nccl(f"n{i}", 300.0) for i in range(4)], RUN, "2026-11-21")
     assert entries(text) == [] and "measured on 4, expected at least 5" in text
     assert len(entries(propose([nccl("n1", 300.0)], RUN, "2026-11-21", minimum=1))) == 2
 
 
-def test_what_is_no_measurement_does_not_count() -> None:
+def test_errors_and_broken_records_propose_no_expectation() -> None:
     broken = [nccl(f"n{i}", 300.0, outcome="error", reason_code="timeout", reason="x") for i in range(9)]
     assert entries(propose([*broken, None, {}], RUN, "2026-11-21")) == []
 
@@ -104,7 +104,7 @@ def test_measured_in_one_run_and_judged_in_another(tmp_path: t.Any) -> None:
     assert [word(v) for v in (300.0, 280.0, 200.0)] == ["PASS", "WARN", "FAIL"]
 
 
-def test_simulated_numbers_say_so() -> None:
+def test_a_proposal_from_simulated_numbers_has_a_simulated_source() -> None:
     found = entries(propose([nccl(f"n{i}", 300.0, simulated=True) for i in range(5)], RUN, "2026-11-21"))
     assert all(e["source"].startswith("SIMULATED") for e in found)
 

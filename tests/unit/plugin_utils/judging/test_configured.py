@@ -37,6 +37,14 @@ def test_a_setting_of_the_machine_itself_gives_it_no_softer_floor() -> None:
     assert (verdict, code) == ("WARN", "settings_differ"), "fast enough, and still configured otherwise"
 
 
+@pytest.mark.parametrize("machine", ["0", "1"])
+def test_a_setting_of_the_machine_that_nccl_got_gives_it_no_softer_floor(machine: str) -> None:
+    """NCCL's environment holds what the run has set and what the machine has by itself; only the former chooses a floor."""
+    context = {**OFF, "nccl_env": {"NCCL_NVLS_ENABLE": "0"}, "nccl_machine": {"NCCL_NVLS_ENABLE": machine}}
+    ((verdict, code, _said),) = fleet([node("odd", 366.0, context)])
+    assert (verdict, code) == ("FAIL", "below_floor")
+
+
 def test_what_the_run_sets_for_one_node_is_a_warning() -> None:
     ((verdict, code, said),) = fleet([node("odd", 366.0, OFF)])
     assert (verdict, code) == ("WARN", "settings_differ") and "machine itself" not in said
@@ -67,8 +75,8 @@ def test_settings_of_all_machines_that_select_a_softer_floor_are_said() -> None:
     """Nobody differs, as where an image brings them along; and there may be but one node."""
     for names in (["n1"], ["n1", "n2", "n3"]):
         found = judge([item(n) for n in names], [node(n, 366.0, BY_MACHINE) for n in names]).planned
-        assert [(v["verdict"], v["reason_code"]) for v in found] == [("WARN", "settings_differ")] * len(names)
-        assert "NCCL_NVLS_ENABLE=0" in found[0]["reason"] and "without them: FAIL" in found[0]["reason"]
+        assert [(v["verdict"], v["reason_code"]) for v in found] == [("FAIL", "below_floor")] * len(names), "a state selects no floor"
+        assert any("NCCL_NVLS_ENABLE=0" in words and "the run sets them" in words for words in found[0]["findings"])
     # What the run says itself is meant, and what is too slow for any floor stays what it is.
     by_run = {**BY_MACHINE, "nccl_env": {"NCCL_NVLS_ENABLE": "0", "NCCL_ALGO": "Ring"}, "nccl_machine": {"NCCL_ALGO": "Ring"}}
     ((own,), (slow,)) = (judge([item()], [node("n1", busbw, by_run)]).planned for busbw in (366.0, 300.0))
@@ -92,16 +100,18 @@ def groups(*each: tuple[float, Record]) -> list[Record]:
 @pytest.mark.parametrize("left", [1, 4])
 def test_nics_that_are_not_active_give_a_group_no_softer_floor(left: int) -> None:
     """The same ports of all its nodes are down: a switch of theirs is."""
-    busbw = 48.0 * left
-    (found,) = groups((busbw, {"nics": left, "nics_down": 8 - left}))
+    busbw = 54.0 * left
+    (found,) = groups((busbw, {"nics_used": left, "nics_down": 8 - left}))
     assert (found["verdict"], found["reason_code"]) == ("UNKNOWN", "port_down") and "not active" in found["reason"]
+    (found,) = groups((busbw, {"nics_used": left}))
+    assert (found["verdict"], found["reason_code"]) == ("UNKNOWN", "port_down") and "settings of the machines leave out" in found["reason"]
     assert groups((busbw, {"nics": left}))[0]["verdict"] == "PASS", "there are no others, or NCCL_IB_HCA leaves them out"
-    assert groups((384.0, {"nics_down": 1}))[0]["verdict"] == "PASS", "nothing is known of nine"
-    assert groups((50.0, {"nics": 4, "nics_down": 4}))[0]["verdict"] == "FAIL"
+    assert groups((430.0, {"nics_used": 7, "nics_down": 1}))[0]["verdict"] == "PASS", "as fast as all of them"
+    assert groups((50.0, {"nics_used": 4, "nics_down": 4}))[0]["verdict"] == "FAIL"
 
 
 def test_a_group_with_fewer_or_slower_nics_than_others_is_said_to_have_them() -> None:
     for slow in ({"nics": 4}, {"nic_gbps": 200}):
-        found = groups((384.0, {}), (192.0, slow), (384.0, {}))
+        found = groups((430.0, {}), (192.0, slow), (430.0, {}))
         assert [v["verdict"] for v in found] == ["PASS", "WARN", "PASS"] and found[1]["reason_code"] == "link_slow"
-    assert [v["verdict"] for v in groups((384.0, {}), (192.0, {"nics": 4, "gpus": 4}))] == ["PASS", "PASS"], "other nodes"
+    assert [v["verdict"] for v in groups((430.0, {}), (192.0, {"nics": 4, "gpus": 4}))] == ["PASS", "PASS"], "other nodes"

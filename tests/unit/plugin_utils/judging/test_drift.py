@@ -21,12 +21,12 @@ def deviating(facts: dict[str, dict[str, t.Any]], **options: t.Any) -> dict[str,
     return {node: items[0] for node, items in drift(facts, **options).items() if items}
 
 
-def test_a_fleet_that_agrees() -> None:
+def test_a_fleet_whose_facts_agree_has_no_drift() -> None:
     assert drift(fleet("580", "580", "580")) == {"n0": [], "n1": [], "n2": []}
     assert drift({}) == {} and drift(fleet("580")) == {"n0": []}
 
 
-def test_one_against_the_majority() -> None:
+def test_a_node_with_another_driver_than_the_majority_is_a_deviation() -> None:
     assert drift(fleet("580", "570", "580"))["n1"] == [
         {
             "item": "driver", "found": "570", "expected": "580", "basis": "majority", "agree": 2, "of": 3,
@@ -36,7 +36,7 @@ def test_one_against_the_majority() -> None:
     assert list(deviating(fleet("580", "570", "580"))) == ["n1"]
 
 
-def test_a_fact_that_one_node_lacks() -> None:
+def test_a_fact_that_one_node_lacks_is_a_deviation_of_that_node() -> None:
     found = deviating(fleet("a", "a", None))
     assert found["n2"]["found"] == "absent" and found["n2"]["expected"] == "a"
     assert deviating(fleet(None, None, "a"))["n2"]["expected"] == "absent"
@@ -80,7 +80,7 @@ def test_golden_values_hold_whatever_the_majority_has() -> None:
         ("580", "unreadable: nvidia-smi: not found", False),
     ],
 )
-def test_golden_forms(golden: t.Any, value: t.Any, good: bool) -> None:
+def test_a_golden_value_may_be_a_text_a_pattern_or_a_list(golden: t.Any, value: t.Any, good: bool) -> None:
     assert (deviating(fleet(value), golden={"driver": golden}) == {}) is good
 
 
@@ -126,7 +126,7 @@ def test_long_lists_show_only_what_differs() -> None:
         ("package_torch", "warn"), ("pip_freeze", "warn"), ("kernel_command_line", "warn"), ("gpu_processes", "warn"),
     ],
 )  # fmt: skip
-def test_what_a_deviation_is_worth(item: str, worth: str) -> None:
+def test_a_deviation_has_the_severity_of_its_fact(item: str, worth: str) -> None:
     (found,) = deviating(fleet("a", "a", "b", item=item)).values()
     assert severity(found) == worth
     assert severity(found, {item: "ignore"}) == "ignore" and severity(found, {"*": "fail"}) == "fail"
@@ -142,7 +142,7 @@ def test_the_order_of_nodes_does_not_matter(facts: dict[str, dict[str, t.Any]]) 
             assert (2 * item["agree"] > item["of"]) == (item["basis"] == "majority")
 
 
-def test_two_thousand_nodes() -> None:
+def test_one_deviating_fact_of_two_thousand_nodes_is_found() -> None:
     facts = {f"n{i:04}": {f"item{j}": "a" for j in range(120)} | {"pip_freeze": ["x"] * 300} for i in range(2000)}
     facts["n0007"]["item3"] = "b"
     assert list(deviating(facts)) == ["n0007"]

@@ -149,13 +149,13 @@ def test_an_id_with_a_typo_is_answered_with_the_one_that_was_meant() -> None:
 
 
 @pytest.mark.parametrize("raw", [None, 3, "x", [], [1]])
-def test_an_entry_that_is_none(raw: t.Any) -> None:
+def test_an_entry_that_is_no_mapping_is_refused(raw: t.Any) -> None:
     with pytest.raises(ExpectationError):
         parse(raw, "here")
 
 
 @pytest.mark.parametrize("value", [3, "text", True, [3], {"unknown-id": {"value": 1}}, {"h200-4-all_reduce-1g": 3}])
-def test_a_variable_of_another_form(value: t.Any) -> None:
+def test_a_variable_that_is_no_list_or_mapping_of_entries_is_refused(value: t.Any) -> None:
     with pytest.raises(ExpectationError, match="found"):
         resolve([("group", value)])
 
@@ -380,7 +380,7 @@ def linter(root: t.Any) -> t.Any:
 
 
 def test_every_shipped_entry_can_be_reached(linter: t.Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linter.nccl.nccl_settings, "of_machine", lambda _node, _env: {})
+    monkeypatch.setattr(linter.nccl_node.nccl_settings, "of_machine", lambda _node, _env: {})
     entries = shipped().entries
     assert linter.unreachable(entries, entries) == []
     # With the rule that compared the GPUs of a tray: the rack's numbers stood in the table for nobody.
@@ -394,7 +394,7 @@ def test_every_shipped_entry_can_be_reached(linter: t.Any, monkeypatch: pytest.M
     [{"gpus": 4, "nvls": True}, {"gpus": 8, "nvls": True, "algorithm": "ring"}, {"mnnvl": True}, {"type": "float", "mode": "alone"}],
 )
 def test_an_entry_that_no_probe_can_reach_is_found(linter: t.Any, monkeypatch: pytest.MonkeyPatch, match: dict[str, t.Any]) -> None:
-    monkeypatch.setattr(linter.nccl.nccl_settings, "of_machine", lambda _node, _env: {})
+    monkeypatch.setattr(linter.nccl_node.nccl_settings, "of_machine", lambda _node, _env: {})
     own = parse(entry(match={"nvls": None, **match}), "here", rank=1)
     assert linter.unreachable([*shipped().entries, own], [own]) == ["mine"]
 
@@ -424,7 +424,7 @@ def test_wire_rates_count_nics_and_directions() -> None:
     assert physics.limits({"stage": "nccl_node", "check": "all_reduce", "gpu": "Unheard of"}, "busbw") is None
 
 
-def test_units_are_exact() -> None:
+def test_units_are_converted_exactly_or_refused() -> None:
     assert physics.convert(1.0, "GB/s", "Gb/s") == 8.0
     assert physics.convert(400.0, "Gb/s", "GB/s") == 50.0
     assert physics.convert(1024.0, "MiB/s", "GB/s") == pytest.approx(1.073741824)
@@ -448,7 +448,7 @@ def test_proposals_are_ignored_and_reported(tmp_path: t.Any) -> None:
 @pytest.mark.parametrize(
     "text", ["{", "text", "3", "{expectation: []}", "{expectations: 3}", "{proposed: 1, expectations: []}", "\x00"]
 )
-def test_files_that_are_none(tmp_path: t.Any, text: str) -> None:
+def test_a_file_that_is_no_table_of_expectations_is_refused_by_name(tmp_path: t.Any, text: str) -> None:
     path = tmp_path / "bad.yml"
     path.write_text(text)
     with pytest.raises(ExpectationError, match=r"bad\.yml"):

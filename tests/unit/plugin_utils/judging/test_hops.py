@@ -10,7 +10,8 @@ import itertools
 import random
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import hops
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import hops, peer_comparison
+from harness import records
 
 NEAR, SPINE = 1.9, 0.7  # us within a leaf, and what a spine adds
 SHAPES = [(8,), (7, 1), (6, 2), (4, 4), (5, 2, 1), (3, 3, 2), (12,), (9, 7), (8, 8, 8, 8), (1,) * 8]
@@ -56,7 +57,7 @@ def test_leaves_are_read_off_the_latencies(sizes):
         assert all((level > 0) == (leaf[a] != leaf[b]) for (a, b), level in found.of.items())
 
 
-def test_three_levels():
+def test_latencies_of_three_levels_of_switches_give_three_levels():
     rng = random.Random(1)
     nodes = [(core, pod, n) for core in range(2) for pod in range(4) for n in range(4)]
     names = {node: "n{}{}{}".format(*node) for node in nodes}
@@ -114,3 +115,18 @@ def test_too_few_pairs_say_nothing_of_hops():
 def test_a_leaf_that_is_known_of_some_nodes_only_is_not_used():
     values, _leaf = fabric((4, 4))
     assert hops.levels(values, {"n00": "leaf-0"}) == hops.levels(values)
+
+
+def test_the_opinion_on_a_far_pair_is_about_its_neighbours():
+    values, leaf = fabric((8,), path=("n01", "n03"))
+    fields = {"stage": "rdma", "check": "write_lat"}
+    measured = [
+        records.measurement(
+            {**fields, "subject": {"kind": "pair", "id": f"{a}|{b}"}, "metrics": {"latency": {"value": value, "unit": "us"}}}
+        )
+        for (a, b), value in values.items()
+    ]
+    deciding = {m.key: m for m in measured}
+    for known in (None, leaf):
+        ((key, opinion),) = peer_comparison.opinions(deciding, {key: [] for key in deciding}, known)
+        assert key.subject == "n01|n03" and (opinion.verdict, opinion.reason_code) == ("WARN", "below_neighbours")

@@ -143,7 +143,7 @@ def test_a_number_of_gpus_that_no_board_has_is_a_finding_by_itself(count: int) -
     assert judge(items, records, stack={node: {"ignore": ["gpu_count"]} for node in nodes}).accepted
 
 
-def test_which_models_stand_on_boards() -> None:
+def test_each_model_on_a_board_has_the_numbers_of_gpus_that_boards_have() -> None:
     for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA B200", "NVIDIA H20-3e", "AMD Instinct MI300X", "NVIDIA H800"):
         assert physics.board(name) == (4, 8), name
     assert physics.board("NVIDIA A100-SXM4-80GB") == physics.board("Tesla V100-SXM2-32GB") == (4, 8, 16)
@@ -320,3 +320,55 @@ def test_a_node_that_offers_fewer_devices_than_it_has(has: t.Any, offers: int, w
 def test_on_a_cluster_fewer_gpus_are_for_its_device_plugin_to_explain() -> None:
     found = both(stack(identity=who(8), gpus=8), test(identity=who(4), plane="kubernetes"), lending={"kubernetes"})
     assert found[1] == ("UNKNOWN", "gpu_count")
+
+
+def placed(places: int = 0, on_bus: int = 0, **fields: t.Any) -> Record:
+    """The record of the stage that finds facts, of a machine with places for GPUs and a PCI bus that has some."""
+    made = stack(**fields)
+    if places:
+        made["context"]["gpu_places"] = {"number": places, "why": f"a Server has {places}"}
+    if on_bus:
+        made["context"]["gpu_bus"] = {"count": on_bus}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("places", "on_bus", "seen", "expected"),
+    [
+        (8, 0, 4, FEW), (8, 8, 4, FEW), (0, 8, 4, FEW), (8, 4, 4, FEW), (16, 16, 8, FEW), (8, 8, 7, FEW), (8, 8, 1, FEW),
+        (8, 8, 8, GOOD), (4, 4, 4, GOOD), (0, 4, 4, GOOD), (0, 0, 4, GOOD), (1, 1, 1, GOOD), (4, 8, 8, GOOD),
+    ],
+)  # fmt: skip
+def test_a_lone_node_with_fewer_gpus_than_it_has_places_for(places: int, on_bus: int, seen: int, expected: tuple[str, str | None]) -> None:
+    """Four of eight stand on a board of four, too: nobody said how many there are to be, but the machine does."""
+    made = placed(places, on_bus, identity=who(seen), gpus=seen)
+    found = judge([item("n1", "stack", "cuda")], [made])
+    (verdict,) = found.planned
+    board = ("UNKNOWN", "gpu_count") if seen in (1, 7, 16) else expected
+    assert (verdict["verdict"], verdict["reason_code"]) == board
+    if expected == FEW:
+        assert "GPUs are missing" in verdict["reason"] or "stands on boards" in verdict["reason"]
+        stated = judge([item("n1", "stack", "cuda")], [made], stated={"n1": {"gpu_count": seen}})
+        assert stated.planned[0]["verdict"] == "PASS", "somebody said that it is meant"
+
+
+def test_a_job_with_some_gpus_of_its_machine_is_told_so() -> None:
+    """Under a device cgroup the others are there and belong to other jobs: nobody looks for missing hardware."""
+    made = placed(8, 4, identity=who(4), gpus=4)
+    made["context"]["gpu_bus"]["of_others"] = ["0000:14:00.0", "0000:15:00.0", "0000:16:00.0", "0000:17:00.0"]
+    (verdict,) = judge([item("n1", "stack", "cuda")], [made]).planned
+    assert (verdict["verdict"], verdict["reason_code"]) == FEW
+    assert "4 of them are not given to this job or container" in verdict["reason"] and "missing" not in verdict["reason"]
+
+
+def test_a_number_of_places_that_is_no_count_is_ignored() -> None:
+    for places in ({"number": "8"}, {"number": True}, {"number": -1}, {"number": 10**9}, "8", None):
+        made = stack(identity=who(4))
+        made["context"]["gpu_places"] = places
+        assert judge([item("n1", "stack", "cuda")], [made]).planned[0]["verdict"] == "PASS"
+
+
+def test_a_node_of_which_some_gpus_have_mig_is_not_skipped_without_a_word() -> None:
+    seen = failed("n1", "mig_partly", "not_applicable")
+    assert both(stack(), seen, stated={"n1": {"mig": "allowed"}})[1] == ("WARN", "mig_partly")
+    assert both(stack(), seen)[1] == ("UNKNOWN", "mig_enabled")

@@ -46,7 +46,7 @@ def convicted(findings) -> set[tuple[str, str]]:
     return {(f.kind, f.id) for f in findings if f.confidence == "convicted"}
 
 
-def test_random_trials():
+def test_random_faults_are_found_and_no_innocent_part_is_convicted():
     trials = [trial(seed) for seed in range(int(os.environ.get("ACCEPTANCE_TRIALS", "100")))]
     assert not [(t.seed, t.missed, t.innocent) for t in trials if not t.sound]
     wrong = [(t.seed, t.missed) for t in trials if not t.right]
@@ -155,7 +155,7 @@ def test_a_floor_within_the_scatter_convicts_nobody():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sampled", [False, True])
-def test_every_kind_of_fault(kind, sampled):
+def test_each_kind_of_fault_is_found_and_nobody_else_is_convicted(kind, sampled):
     for seed in range(12):
         t = trial(seed, kinds=[kind], sampled=sampled)
         assert t.sound, (seed, t.missed, t.innocent)
@@ -192,6 +192,18 @@ def test_with_one_rail_the_port_is_not_told_from_its_node():
     findings, _unused, _unused = fabric.settle(matrix(fabric, rails=1))
     assert convicted(findings) == {("nic", port("h07", 0))}
     assert [o["id"] for o in findings[0].indistinguishable] == ["h07"]
+    assert "no other port of the node was measured" in findings[0].reason
+
+
+@pytest.mark.parametrize(
+    ("dead", "words"),
+    [([1, 2], "no other port of the node was measured"), ([2], "none of the node's other ports meets it (1 measured, 1 not)")],
+)
+def test_ports_that_were_not_measured_are_not_called_bad(dead, words):
+    fabric = Rails([a_port("h03", 0), a_port("h03", 1)], dead=[port("h03", rail) for rail in dead])
+    findings, _unused, _unused = fabric.settle(matrix(fabric, rails=3))
+    reasons = {finding.id: finding.reason for finding in findings}
+    assert words in reasons[port("h03", 0)]
 
 
 def test_a_port_whose_siblings_were_not_measured_may_be_its_node():
@@ -227,7 +239,7 @@ def test_a_bad_block_of_one_leaf_is_its_switch(kind):
     assert f"within the leaf {0 if kind == 'switch' else 6} meet it" in findings[0].reason
 
 
-def test_a_topology_by_node():
+def test_bad_ports_of_one_leaf_convict_its_switch_if_the_topology_is_given_by_node():
     topology = {n: f"leaf-{i // 4}" for i, n in enumerate(NODES)}
     ports = frozenset(port(n, r) for n in NODES[4:8] for r in range(2))
     fabric = Rails([Fault("uplink", ports, ("switch", "leaf-1"))])
@@ -314,7 +326,7 @@ def test_two_nodes_convict_nobody():
     assert {o["id"] for o in finding.indistinguishable} == {port("a", 0), port("b", 0)}
 
 
-def test_latency_is_better_lower():
+def test_a_port_with_high_latencies_is_found_where_lower_is_better():
     cells = [Cell(c.a, c.b, c.rail, 2.0, floor=4.0) for c in matrix(Rails([]))]
     assert diagnose_matrix(cells, better="lower").clean
     slow = [dataclasses.replace(c, value=9.0 if port("h03", 1) in (c.a, c.b) else 2.0) for c in cells]
@@ -342,7 +354,7 @@ def test_a_number_without_a_floor_says_nothing():
     assert (finding.id, finding.confidence) == (port("h03", 0), "unresolved") and "no floor is known" in finding.reason
 
 
-def test_what_may_flap():
+def test_a_suspect_may_flap_only_if_its_passes_are_few_enough():
     assert may_flap(0, 6) and not may_flap(0, 7)
     assert may_flap(2, 4) and not may_flap(2, 21)
     assert may_flap(10, 0)
@@ -404,7 +416,7 @@ def test_a_port_that_is_bad_one_way_is_found_in_every_trial(count, way):
 
 @pytest.mark.parametrize("way", ["sends", "receives"])
 @pytest.mark.parametrize("rails", [1, 2])
-def test_two_nodes_and_one_direction_that_is_bad(way, rails):
+def test_of_two_nodes_with_one_bad_direction_none_is_convicted(way, rails):
     """Nobody is convicted, and the finding says which end sends where it is bad."""
     fabric = Rails([dataclasses.replace(a_node("h01", rails=rails), way=way)], directed=True)
     findings, _unused, _unused = fabric.settle(both_ways(fabric, ["h00", "h01"], rails))
@@ -417,7 +429,7 @@ def test_two_nodes_and_one_direction_that_is_bad(way, rails):
 
 @pytest.mark.parametrize("way", ["first", "second"])
 @pytest.mark.parametrize("count", [4, 12])
-def test_a_path_that_is_bad_one_way(way, count):
+def test_a_path_that_is_bad_one_way_is_convicted_in_that_direction(way, count):
     fault = dataclasses.replace(a_path("h01", "h02"), way=way)
     fabric = Rails([fault], directed=True)
     findings, cells, _unused = fabric.settle(both_ways(fabric, NODES[:count]))
@@ -480,7 +492,7 @@ def test_a_node_that_sends_badly_on_all_its_rails():
 
 
 @pytest.mark.parametrize("count", [3, 4, 12])
-def test_random_trials_of_both_directions(count):
+def test_random_faults_of_one_direction_convict_no_innocent_part(count):
     seeds = range(int(os.environ.get("ACCEPTANCE_TRIALS", "150")) // (1 if count < 12 else 5))
     trials = [trial(seed, directed=True, nodes_of=[count, *range(6, 40)] if count == 12 else [count]) for seed in seeds]
     assert not [(t.seed, t.innocent) for t in trials if t.innocent]
@@ -520,13 +532,13 @@ def test_a_good_number_at_half_the_rate_says_nothing_of_the_faster_port(directed
     assert convicted(diagnose_matrix(cells).findings) == {("nic", port("h01", 0))}
 
 
-def test_a_port_that_met_only_slower_ones_is_not_shown_good():
+def test_a_port_whose_partners_were_all_slower_is_unresolved():
     findings = diagnose_matrix(at_rates({"h01"}, lambda _a, _b, rate: rate)).findings
     assert [(f.id, f.confidence) for f in findings] == [(port("h01", 0), "unresolved")]
-    assert "met only slower ports" in findings[0].reason
+    assert "all its partners were slower" in findings[0].reason
 
 
-def test_a_port_that_met_only_slower_ones_is_measured_with_one_as_fast():
+def test_a_port_whose_partners_were_all_slower_is_tested_again_with_one_as_fast():
     cells = [c for c in at_rates({"h01", "h02", "h03"}, lambda _a, _b, r: r) if not {port("h01", 0)} & {c.a, c.b} or c.floor < 300]
     diagnosis = diagnose_matrix(cells)
     assert diagnosis.again == ((port("h01", 0), port("h02", 0), "rail0"),)

@@ -111,7 +111,9 @@ def test_every_expectation_is_below_the_ceiling_of_its_hardware() -> None:
         for entry in shipped(overlays).entries:
             context = {k: v for k, v in entry.match.items() if k not in ("stage", "size")}
             most = physics.ceiling(context, entry.metric)
-            assert most is None or physics.convert(entry.value, entry.unit, most[1]) < most[0] / 1.05, entry.id
+            # Of a port all is known: its wire less the headers.
+            room = 1.02 if entry.metric == "bandwidth" and "nic_gbps" in entry.match else 1.05
+            assert most is None or physics.convert(entry.value, entry.unit, most[1]) < most[0] / room, entry.id
 
 
 A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
@@ -189,7 +191,7 @@ def test_no_healthy_port_is_refused(context: dict[str, t.Any], value: float) -> 
 def test_what_cannot_be_is_no_yardstick_for_neighbours() -> None:
     context = {**H200, "gpus": 8, "nvls": True, "series_units": {"busbw": "GB/s"}}
     seen = {f"n{n}": measured("nccl_node", "all_reduce", context, 3824.0 if n < 6 else 478.0) for n in range(9)}
-    by_itself = single_checks.SingleChecks((), lambda _node, _target: shipped(), {}, {})
+    by_itself = single_checks.SingleChecks((), lambda _node, _target: shipped(), {}, lambda _stage, _check: False)
     deciding = {}
     for name, one in seen.items():
         one.update(subject={"kind": "node", "id": name, "members": []}, target=name, simulated=False)

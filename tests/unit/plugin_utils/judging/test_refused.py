@@ -47,7 +47,7 @@ def of(*planned: Verdict, extras: t.Sequence[Verdict] = (), passed: bool = False
         ([], ["a", "b", "c", "lab"]),
     ],
 )
-def test_who_is_to_blame(verdicts: list[Verdict], failed: list[str]) -> None:
+def test_hosts_whose_nodes_or_parts_are_not_accepted_have_failed(verdicts: list[Verdict], failed: list[str]) -> None:
     assert refused.targets(PLAN, of(*verdicts)) == failed
     assert refused.targets(PLAN, of(*verdicts, passed=True)) == []
 

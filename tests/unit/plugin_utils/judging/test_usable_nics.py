@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected import slots
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import single_checks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bandwidth import bandwidth_verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import (
@@ -53,13 +54,20 @@ def verdict(seen: dict[str, t.Any], known: Expectations | None = None) -> tuple[
 @pytest.mark.parametrize(
     ("gpu", "gpus", "nics", "gbps", "value", "wanted"),
     [
-        (L40S, 8, 4, 200, 22.0, "UNKNOWN"),
+        (L40S, 8, 4, 200, 22.0, "PASS"),  # what a ring through slots gives
+        (L40S, 8, 4, 200, 18.0, "PASS"),
+        (L40S, 8, 4, 200, 15.0, "UNKNOWN"),  # nobody says how the GPUs are connected
         (L40S, 8, 4, 200, 3.0, "UNKNOWN"),
         (L40S, 8, 4, 200, 23.8, "PASS"),  # what a slot gives: no healthy machine has more
         (L40S, 8, 4, 200, 60.0, "UNKNOWN"),  # more than a slot gives
         ("Tesla T4", 4, 2, 100, 6.0, "UNKNOWN"),
-        ("NVIDIA H100 PCIe", 8, 8, 400, 45.0, "UNKNOWN"),
-        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 8, 4, 400, 38.0, "UNKNOWN"),
+        ("Tesla T4", 4, 2, 100, 9.1, "PASS"),
+        ("Tesla T4", 4, 1, 50, 5.9, "PASS"),  # the NIC is the limit
+        ("Tesla T4", 4, 1, 50, 4.0, "UNKNOWN"),
+        ("NVIDIA H100 PCIe", 8, 8, 400, 45.0, "PASS"),
+        ("NVIDIA H100 PCIe", 8, 8, 400, 30.0, "UNKNOWN"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 8, 4, 400, 38.0, "PASS"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 8, 4, 400, 25.0, "UNKNOWN"),
         ("NVIDIA A1 Imaginary", 8, 8, 400, 200.0, "UNKNOWN"),
         ("NVIDIA A800-SXM4-80GB", 8, 8, 200, 158.0, "UNKNOWN"),
         (H100, 1, 8, 400, 47.0, "PASS"),
@@ -90,7 +98,51 @@ def test_a_number_that_may_be_all_that_there_is_says_what_to_do() -> None:
     seen = records.measurement(record(L40S, 8, 4, 200, 15.0))
     opinion, _compared = single_checks.measured(("nccl_fabric", "all_reduce", "", "g"), seen, shipped())
     assert opinion.reason_code == "path_unknown"
-    assert "8 x NVIDIA L40S with 4 NICs of 200 Gb/s" in opinion.reason and "acceptance_expectations" in opinion.reason
+    assert "what GPUs in slots reach depends on switches" in opinion.reason and "acceptance_expectations" in opinion.reason
+
+
+IN_SLOTS = [
+    L40S, "Tesla T4", "NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA RTX PRO 6000 Blackwell Server Edition", "NVIDIA A40", "NVIDIA L4",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("gpu", IN_SLOTS)
+@pytest.mark.parametrize("path", [*slots.PATHS, None])
+@pytest.mark.parametrize("nics", [1, 2, 4, 8])
+@pytest.mark.parametrize("gbps", [25, 50, 100, 200, 400])
+def test_groups_of_gpus_in_slots_are_held_to_what_slots_and_nics_carry(gpu: str, path: str | None, nics: int, gbps: int) -> None:
+    """A healthy number is accepted however the GPUs are connected; half of it is a fault if the way is known to be short, and is never
+    accepted."""
+    slot = slots.of(gpu)
+    assert slot is not None
+    healthy = min(0.96 * nics * gbps / 8, 0.6 * slots.rate(slot.generation, slot.lanes))
+    for share, wanted in ((1.0, {"PASS"}), (0.97, {"PASS"}), (0.5, {"FAIL"} if path == slots.SWITCH else {"UNKNOWN"})):
+        seen = record(gpu, 8, nics, gbps, round(share * healthy, 3), nic_path=path)
+        opinion, _compared = single_checks.measured(("nccl_fabric", "all_reduce", "", "g"), records.measurement(seen), shipped())
+        assert {opinion.verdict} == wanted, opinion.reason
+        assert opinion.confidence == "derived" and (opinion.verdict != "UNKNOWN" or opinion.reason_code == "path_unknown")
+
+
+def test_the_way_from_gpus_to_nics_is_that_of_the_tree() -> None:
+    root, other = "/sys/devices/pci0000:00/0000:00:01.0", "/sys/devices/pci0000:80/0000:80:01.0"
+    behind = f"{root}/0000:01:00.0"
+    for gpu, nic, wanted in (
+        (f"{behind}/0000:02:00.0/0000:03:00.0", f"{behind}/0000:02:04.0/0000:04:00.0", slots.SWITCH),
+        (f"{root}/0000:01:00.0", "/sys/devices/pci0000:00/0000:00:02.0/0000:05:00.0", slots.HOST_BRIDGE),
+        (f"{root}/0000:01:00.0", f"{other}/0000:81:00.0", slots.FAR),
+        ("/sys/devices/pci10000:e0/10000:e0:01.0/10000:e1:00.0", "/sys/devices/pci10000:e0/10000:e0:01.0/10000:e1:00.1", slots.SWITCH),
+    ):
+        assert slots.path(gpu, nic) == wanted
+    near, far = f"{behind}/0000:02:00.0/0000:03:00.0", f"{other}/0000:81:00.0"
+    nics = [f"{behind}/0000:02:04.0/0000:04:00.0"]
+    assert slots.farthest([near], nics) == slots.SWITCH and slots.farthest([near, far], nics) == slots.FAR
+    assert slots.farthest([near], []) is None and slots.farthest([], nics) is None
+
+
+def test_gpus_with_nvlink_and_unknown_ones_have_no_ring_of_slots() -> None:
+    for gpu in (H100, "NVIDIA B200", "NVIDIA A100-SXM4-80GB", "NVIDIA A1 Imaginary"):
+        assert slots.ring(record(gpu, 8, 8, 400, 1.0)["context"]) is None
+    assert slots.ring({**record(L40S, 8, 4, 200, 1.0)["context"], "link_layer": "unknown"}) is None
 
 
 @pytest.mark.parametrize(("value", "wanted"), [(22.0, "PASS"), (20.2, "WARN"), (15.0, "FAIL")])

@@ -9,11 +9,12 @@ import pathlib
 import threading
 import typing as t
 
+import prometheus_client.parser
 import pytest
 from ansible import context
 from ansible.module_utils.common.collections import ImmutableDict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.observing import pushgateway
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged
 from harness import report_samples as samples
 
@@ -46,8 +47,28 @@ def test_a_path_and_a_password_of_the_address_are_used(gateway: tuple[int, Asked
     port, asked = gateway
     pushgateway.push(f"http://me:s%40cret@127.0.0.1:{port}/sub/", "lab one", "m 1\n")
     pushgateway.push(f"http://me:x@127.0.0.1:{port}", "a/b", "m 1\n")
-    assert asked[0] == ("/sub/metrics/job/gpufleet_acceptance/inventory/lab%20one", "Basic bWU6c0BjcmV0", b"m 1\n")
+    # Prometheus' own client writes labels with a blank or a slash in base64.
+    assert asked[0][:2] == ("/sub/metrics/job/gpufleet_acceptance/inventory@base64/bGFiIG9uZQ==", "Basic bWU6c0BjcmV0")
+    assert [line for line in asked[0][2].splitlines() if not line.startswith(b"#")] == [b"m 1.0"]
     assert asked[1][0] == "/metrics/job/gpufleet_acceptance/inventory@base64/YS9i"
+
+
+def test_all_samples_of_a_report_arrive(gateway: tuple[int, Asked]) -> None:
+    plan, judged = samples.fleet(3, 2)
+    text = formats.prometheus(model.build(plan, t.cast(t.Any, judged)))
+    pushgateway.push(f"http://me:x@127.0.0.1:{gateway[0]}", "lab", text)
+
+    def families(exposed: str) -> list[tuple[t.Any, ...]]:
+        return [(f.name, f.type, f.documentation, f.samples) for f in prometheus_client.parser.text_string_to_metric_families(exposed)]
+
+    assert families(gateway[1][0][2].decode()) == families(text) and len(families(text)) > 5
+
+
+def test_a_controller_without_the_client_is_told_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"url": "http://pushgateway.example:9091"}
+    assert pushgateway.SINK.problem(options) is None
+    monkeypatch.setattr(pushgateway.importlib.util, "find_spec", lambda _name: None)
+    assert "lacks the Python package prometheus_client" in str(pushgateway.SINK.problem(options))
 
 
 def test_a_refusal_is_one_line(gateway: tuple[int, Asked]) -> None:

@@ -16,7 +16,7 @@ import sys
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import frame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 
 
@@ -53,7 +53,7 @@ def test_a_program_that_was_cut_does_nothing_and_says_little(tmp_path: pathlib.P
 
 OWN = """
 import dataclasses
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
 
 @dataclasses.dataclass
 class Rate:

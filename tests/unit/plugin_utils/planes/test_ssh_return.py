@@ -33,6 +33,9 @@ class Host(plane.StageOnHost):
     def args(self) -> t.Any:
         return {}
 
+    def _keep_alive(self, result: t.Any) -> bool:
+        return True
+
     def _execute(self, args: t.Any, request: t.Any) -> t.Any:
         self.clock += self.call_s
         answer = self.answers.pop(0)
@@ -53,12 +56,12 @@ def result(monkeypatch: pytest.MonkeyPatch) -> t.Callable[[Host], t.Any]:
     return of
 
 
-def test_it_is_asked_again_until_it_is_back_and_done(result: t.Callable[[Host], t.Any]) -> None:
+def test_a_host_that_restarts_is_asked_until_its_probe_is_done(result: t.Callable[[Host], t.Any]) -> None:
     host = Host([RUNNING, LOST, LOST, LOST, RUNNING, DONE])
     assert result(host) == DONE and host.resets == 3
 
 
-def test_who_stays_away_is_lost(result: t.Callable[[Host], t.Any]) -> None:
+def test_a_host_that_does_not_come_back_in_time_is_lost(result: t.Callable[[Host], t.Any]) -> None:
     host = Host([LOST] * 1000)
     with pytest.raises(AnsibleConnectionFailure):
         result(host)
@@ -76,3 +79,32 @@ def test_other_stages_and_phases_do_not_wait(result: t.Callable[[Host], t.Any], 
     with pytest.raises(AnsibleConnectionFailure):
         result(host)
     assert result(Host([RUNNING], continues, phase)) == RUNNING
+
+
+def test_what_is_collected_as_soon_as_it_is_begun_is_not_collected_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left on the host then: a second collection would say that the probe ended without a result."""
+    told: list[tuple[t.Any, ...]] = []
+    monkeypatch.setattr(Host, "_keep_alive", lambda _self, _result: False)
+    monkeypatch.setattr(Host, "_own_observations", lambda _self: [])
+    monkeypatch.setattr(Host, "keep", lambda _self, _measurements: None)
+    monkeypatch.setattr(Host, "result", lambda _self, _measurements: {})
+    monkeypatch.setattr(plane, "interpret", lambda _answer, _completer: [])
+    host = Host([RUNNING, DONE], continues=False, phase="start")
+    host.planned, host.stage, host.host, host.completer = {("c", "", "h"): {}}, "gemm", "h", t.cast(t.Any, None)  # type: ignore[dict-item]
+    host.vars = {"acceptance_stage": {"hosts": 2}}
+    host.progress = t.cast(t.Any, types.SimpleNamespace(add=lambda _measurements: None, pulse=lambda: None))
+    host.acting = t.cast(
+        t.Any, types.SimpleNamespace(mailbox=types.SimpleNamespace(lost=lambda _host: None, finish=lambda *about: told.append(about)))
+    )
+    host.run()
+    assert told == [("gemm", "h", 2)] and not host.answers
+
+
+@pytest.mark.parametrize(("kept", "calls"), [(True, 1), (False, 2)])
+def test_a_soak_on_a_host_that_is_reached_by_ansible_only_is_confirmed_by_a_second_start(
+    result: t.Callable[[Host], t.Any], monkeypatch: pytest.MonkeyPatch, kept: bool, calls: int
+) -> None:
+    """It would end a minute later: no controller has heard of it."""
+    monkeypatch.setattr(Host, "_keep_alive", lambda _self, _result: kept)
+    host = Host([RUNNING, RUNNING], continues=True, phase="start")
+    assert result(host) == RUNNING and host.clock == calls * host.call_s and host.phase == "start"

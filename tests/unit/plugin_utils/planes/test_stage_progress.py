@@ -7,25 +7,39 @@
 from __future__ import annotations
 
 import pathlib
+import threading
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import answers, progress
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.progress import Progress, is_counted, progress_line
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import mailbox
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import ddp, gemm, gpu_sharing, rdma
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import stage as gpu_sharing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import ddp, gemm, rdma
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
 
 @pytest.mark.parametrize(
-    ("done", "total", "since", "line"),
+    ("done", "total", "left", "line"),
     [
         (b".", 4, 0.0, "gemm: 1 of 4 nodes done, 3 running or waiting"),
-        (b".x..", 8, 6.0, "gemm: 4 of 8 nodes done, 1 of them without a result, 4 running or waiting, about 8 s to go"),
-        (b"....", 4, 6.0, "gemm: 4 of 4 nodes done"),
+        (
+            b".x..", 8, 8.0,
+            "gemm: 4 of 8 nodes done, 1 of them without a result, 4 running or waiting, about 8 s to go, and 20 min for the stages "
+            "behind it",
+        ),
+        (b"....", 4, 0.0, "gemm: 4 of 4 nodes done"),
     ],
+)  # fmt: skip
+def test_it_says_done_failing_running_and_the_end(done: bytes, total: int, left: float, line: str) -> None:
+    assert progress_line("gemm", done, total, left, 1200.0) == line
+
+
+@pytest.mark.parametrize(
+    ("done", "since", "left"),
+    [(0, 0.0, 90.0), (1, 10.0, 90.0), (4, 6.0, 8.0), (8, 60.0, 0.0)],
 )
-def test_it_says_done_failing_running_and_the_end(done: bytes, total: int, since: float, line: str) -> None:
-    assert progress_line("gemm", done, total, since) == line
+def test_time_left_is_the_plans_until_two_nodes_are_done(done: int, since: float, left: float) -> None:
+    assert progress.time_left(done, 8, since, 90.0) == left
 
 
 @pytest.mark.parametrize(
@@ -59,7 +73,7 @@ def test_a_stage_that_works_in_silence_is_spoken_of(
 ) -> None:
     box = mailbox.Mailbox(tmp_path)
     box.make()
-    box.set_totals({"fabric": 4})
+    box.set_totals({"stack": 3, "fabric": 4, "gemm": 3, "ddp": 0}, {"stack": 7.0, "fabric": 72.0, "gemm": 30.0, "ddp": 900.0})
     box.path(mailbox.COUNT, stage="fabric").write_bytes(b".")
     said: list[str] = []
     monkeypatch.setattr(progress.Display, "display", lambda _self, text: said.append(text))
@@ -71,5 +85,32 @@ def test_a_stage_that_works_in_silence_is_spoken_of(
         for worker in workers:
             worker.pulse()
         now += 1
-    words = "fabric: 1 of 4 nodes done, 3 running or waiting, for {} s; gpu-01 among them"
-    assert said == [words.format(moment) for moment in moments]
+    words = "fabric: 1 of 4 nodes done, 3 running or waiting{}, for {} s; gpu-01 among them"
+    to_go = [f", about {72 - moment} s to go, and 30 s for the stages behind it" if moment < 72 else "" for moment in moments]
+    assert said == [words.format(left, moment) for left, moment in zip(to_go, moments, strict=True)]
+
+
+def test_a_cluster_is_spoken_of_in_a_log_while_its_one_worker_works(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    box = mailbox.Mailbox(tmp_path)
+    box.make()
+    box.set_totals({"gemm": 2000})
+    said: list[str] = []
+    spoken = threading.Event()
+    monkeypatch.setattr(progress.Display, "display", lambda _self, text: (said.append(text), spoken.set()))
+    monkeypatch.setattr(progress, "TERMINAL", False)
+    monkeypatch.setattr(progress, "PROGRESS_S", 0.0)
+    monkeypatch.setattr(progress, "LOGGED_S", 0.0)
+    with Progress(box, "gemm", gemm.STAGE, "lab", {}, True).pulsing():
+        assert spoken.wait(60)
+    assert said[0].startswith("gemm: 0 of 2000 nodes done, 2000 running or waiting, for ") and "among" not in said[0]
+
+
+def test_judging_is_spoken_of_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    spoken = threading.Event()
+    monkeypatch.setattr(progress.Display, "display", lambda _self, text: (said.append(text), spoken.set()))
+    monkeypatch.setattr(progress, "LOGGED_S", 0.01)
+    monkeypatch.setattr(progress, "TERMINAL", False)
+    with progress.still("judging the run"):
+        assert spoken.wait(60)
+    assert said[0] == "judging the run, for 0 s"

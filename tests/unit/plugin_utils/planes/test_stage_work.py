@@ -14,6 +14,7 @@ import typing as t
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, ROUNDS, Stage, StageWork
 from harness.records import make_plan
 
@@ -97,3 +98,12 @@ def test_a_stage_of_single_nodes_is_not_asked(run: Run) -> None:
     stage = Reach({"a": StageWork({"pairs": [1]})})
     stage.topology = ALONE
     assert target(run, stage, "a").work == StageWork() and stage.calls == 0
+
+
+def test_a_second_look_has_the_settings_of_the_first() -> None:
+    stage = base.StageOnTarget.__new__(base.StageOnTarget)
+    stage.stage, stage.description = "host_health_after", registry.shipped()["host_health_after"]
+    stage.settings = {"host_health_timeout": 77.0, "host_health_ras_days": 5.0, "host_health_after_long": True, "acceptance_root": "/r"}
+    assert stage.settled(["timeout", "ras_days", "long", "root", "look"]) == {"timeout": 77.0, "ras_days": 5.0, "long": True, "root": "/r"}
+    stage.stage, stage.description = "gemm", registry.shipped()["gemm"]
+    assert stage.settled(["timeout", "ras_days"]) == {}

@@ -23,20 +23,40 @@ OWN = {"name": "rdma", "role": "gpufleet.acceptance.rdma"}
         (["rdma_ports", "rdma", "rdma_again"], ["rdma_ports", "rdma", "rdma_again"]),
         (["rdma_ports"], ["rdma_ports"]),
         ([OWN], [OWN]),
+        (["stack", "host_health"], ["stack", "host_health"]),
+        (["stack", "host_health", "rdma_ports"], ["stack", "host_health", "rdma_ports"]),
+        (["stack", "gemm", "host_health"], ["stack", "gemm", "host_health"]),
+        (["stack", "host_health", "gemm"], ["stack", "host_health", "gemm", "host_health_after"]),
+        (["stack", "host_health", OWN, "stack"], ["stack", "host_health", OWN, "stack", "host_health_after"]),
+        (["host_health", "rdma"], ["stack", "host_health", "rdma_ports", "rdma", "rdma_again", "host_health_after"]),
+        (["stack", "host_health", "gemm", "host_health_after"], ["stack", "host_health", "gemm", "host_health_after"]),
+        (["stack", "host_health", "host_health_after", "gemm"], ["stack", "host_health", "host_health_after", "gemm"]),
         (["rdma", "rdma"], ["rdma_ports", "rdma", "rdma_again", "rdma_ports", "rdma", "rdma_again"]),  # refused later: listed twice
     ],
 )
 def test_a_stage_brings_what_it_needs(wanted: list[t.Any], whole: list[t.Any]) -> None:
-    found, notes = plan.complete(wanted)
+    found, additions = plan.complete(wanted)
     assert [item for _number, item in found] == whole
     assert [wanted[number] for number, item in found if item in wanted] == [item for item in whole if item in wanted]
-    assert bool(notes) == (len(whole) > len(wanted))
+    assert len(additions) == len(whole) - len(wanted)
 
 
-def test_it_is_said() -> None:
-    both, one = (plan.complete(wanted)[1] for wanted in (["stack", "rdma"], ["rdma_ports", "rdma"]))
-    assert both == ["stage rdma brings rdma_ports before it and rdma_again after it; --skip-tags leaves one out"]
-    assert one == ["stage rdma brings rdma_again after it; --skip-tags leaves one out"]
+@pytest.mark.parametrize(
+    ("wanted", "running", "said"),
+    [
+        (["stack", "rdma"], {"stack", "rdma_ports", "rdma", "rdma_again"}, ["rdma brings rdma_ports before it and rdma_again after it"]),
+        (["rdma_ports", "rdma"], {"rdma_ports", "rdma", "rdma_again"}, ["rdma brings rdma_again after it"]),
+        (["stack", "host_health", "gemm"], {"stack", "host_health", "gemm", "host_health_after"},
+         ["host_health brings host_health_after behind the last load"]),
+        (["stack", "host_health", "gemm"], {"gemm"}, []),
+        (["stack", "host_health", "gemm"], {"stack", "host_health", "gemm"}, []),
+        (["stack", "rdma"], {"rdma_ports"}, []),
+        (["stack", "rdma"], {"rdma_ports", "rdma"}, ["rdma brings rdma_ports before it"]),
+    ],
+)  # fmt: skip
+def test_only_a_stage_of_the_run_is_said_to_bring_others_into_it(wanted: list[str], running: set[str], said: list[str]) -> None:
+    notes = plan.addition_notes(plan.complete(wanted)[1], running)
+    assert notes == [f"stage {one}; --skip-tags leaves one out" for one in said]
 
 
 @pytest.mark.parametrize(

@@ -7,90 +7,16 @@ what a run that is resumed takes of it."""
 
 from __future__ import annotations
 
-import importlib
 import json
-import pathlib
-import sys
-import types
 import typing as t
 
 import pytest
 import yaml
 from ansible import context
-from ansible.inventory.manager import InventoryManager
-from ansible.module_utils.common.collections import ImmutableDict
-from ansible.parsing.dataloader import DataLoader
-from ansible.playbook.play import Play
-from ansible.plugins.loader import init_plugin_loader
-from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
-from ansible.vars.hostvars import HostVars
-from ansible.vars.manager import VariableManager
 from harness.records import measurement
+from harness.sites import DISK, HOSTS, Site
 
-ROOT = pathlib.Path(__file__).resolve().parents[4]
-PACKAGE = "ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning"
 RUN = "20260101T000000Z-0a1b2c"
-HOSTS = ("gpu-01", "gpu-02", "gpu-03")
-ROLE = {
-    "defaults/main.yml": {"disk_checks": "{{ {'check': disk_reads} | dict2items | map(attribute='value') | first }}", "disk_size": "1G",
-                          "disk_reads": [{"check": "read"}, {"check": "write", "variant": "size=1G"}]},
-    "meta/argument_specs.yml": {"argument_specs": {"main": {"options": {
-        "disk_size": {"type": "str"}, "disk_key": {"type": "str", "no_log": True}, "disk_sample": {"type": "dict"}}}}},
-    "tasks/main.yml": [],
-}  # fmt: skip
-DISK = {"name": "disk", "role": "disk"}
-
-
-class Site:
-    """An inventory with a team's own stage `disk`, and planners over it as the play makes them."""
-
-    def __init__(self, folder: pathlib.Path, planning: types.SimpleNamespace) -> None:
-        self.folder = folder
-        self.of = planning
-        for name, content in ROLE.items():
-            path = folder / "roles/disk" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(yaml.safe_dump(content))
-
-    def planner(
-        self, variables: dict[str, t.Any] | None = None, hosts: dict[str, t.Any] | None = None, extra: dict[str, t.Any] | None = None,
-        limit: str | None = None, tags: t.Iterable[str] = (), skip: t.Iterable[str] = (),
-    ) -> t.Any:  # fmt: skip
-        inventory = {"all": {"hosts": hosts or {host: {} for host in HOSTS}, "vars": variables or {}}}
-        (self.folder / "hosts.yml").write_text(yaml.safe_dump(inventory))
-        loader = DataLoader()
-        loader.set_basedir(str(self.folder))
-        made = InventoryManager(loader, str(self.folder / "hosts.yml"))
-        made.subset(limit)
-        manager = VariableManager(loader, made)
-        manager._extra_vars = extra or {}
-        play = Play.load({"name": "accept", "hosts": "all", "tasks": []}, variable_manager=manager, loader=loader)
-        play.only_tags, play.skip_tags = frozenset(tags), frozenset(skip)
-        here = [host.name for host in made.get_hosts("all")]
-        return self.of.planner.Planner(play, loader, {"hostvars": HostVars(made, manager, loader), "ansible_play_hosts_all": here})
-
-
-@pytest.fixture(scope="module")
-def planning() -> t.Iterator[types.SimpleNamespace]:
-    """The modules under test, as ansible-playbook imports them: by its own finder, which knows roles and modules of collections. Other
-    tests have them from Python itself, and get theirs back."""
-    others = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "ansible_collections"}
-    arguments, context.CLIARGS = context.CLIARGS, ImmutableDict({})
-    init_plugin_loader([str(ROOT / ".collections")])
-    try:
-        names = ("interface", "kept", "planner", "todo")
-        yield types.SimpleNamespace(**{name: importlib.import_module(f"{PACKAGE}.{name}") for name in names})
-    finally:
-        _AnsibleCollectionFinder._remove()
-        context.CLIARGS = arguments
-        for name in [name for name in sys.modules if name.split(".")[0] == "ansible_collections"]:
-            del sys.modules[name]
-        sys.modules.update(others)
-
-
-@pytest.fixture
-def site(tmp_path: pathlib.Path, planning: types.SimpleNamespace) -> Site:
-    return Site(tmp_path, planning)
 
 
 def build(made: t.Any, *stages: t.Any) -> dict[str, t.Any]:
@@ -122,6 +48,59 @@ def test_what_was_left_out_makes_a_part(site: Site) -> None:
     plan = build(site.planner(limit="gpu-02", tags=["disk"]), "stack", DISK)
     assert plan["partial"] and plan["left_out"] == ["gpu-01", "gpu-03"] and plan["skipped_stages"] == ["stack"]
     assert {subject for subject, *_check in listed(plan, "disk")} == {"gpu-02"} and not listed(plan, "stack")
+
+
+def test_a_machine_is_looked_at_again_after_its_last_load(site: Site) -> None:
+    plan = build(site.planner(), "host_health", DISK)
+    assert [stage["name"] for stage in plan["stages"]] == ["stack", "host_health", "disk", "host_health_after"]
+    again = [check for check in listed(plan, "host_health") if check[1] != "bandwidth"]
+    assert listed(plan, "host_health_after") == again and len(again) == 6 * len(HOSTS)
+    redfish = {"host_health_redfish_url": "https://bmc", "host_health_redfish_user": "x", "host_health_redfish_password": "y"}
+    plan = build(site.planner({"host_health_tests": "bandwidth", **redfish}, hosts={"gpu-01": {}}), "host_health", DISK)
+    assert [check for _host, check, _variant in listed(plan, "host_health_after")] == ["kernel", "redfish"]
+
+
+@pytest.mark.parametrize(
+    ("tags", "skip", "stages"),
+    [
+        (["disk"], [], ["disk"]),
+        (["host_health"], [], ["stack", "host_health"]),
+        (["host_health", "disk"], [], ["stack", "host_health", "disk", "host_health_after"]),
+        ([], ["host_health"], ["disk"]),
+        ([], ["host_health_after"], ["stack", "host_health", "disk"]),
+        ([], ["disk"], ["stack", "host_health"]),
+    ],
+)
+def test_the_second_look_by_tags(site: Site, tags: list[str], skip: list[str], stages: list[str]) -> None:
+    plan = build(site.planner(tags=tags or ("all",), skip=skip), "host_health", DISK)
+    assert [stage["name"] for stage in plan["stages"]] == stages
+
+
+def test_a_second_look_needs_a_first_one(site: Site) -> None:
+    for planner, wanted in (
+        (site.planner(tags=["disk", "host_health_after"]), ["host_health", DISK]),
+        (site.planner(), [DISK, "host_health_after"]),
+        (site.planner(), ["stack", "host_health_after", DISK, "host_health"]),
+    ):
+        with pytest.raises(site.of.planner.PlanError, match="host_health_after: found no host_health before it"):
+            build(planner, *wanted)
+
+
+def test_no_load_is_behind_the_second_look(site: Site) -> None:
+    for behind in (["train"], ["stack", "gemm", "train"]):
+        loads = ", ".join(name for name in behind if name != "stack")
+        with pytest.raises(site.of.planner.PlanError, match=f"stage host_health_after: found {loads} behind it, expected it behind all"):
+            build(site.planner(), "host_health", DISK, "host_health_after", *behind)
+    plan = build(site.planner(), "host_health", DISK, "host_health_after", "rdma_ports")
+    assert [stage["name"] for stage in plan["stages"]][-2:] == ["host_health_after", "rdma_ports"], "this one looks only"
+
+
+@pytest.mark.parametrize("second", [[], ["host_health_after"], [{"name": "host_health_after"}]])
+def test_a_stage_by_name_brings_its_second_look_as_well(site: Site, second: list[t.Any]) -> None:
+    plan = build(site.planner(), {"name": "host_health"}, DISK, *second)
+    assert [stage["name"] for stage in plan["stages"]] == ["host_health", "disk", "host_health_after"]
+    alone = {"name": "host_health", "role": "gpufleet.acceptance.host_health"}
+    assert [stage["name"] for stage in build(site.planner(), alone, DISK)["stages"]] == ["host_health", "disk"]
 
 
 def test_a_level_chooses_the_stages_that_nobody_named(site: Site) -> None:
@@ -220,7 +199,7 @@ def test_stages_that_cannot_be_planned(site: Site, stages: t.Any, words: str) ->
         ({"disk_sample": {"count": 0}}, "disk_sample: found {'count': 0}, expected at least one node"),
         ({"disk_sample": {"count": 1, "percent": 5}}, "disk_sample: found "),
         ({"acceptance_kube_image": "x"}, "acceptance_kube_image has no effect on plane ssh"),
-        ({"acceptance_plane": "slurm"}, "acceptance_plane"),
+        ({"acceptance_plane": "pbs"}, "acceptance_plane"),
         ({"acceptance_lock_wait": -1}, "gpu-01: acceptance_lock_wait: found -1, expected at least 0"),
         ({"acceptance_fabric_network": "10.1.30.0/33"}, "gpu-01: acceptance_fabric_network: found '10.1.30.0/33', expected a network with"),
         (
@@ -338,3 +317,24 @@ def test_a_resume_passes_over_an_inventory_that_cannot_be_planned_today(site: Si
     stages, _skipped = today.stages(plan["stages"])
     found, (note,) = site.of.kept.settings(plan, today, stages)
     assert set(found) == set(HOSTS) and "passed over: gpu-01: unknown variable disk_sise" in note
+
+
+def test_one_python_is_that_of_all_stages_unless_a_stage_has_its_own(site: Site) -> None:
+    made = site.planner({"acceptance_python": "/opt/torch/bin/python3", "train_python": "/opt/other/bin/python3"})
+    _plan, _stages, settings = made.build(RUN, ["stack", "gpu_memory", "gemm", "train", "soak", "nccl_fabric", "ddp"])
+    own = {name: value for name, value in settings["gpu-01"].items() if name.endswith("_python") and not name.startswith("acceptance_")}
+    assert own.pop("train_python") == "/opt/other/bin/python3"
+    assert set(own) == {f"{name}_python" for name in ("stack", "gpu_memory", "gemm", "soak", "nccl_fabric", "ddp")}
+    assert set(own.values()) == {"/opt/torch/bin/python3"}
+    _plan, _stages, settings = site.planner().build(RUN, ["gemm"])
+    assert settings["gpu-01"]["gemm_python"] == ""
+
+
+def test_the_total_counts_stages_between_nodes(site: Site) -> None:
+    def lines(*stages: str) -> list[str]:
+        plan = build(site.planner({"acceptance_fabric_address": "10.0.0.1"}), *stages)
+        return t.cast("list[str]", site.of.estimate.summary(plan, {}, "run"))
+
+    assert any("nccl_fabric: 3 nodes and 1 group, about 60 s" in line for line in lines("nccl_fabric")), lines("nccl_fabric")
+    assert any("in all where nothing hangs" in line for line in lines("nccl_fabric"))
+    assert any("  rdma: " in line and ", about " in line for line in lines("rdma_ports", "rdma")), lines("rdma_ports", "rdma")

@@ -58,7 +58,7 @@ def test_every_number_has_a_range_that_holds_its_default(role: str) -> None:
         ("stack_timeout", 0.5, None),
     ],
 )
-def test_range(name: str, value: t.Any, expected: str | None) -> None:
+def test_a_number_out_of_its_range_is_refused_with_the_range(name: str, value: t.Any, expected: str | None) -> None:
     kind = {"type": "list", "elements": "float"} if isinstance(value, list) else {"type": "float"}
     found = ranges.problem({name: kind}, {name: value}, "ns.lab.role")
     assert found is None if expected is None else found and found.startswith(expected)

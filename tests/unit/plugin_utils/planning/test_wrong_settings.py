@@ -48,7 +48,7 @@ HIDDEN = {"acceptance_kube_env"}
         ({"acceptance_warn": "never"}, "value of acceptance_warn must be one of: accept, refuse, got: never"),
     ],
 )
-def test_kind(values: dict[str, t.Any], said: str) -> None:
+def test_a_value_of_the_wrong_type_is_refused_by_variable_without_secrets(values: dict[str, t.Any], said: str) -> None:
     (message,) = ArgumentSpecValidator(SPEC).validate(dict(values)).error_messages
     words = refusal(message, "ns.lab.common", values, HIDDEN)
     assert words.startswith(said) and "<class" not in words and "hunter2" not in words
@@ -64,7 +64,7 @@ def test_kind(values: dict[str, t.Any], said: str) -> None:
         (["8M:1G", "x:1G"], "nccl_node_sizes: found 'x:1G', expected SMALLEST:LARGEST, like 8M:1G or 8M:auto"),
     ],
 )
-def test_sizes(sizes: list[str], said: str | None) -> None:
+def test_sizes_of_a_sweep_that_measure_nothing_are_refused(sizes: list[str], said: str | None) -> None:
     assert sweep.of_sizes("nccl_node_sizes", sizes) == said
     assert nccl_node.STAGE.problem({**defaults("nccl_node"), "nccl_node_sizes": sizes}) == said
     of_fabric = nccl_fabric.STAGE.problem({**defaults("nccl_fabric"), "nccl_fabric_sizes": sizes})

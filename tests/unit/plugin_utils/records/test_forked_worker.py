@@ -17,7 +17,8 @@ import typing as t
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import forked_worker
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.forked_worker import ForkedWorker
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import Journal
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import NAME, PLAIN_NAME, Journal
+from harness import journals
 from harness import report_samples as samples
 
 
@@ -44,7 +45,7 @@ def test_the_parts_are_the_same_whoever_makes_them(processes: str) -> None:
 
 
 @pytest.mark.parametrize("processes", ["two processes"], indirect=True)
-def test_what_goes_wrong_there_is_done_here(processes: str) -> None:
+def test_work_whose_worker_is_killed_is_done_by_the_parent(processes: str) -> None:
     here = os.getpid()
 
     def killed() -> t.Iterator[int]:
@@ -64,18 +65,22 @@ def test_what_goes_wrong_there_is_done_here(processes: str) -> None:
 
 
 @pytest.mark.parametrize("processes", ["two processes"], indirect=True)
-def test_who_is_not_waited_for_ends(processes: str) -> None:
+def test_a_worker_whose_parent_stops_waiting_ends(processes: str) -> None:
     with pytest.raises(KeyError), ForkedWorker(lambda: [bytes(1 << 20)] * 4) as worker:
         raise KeyError
     with pytest.raises(ChildProcessError):
         os.waitpid(worker._child, os.WNOHANG)
 
 
-def journal(folder: pathlib.Path) -> Journal:
+FORMS = pytest.mark.parametrize("form", [NAME, PLAIN_NAME])
+
+
+def journal(folder: pathlib.Path, name: str) -> Journal:
     (folder / "plan.json").write_text("{}")
-    made = Journal(folder / "journal.jsonl")
+    made = Journal(folder / name)
     whom = [{"kind": "gpu", "id": f"a/gpu/{number}", "members": []} for number in range(40)]
-    made.append(samples.measurement("a", "gemm", "bf16", subject=one, reason="\u00fc") for one in whom)
+    for one in whom:
+        made.append([samples.measurement("a", "gemm", "bf16", subject=one, reason="\u00fc")])
     return made
 
 
@@ -92,7 +97,7 @@ time.sleep(600)
 """
 
 
-def test_it_does_not_outlive_a_parent_that_is_killed() -> None:
+def test_a_worker_does_not_outlive_a_parent_that_is_killed() -> None:
     """Else it wrote verdicts of a run that somebody has resumed by then."""
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
     assert parent.stdout
@@ -107,28 +112,30 @@ def test_it_does_not_outlive_a_parent_that_is_killed() -> None:
         time.sleep(0.05)
 
 
-def test_a_journal_is_the_same_read_by_two(processes: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = journal(tmp_path)
+@FORMS
+def test_a_journal_is_the_same_read_by_two(processes: str, form: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = journal(tmp_path, form)
     alone = one.examine()
     monkeypatch.setattr(forked_worker, "MIN_BYTES", 1)
     monkeypatch.setattr(forked_worker, "BATCH", 3)
     assert one.examine() == alone and alone[2].whole == len(alone[0]) == 40 and not alone[1]
 
 
+@FORMS
 @pytest.mark.parametrize("line", [1, 19, 20, 21, 39])
 @pytest.mark.parametrize("how", ["changed", "cut", "empty", "unchained", "strange", "gone"])
-def test_of_a_journal_that_was_changed_the_same_is_said(
-    processes: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, line: int, how: str
+def test_a_changed_journal_is_refused_alike_by_one_and_two_processes(
+    processes: str, form: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, line: int, how: str
 ) -> None:
-    one = journal(tmp_path)
-    lines = one.path.read_bytes().splitlines(keepends=True)
+    one = journal(tmp_path, form)
+    lines = journals.lines(one.path)
     record = json.loads(lines[line])
     lines[line] = {
-        "changed": lines[line].replace(b"bf16", b"bf17"), "cut": lines[line][:100], "empty": b"\n" + lines[line],
+        "changed": lines[line].replace(b"bf16", b"bf17"), "cut": lines[line][:100] + b"\n" * (form == NAME), "empty": b"\n" + lines[line],
         "unchained": json.dumps({k: v for k, v in record.items() if k != "chain"}).encode() + b"\n",
         "strange": json.dumps({**record, "more": 1}).encode() + b"\n", "gone": b"",
     }[how]  # fmt: skip
-    one.path.write_bytes(b"".join(lines))
+    journals.write(one.path, b"".join(lines))
     alone = one.examine()
     monkeypatch.setattr(forked_worker, "MIN_BYTES", 1)
     assert one.examine() == alone

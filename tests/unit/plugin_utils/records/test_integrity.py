@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -16,12 +17,13 @@ import typing as t
 import zlib
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import conclude
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import planner as plan
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement, model
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement, members, model, raw
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run, facts_of, node_file, readable
+from harness import journals
 from harness.records import make_plan
 
 NODES = ("gpu-01", "gpu-02", "gpu-03")
@@ -48,9 +50,9 @@ def run(tmp_path: pathlib.Path) -> Run:
     return made
 
 
-def measured(run: Run, node: str, raw: str = "", **fields: t.Any) -> dict[str, t.Any]:
+def measured(run: Run, node: str, said: str = "", **fields: t.Any) -> dict[str, t.Any]:
     seen = observation.measured("cuda", context={"machine_id": f"{node[-1]}" * 32}, **fields)
-    seen["raw_z"] = base64.b64encode(zlib.compress(raw.encode())).decode() if raw else None
+    seen["raw_z"] = base64.b64encode(zlib.compress(said.encode())).decode() if said else None
     return measurement.Completer(run, "stack", node, "ssh", {}).complete(seen)
 
 
@@ -67,16 +69,20 @@ def change(path: pathlib.Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
+def unchained(lines: list[dict[str, t.Any]]) -> bytes:
+    return b"".join(json.dumps({k: v for k, v in line.items() if k != "chain"}).encode() + b"\n" for line in lines)
+
+
 def test_a_run_is_whole_as_it_was_written_and_after_every_further_judgement(run: Run) -> None:
     assert judge(run)[0]["accepted"]
     line = integrity.verify(run)
-    assert line.startswith(f"run {ID} is whole: 3 lines of the journal, 3 raw files, 1 report; fingerprint ")
+    assert line.startswith(f"run {ID} is whole: 3 measurements, 3 raw texts, 1 report; fingerprint ")
     run.journal.append([measured(run, "gpu-01", "again")])  # a resume
     with open(run.journal.path, "a") as target:
         target.write('{"half a li')
     judge(run)
     run.journal.repair()
-    assert "4 lines of the journal, 4 raw files, 2 reports" in integrity.verify(run)
+    assert "4 measurements, 4 raw texts, 2 reports" in integrity.verify(run)
     assert subprocess.run(["sha256sum", "-c", "report.sha256"], cwd=run.dir, capture_output=True, check=False).returncode == 0
 
 
@@ -84,40 +90,44 @@ def test_the_fingerprint_is_that_of_the_files_as_sha256sum_prints_them(run: Run)
     judge(run)
     report = json.loads((run.dir / "report.json").read_text())
     files = [file["path"] for file in [*report["files"], *report["raw"]]]
-    assert files[:3] == ["plan.json", "journal.jsonl", "verdicts.jsonl"] and len(files) == 6
-    printed = subprocess.run(["sha256sum", *files], cwd=run.dir, capture_output=True, check=True).stdout
+    assert files[:3] == ["plan.json", "journal.jsonl.gz", "verdicts.jsonl"] and len(files) == 6
+    printed = subprocess.run(["sha256sum", *files[:3]], cwd=run.dir, capture_output=True, check=True).stdout
+    printed += b"".join(f"{hashlib.sha256(raw.read(run.dir, name)).hexdigest()}  {name}\n".encode() for name in files[3:])
     assert report["fingerprint"] == hashlib.sha256(printed).hexdigest()
 
 
 def test_an_edited_line_and_all_after_it_are_unknown_and_the_run_is_not_accepted(run: Run) -> None:
     assert judge(run)[0]["accepted"]
-    change(run.journal.path, '"target": "gpu-02"', '"target": "gpu-0x"')
+    journals.write(run.journal.path, journals.text(run.journal.path).replace(b'"target": "gpu-02"', b'"target": "gpu-0x"'))
     done, verdicts = judge(run)
-    assert not done["accepted"] and "journal.jsonl line 2 was changed, or a line before it is missing" in done["why"]
+    assert not done["accepted"] and "journal.jsonl.gz line 2 was changed, or a line before it is missing" in done["why"]
     assert [verdicts[n]["verdict"] for n in NODES] == ["PASS", "UNKNOWN", "UNKNOWN"]
     assert verdicts["gpu-03"]["reason_code"] == "tampered"
-    with pytest.raises(RunError, match=r"is not whole: journal\.jsonl line 2 was changed"):
+    with pytest.raises(RunError, match=r"is not whole: journal\.jsonl\.gz line 2 was changed"):
         integrity.verify(run)
 
 
 def test_an_added_better_line_and_a_journal_that_lost_its_chain_are_not_accepted(run: Run) -> None:
-    whole = run.journal.path.read_bytes()
-    with open(run.journal.path, "a") as target:
-        target.write(json.dumps({**measured(run, "gpu-01"), "attempt": 2}) + "\n")
+    whole = journals.text(run.journal.path)
+    journals.add(run.journal.path, json.dumps({**measured(run, "gpu-01"), "attempt": 2}).encode() + b"\n")
     done, verdicts = judge(run)
     assert not done["accepted"] and verdicts["gpu-01"]["verdict"] == "UNKNOWN"
     lines = [json.loads(line) for line in whole.splitlines()]
-    run.journal.path.write_text("".join(json.dumps({k: v for k, v in line.items() if k != "chain"}) + "\n" for line in lines))
+    journals.write(run.journal.path, unchained(lines))
     done, verdicts = judge(run)
     assert not done["accepted"] and {v["verdict"] for v in verdicts.values()} == {"UNKNOWN"}
 
 
-@pytest.mark.parametrize("how", ["edited", "deleted", "exchanged"])
+@pytest.mark.parametrize("how", ["edited", "damaged", "deleted", "exchanged"])
 def test_a_raw_file_that_is_not_what_was_written_makes_its_measurement_unknown(run: Run, how: str) -> None:
     judge(run)
-    paths = sorted(run.dir.glob("raw/*/*"))
+    paths = sorted(run.dir.glob("raw/*"))
     if how == "edited":
-        paths[1].write_text("better output")
+        paths[1].unlink()
+        raw.store(run.dir, "gpu-02", "stack, attempt 1", b"better output")
+    elif how == "damaged":
+        whole = paths[1].read_bytes()
+        paths[1].write_bytes(whole[:30] + b"x" + whole[31:])
     elif how == "deleted":
         paths[1].unlink()
     else:
@@ -127,7 +137,8 @@ def test_a_raw_file_that_is_not_what_was_written_makes_its_measurement_unknown(r
     assert not done["accepted"] and name in done["why"]
     assert [(verdicts[n]["verdict"], verdicts[n]["reason_code"]) for n in NODES[1:]] == [("UNKNOWN", "raw_changed"), ("PASS", None)]
     assert name in verdicts["gpu-02"]["reason"]
-    with pytest.raises(RunError, match=f"not whole: {name} is {'missing' if how == 'deleted' else 'not what the journal says'}"):
+    words = {"deleted": "missing", "damaged": "damaged"}.get(how, "not what the journal says")
+    with pytest.raises(RunError, match=f"not whole: {name}#0 is {words}"):
         integrity.verify(run)
 
 
@@ -136,15 +147,15 @@ def test_a_lost_raw_file_takes_no_fault_back(run: Run) -> None:
     bad["raw_z"] = base64.b64encode(zlib.compress(b"wrong")).decode()
     made = measurement.Completer(run, "stack", "gpu-01", "ssh", {}).complete(bad)
     run.journal.append([made, {**measured(run, "gpu-01"), "attempt": 2}])
-    (run.dir / made["raw"]).unlink()
+    (run.dir / raw.file_of(made["raw"])).unlink()
     done, verdicts = judge(run)
-    assert verdicts["gpu-01"]["verdict"] == "FAIL" and made["raw"] in done["why"]
+    assert verdicts["gpu-01"]["verdict"] == "FAIL" and raw.file_of(made["raw"]) in done["why"]
 
 
 @pytest.mark.parametrize(
     ("name", "old", "new", "words"),
     [
-        ("plan.json", '"partial": false', '"partial": true', "journal.jsonl line 1 does not fit to plan.json: one of the two was changed"),
+        ("plan.json", '"partial": false', '"partial": true', "journal.jsonl.gz line 1 does not fit to plan.json: one of the two was chan"),
         ("verdicts.jsonl", '"PASS"', '"WARN"', "report.json is about another verdicts.jsonl"),
         ("report.html", "gpu-02", "gpu-09", "report.html is not what was written, by report.sha256"),
         ("report.json", '"mode": "run"', '"mode": "ran"', "report.json is not what was written, by report.sha256"),
@@ -219,16 +230,18 @@ def test_an_accepted_run_under_the_name_of_another_is_not_accepted(run: Run) -> 
 def test_lines_taken_off_the_end_are_missed_by_the_chain_and_found_by_verify(run: Run) -> None:
     judge(run)
     (run.dir / "journal.end").unlink()  # as a run of an older version has none; its report knows the journal
-    run.journal.path.write_bytes(b"".join(run.journal.path.read_bytes().splitlines(keepends=True)[:2]))
-    with pytest.raises(RunError, match=r"report\.json is about another journal\.jsonl"):
+    os.truncate(run.journal.path, [part.end for part in members.parts(run.journal.path)][1])
+    with pytest.raises(RunError, match=r"report\.json is about another journal\.jsonl\.gz"):
         integrity.verify(run)
 
 
 def test_a_run_of_an_older_version_is_judged_with_a_note_and_never_called_whole(run: Run) -> None:
     written = {name: value for name, value in run.plan().as_dict().items() if name != "chained"}
     (run.dir / "plan.json").write_text(json.dumps(written))
-    lines = [json.loads(line) for line in run.journal.path.read_text().splitlines()]
-    run.journal.path.write_text("".join(json.dumps({k: v for k, v in line.items() if k != "chain"}) + "\n" for line in lines))
+    lines = journals.of(run.dir)
+    run.journal.path.unlink()
+    (run.dir / "journal.jsonl").write_bytes(unchained(lines))
+    run = Run(run.dir.parent, run.id)
     done, _verdicts = judge(run)
     assert done["accepted"]
     assert any("not chained" in note for note in json.loads((run.dir / "report.json").read_text())["notes"])
@@ -249,7 +262,7 @@ def test_a_raw_file_never_takes_the_place_of_another(run: Run) -> None:
 
 
 def test_a_line_of_a_chained_journal_is_still_a_measurement(run: Run) -> None:
-    record = json.loads(run.journal.path.read_text().splitlines()[0])
+    record = json.loads(journals.lines(run.journal.path)[0])
     assert set(record) == {*model.Measurement.__struct_fields__, "chain"} and measurement.problem(record) is None
 
 
@@ -257,8 +270,7 @@ def test_a_journal_that_lost_its_end_after_it_was_judged_is_not_accepted_again(r
     assert judge(run)[0]["accepted"]
     run.journal.append([measured(run, "gpu-01", "again")])
     assert judge(run)[0]["passed"]
-    lines = run.journal.path.read_bytes().splitlines(keepends=True)
-    run.journal.path.write_bytes(b"".join(lines[:-1]))
+    os.truncate(run.journal.path, list(members.parts(run.journal.path))[-1].begin)
     done, _verdicts = judge(run)
     assert not done["passed"] and "its end is lost" in done["why"]
     with pytest.raises(RunError, match="its end is lost"):
@@ -271,4 +283,4 @@ def test_a_torn_end_that_was_cut_off_stays_a_note(run: Run) -> None:
     with open(run.journal.path, "a") as target:
         target.write('{"half a li')
     run.journal.repair()
-    assert integrity.gather(run, run.plan()).notes == ["journal.jsonl: a half-written last line of 11 bytes was cut off"]
+    assert integrity.gather(run, run.plan()).notes == ["journal.jsonl.gz: a half-written end of 11 bytes was cut off"]

@@ -13,9 +13,9 @@ import typing as t
 import zlib
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement, model
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement, model, raw
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,14 +44,14 @@ def test_a_measurement_is_completed(completer: measurement.Completer) -> None:
     found = completer.complete(seen)
     assert measurement.problem(found) is None
     assert found["subject"] == {"kind": "gpu", "id": "gpu-01/gpu/GPU-1", "members": []}
-    assert (completer.run.dir / found["raw"]).read_bytes() == b"what the tool said"
+    assert raw.read(completer.run.dir, found["raw"]) == b"what the tool said"
     assert found["raw_sha256"] == hashlib.sha256(b"what the tool said").hexdigest()
 
 
 def test_a_name_longer_than_that_of_a_file_costs_nobody_his_results(completer: measurement.Completer) -> None:
     seen = {**observed(), "raw_z": base64.b64encode(zlib.compress(b"said")).decode()}
     stored = {completer.complete(seen, "ж" * 250 + end)["raw"] for end in "12"}
-    assert len(stored) == 2 and all((completer.run.dir / str(path)).read_bytes() == b"said" for path in stored)
+    assert len(stored) == 2 and all(raw.read(completer.run.dir, str(path)) == b"said" for path in stored)
 
 
 def test_every_measurement_says_which_machine_it_was(completer: measurement.Completer, tmp_path: pathlib.Path) -> None:
@@ -87,7 +87,7 @@ def test_one_bad_field_never_passes_for_measured(completer: measurement.Complete
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), True, "354", [354]])
-def test_a_number_that_is_none_is_refused(completer: measurement.Completer, value: t.Any) -> None:
+def test_a_metric_that_is_no_finite_number_is_a_bad_measurement(completer: measurement.Completer, value: t.Any) -> None:
     found = completer.complete(dict(observed(), metrics={"busbw": {"value": value, "unit": "GB/s"}}))
     assert (found["outcome"], found["reason_code"]) == ("error", "bad_measurement")
 
@@ -101,10 +101,10 @@ def test_raw_output_cannot_leave_the_run(completer: measurement.Completer) -> No
     assert not outside
 
 
-def test_a_bomb_is_not_unpacked(completer: measurement.Completer) -> None:
+def test_raw_text_that_unpacks_to_more_than_the_limit_is_cut(completer: measurement.Completer) -> None:
     bomb = base64.b64encode(zlib.compress(b"\0" * (64 << 20))).decode()
     found = completer.complete(dict(observed(), raw_z=bomb))
-    assert pathlib.Path(completer.run.dir / found["raw"]).stat().st_size <= measurement.RAW_LIMIT
+    assert len(raw.read(completer.run.dir, found["raw"])) <= raw.LIMIT
 
 
 CHECKS = [("all_reduce", "gpus=all"), ("all_gather", "gpus=all")]
@@ -135,6 +135,7 @@ def asked(completer: measurement.Completer) -> measurement.Completer:
         ({"failed": True, "msg": "unsupported parameter"}, "error", "module_failed"),
         ({}, "error", "module_failed"),
         ({"observations": "text"}, "error", "module_failed"),
+        ({"state": "running", "ran": "text"}, "timeout", "timeout"),
     ],
 )
 def test_every_planned_check_gets_an_answer(
@@ -148,6 +149,17 @@ def test_every_planned_check_gets_an_answer(
 def test_what_was_measured_before_the_deadline_is_kept(asked: measurement.Completer) -> None:
     found = interpret({"state": "done", "end": "timeout", "observations": [observed()]}, asked)
     assert [(m["check"], m["outcome"]) for m in found] == [("all_reduce", "measured"), ("all_gather", "timeout")]
+
+
+
+def test_each_node_behind_a_target_answers_for_its_own_checks(completer: measurement.Completer) -> None:
+    subjects = [{"kind": "node", "id": f"lab/{name}", "members": []} for name in ("a", "b")]
+    planned = {("all_reduce", "", str(s["id"])): {"subject": s, "attempt": 1} for s in subjects}
+    asked = measurement.Completer(completer.run, "nccl_node", "lab", "kubernetes", planned)
+    answer = {"state": "done", "end": "timeout", "ran": {"image": "tester:1"}, "observations": []}
+    (found,) = interpret(answer, asked, "lab/a", [("all_reduce", "", "lab/a")])
+    assert (found["subject"]["id"], found["outcome"], found["context"]) == ("lab/a", "timeout", {"image": "tester:1"})
+    assert found["reason"].startswith("lab/a: ")
 
 
 def test_a_pair_is_taken_only_from_the_node_that_was_asked(completer: measurement.Completer) -> None:

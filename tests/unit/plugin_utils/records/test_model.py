@@ -16,7 +16,7 @@ import typing as t
 import jsonschema
 import msgspec
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import lines, model
 
@@ -182,7 +182,7 @@ def test_a_reason_code_that_nobody_knows_is_refused() -> None:
 
 
 def test_an_observation_has_the_fields_of_a_measurement() -> None:
-    """A node lists them in observation.py, which needs neither msgspec nor Python 3.10."""
+    """A node lists them in answer/observation.py, which needs neither msgspec nor Python 3.10."""
     of_node, of_record = {"part", "members"}, {"schema", "run_id", "stage", "plane", "target", "attempt", "raw_sha256"}
     assert set(observation.FIELDS) - of_node == set(model.Measurement.__struct_fields__) - of_record
     seen = observation.measured("all_reduce")

@@ -81,7 +81,6 @@ def test_a_report_of_a_newer_version_is_refused_by_readers_and_console(tmp_path:
 
 
 def test_verdicts_of_a_newer_version_are_refused(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "verdicts.jsonl"
-    path.write_text('{"schema": "verdict/v2"}\n')
+    (tmp_path / "verdicts.jsonl").write_text('{"schema": "verdict/v2"}\n')
     with pytest.raises(HistoryError, match=r"^verdicts\.jsonl: found schema verdict/v2, expected verdict/v1"):
-        folders._verdicts(path)
+        folders._verdicts(tmp_path)

@@ -83,12 +83,13 @@ def test_what_newer_services_have_in_place_of_thermal_and_power(service: Redfish
     tree[f"{CHASSIS}/Sensors/b"] = {"ReadingType": "Voltage", **hot}
     assert told(ask(service)) == [
         ("bmc_fault", "temperature CPU: reading 99 Cel, beyond its limit UpperThresholdCritical 95"),
+        ("bmc_fault", "sensor CPU: reading 99 Cel, beyond its limit UpperThresholdCritical 95"),
         ("bmc_fault", "fan Fan 1: health Critical"),
         ("bmc_event", "power supply Bay 1 (at PSU 1): health Warning, one of two cords"),
     ]
 
 
-def test_a_sum_that_no_part_explains(service: RedfishService) -> None:
+def test_a_critical_rollup_that_no_part_explains_is_a_fault(service: RedfishService) -> None:
     service.tree[SYSTEM]["Status"]["HealthRollup"] = "Critical"
     seen = ask(service)
     assert seen["reason_code"] == "bmc_fault" and "the health of its parts together is Critical" in seen["reason"]
@@ -172,7 +173,7 @@ def test_parts_that_are_there_and_not_used(service: RedfishService) -> None:
     ]
 
 
-def test_numbers_that_are_none(service: RedfishService) -> None:
+def test_a_reading_that_is_no_number_is_unreadable(service: RedfishService) -> None:
     thermal = service.tree[f"{CHASSIS}/Thermal"]
     sensor = thermal["Temperatures"][0]
     for reading_of in (float("nan"), 10**400, "N/A", None):
@@ -224,12 +225,12 @@ def test_a_certificate_that_nobody_trusts(service: RedfishService) -> None:
     assert ask(service, ca_path="", validate_certs=False)["outcome"] == "measured"
 
 
-def test_nobody_answers(service: RedfishService) -> None:
+def test_a_service_that_does_not_answer_is_unreadable(service: RedfishService) -> None:
     seen = ask(service, url=f"https://127.0.0.1:{free_port()}")
     assert seen["reason_code"] == "bmc_unreadable" and "Connection refused" in seen["reason"]
 
 
-def test_no_time_is_left(service: RedfishService) -> None:
+def test_without_time_left_nothing_is_asked_and_the_variable_is_named(service: RedfishService) -> None:
     seen = ask(service, seconds=-1)
     assert seen["reason_code"] == "timeout" and "host_health_redfish_timeout" in seen["reason"] and not service.asked
 
@@ -267,12 +268,12 @@ def test_a_log_that_never_ends(service: RedfishService) -> None:
 @pytest.mark.parametrize(
     "url", ["http://bmc", "bmc", "https://", "https://me:s3cret@bmc", "https://bmc/x", "https://bmc?a=s3cret", "https://[x"]
 )
-def test_what_is_no_address(url: str) -> None:
+def test_an_address_that_is_no_https_origin_is_refused_without_its_secrets(url: str) -> None:
     expected = address.problem(url)
     assert expected and "s3cret" not in expected
 
 
-def test_addresses() -> None:
+def test_https_addresses_are_taken() -> None:
     assert [address.problem(url) for url in ("https://bmc", "https://[fd00::1]:8443/", "https://bmc.example/redfish/v1/")] == [None] * 3
 
 
@@ -281,5 +282,5 @@ def test_addresses() -> None:
     [{}, {"Status": 3}, {"Status": {"Health": []}}, {"Reading": "x", "Name": 3}, {"Reading": True, "LowerThresholdCritical": 5},
      {"Thresholds": []}, {"Status": {"Conditions": [3], "State": {}}}, {"MemoryLocation": {"Slot": "a"}, "Location": {"PartLocation": []}}],
 )  # fmt: skip
-def test_rubbish_of_a_part(part: t.Dict[str, t.Any]) -> None:
+def test_a_part_that_is_rubbish_is_no_problem_and_has_a_name(part: t.Dict[str, t.Any]) -> None:
     assert parts.problems("fan", part) == [] and parts.name_of("fan", part)

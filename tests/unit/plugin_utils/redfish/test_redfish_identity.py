@@ -51,7 +51,8 @@ def differs(by_controller: Machine, by_firmware: Machine) -> str | None:
         (machine("00020003-0004-0005-0006-000700080009"), firmware(ONE), None),
         (
             machine("03000200-0400-0500-0006-000700080009", "", "35A1B200"),
-            firmware("03000200-0400-0500-0006-000700080009", "", "35A1B299"), "serial numbers of memory modules",
+            firmware("03000200-0400-0500-0006-000700080009", "", "35A1B299"),
+            "serial numbers of memory modules",
         ),
         (machine("ffffffff-ffff-ffff-ffff-ffffffffffff", "00000000"), firmware(ONE, "S1"), None),
         ({"uuid": [None, 5, "no uuid"], "serial": {}, "dimms": [None]}, firmware(ONE, "S1", "35A1B200"), None),

@@ -14,7 +14,7 @@ import sys
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import (
@@ -126,7 +126,7 @@ def test_what_is_wrong_is_seen_by_the_case_that_is_meant_to(defect: str, cluster
 
 
 @pytest.mark.parametrize(("defect", "cluster", "name"), [(d, c, name) for d, c, _bad, good in SEEN for name in good])
-def test_and_by_no_other(defect: str, cluster: str, name: str) -> None:
+def test_a_case_passes_beside_a_defect_that_is_not_its_own(defect: str, cluster: str, name: str) -> None:
     found, _of, _kept = ran(case_of(name), cluster, defects=[defect])
     assert (found.status, found.cause if found.status != conclusion.PASS else "") == (conclusion.PASS, "")
 

@@ -12,7 +12,7 @@ import msgspec
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import archive, cases, gates
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.gpu_sharing import STAGE
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.stage import STAGE
 from harness import records
 from harness import report_samples as samples
 from harness.records import make_plan

@@ -64,7 +64,7 @@ def test_a_run_is_held_to_what_passed_before(tmp_path: pathlib.Path) -> None:
     assert ran("PERF-001", tmp_path, "2026-6", speed=0.85)["status"] == "PASS", "somebody has begun anew"
 
 
-def test_it_does_not_creep(tmp_path: pathlib.Path) -> None:
+def test_a_slow_decline_over_several_runs_fails(tmp_path: pathlib.Path) -> None:
     """Each run 5 % slower than the one before: the second that is so is 10 % slower than the first."""
     statuses = [ran("PERF-001", tmp_path, f"2026-{number}", speed=0.95**number)["status"] for number in range(3)]
     assert statuses == ["PASS", "PASS", "FAIL"]

@@ -100,7 +100,7 @@ def test_of_many_schedulers_those_are_drawn_that_grow_most() -> None:
     assert [one["name"] for one in memory["curves"]] == sorted(f"sched-{n}" for n in range(4, 12))
 
 
-def test_pods_stand_on_their_gpus() -> None:
+def test_each_pod_is_drawn_on_its_gpu() -> None:
     of = CaseEvidence(SYSTEM, {}, [CasePod("a", "one", "default"), CasePod("b", "one", "default"), CasePod("c", "two", "default")])
     for pods in (("a", "b", "c"), ("a",)):
         text = "".join(f'nvshare_client_info{{pod="{pod}",gpu_uuid="GPU-{pod == "c"}"}} 1\n' for pod in (*pods, "foreign"))

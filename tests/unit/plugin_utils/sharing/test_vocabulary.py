@@ -167,7 +167,7 @@ def test_a_pod_is_told_after_the_change() -> None:
     assert (said(of, "refused_after", "main", "up"), said(of, "granted_after", "main", "up")) == (1, 0)
 
 
-def test_how_long_a_change_took() -> None:
+def test_a_change_has_the_latency_until_it_was_observed() -> None:
     seen, unseen = changed(seen_s=4.5), changed()
     assert (said(seen, "latency", "up"), said(seen, "observed", "up"), said(seen, "slowest_change")) == (4.5, True, 4.5)
     assert said(unseen, "observed", "up") is False
@@ -268,7 +268,7 @@ def test_clients_and_series_of_pods_that_are_gone() -> None:
         assert "not every scheduler" in absent(of, word, "half", "main")
 
 
-def test_where_pods_are() -> None:
+def test_pods_of_one_gpu_are_colocated() -> None:
     text = client("a", "1") + client("b", "1") + client("c", "2")
     of = evidence(pod("a", "one"), pod("b", "two"), pod("c", "three"), pod("d", "four"), samples=[look("mid", text)])
     assert said(of, "colocated", "mid", "one", "two") is True
@@ -338,7 +338,7 @@ def test_shares_and_how_far_they_are_off() -> None:
     assert said(of, "inaccuracy", "full", "q25", 25.0) == pytest.approx(8.1, abs=0.05)
 
 
-def test_a_ladder_of_pods() -> None:
+def test_a_ladder_of_pods_has_rungs_and_its_worst_drop() -> None:
     ended = [pod("a", "n1", ended_at=10), pod("b", "n2", ended_at=10), pod("c", "n2", ended_at=10)]
     of = evidence(*ended, pod("d", "n4", FAILED, ended_at=20))
     assert (said(of, "rungs"), said(of, "rungs_succeeded"), said(of, "worst_drop")) == (3, 2, 75)
@@ -360,6 +360,25 @@ def test_how_pods_land_on_gpus_is_no_cliff() -> None:
     assert said(evidence(*few, *_rung("n8", 605, *["GPU-a"] * 6, "GPU-b", "")), "worst_drop") == pytest.approx(32, abs=0.5)
 
 
+@pytest.mark.parametrize(
+    ("rungs", "drop"),
+    [
+        ([(12, 8), (20, 8)], None),  # the second pod started 8 s later
+        ([(12, 8), (20, 16)], 40),  # and here it worked for longer
+        ([(12, 8), (14, 8)], 14),
+        ([(12, 8), (20, 8), (40, 36)], 50),  # a cliff behind a late start
+    ],
+)
+def test_pods_that_start_late_are_no_cliff_and_no_proof_that_there_is_none(rungs: list[tuple[float, float]], drop: float | None) -> None:
+    said_of = [log("--- on GPU-a ---", "PASS", f"--- {took} seconds ---") for _ended, took in rungs]
+    of = evidence(*(pod(f"n{n}", f"n{n}", ended_at=ended, log=said_of[n]) for n, (ended, _took) in enumerate(rungs)))
+    of.parameters = {"cliff_max_pct": 30.0}
+    if drop is None:
+        assert "fell by 40 % from n0 to n1, and by 0 % without the time in which no pod worked" in absent(of, "worst_drop")
+    else:
+        assert said(of, "worst_drop") == pytest.approx(drop, abs=0.5)
+
+
 def test_a_scheduler_that_had_no_client_yet_need_not_speak_of_any() -> None:
     """The real one makes what it says of itself with the first client of a GPU."""
     idle = "".join(f"nvshare_{name}{{gpu_uuid=\"2\"}} 1\n" for name in SYSTEM.required_metrics if name.startswith("gpu_"))
@@ -379,7 +398,7 @@ def test_what_is_no_number_is_neither_the_least_nor_the_most(order: tuple[str, s
         assert "is no number" in absent(of, word, "s", "client_memory_quota_bytes", "main")
 
 
-def test_what_was_done() -> None:
+def test_an_action_was_done_or_says_why_not() -> None:
     of = evidence(actions={"restarted": True, "drained": False, "idle": "nothing had to move"})
     assert (said(of, "done", "restarted"), said(of, "done", "drained")) == (True, False)
     assert "was not done" in absent(of, "done", "other")

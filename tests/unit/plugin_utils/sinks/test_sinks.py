@@ -134,7 +134,7 @@ def test_a_slow_sink_holds_nobody_up_for_long(run: pathlib.Path, monkeypatch: py
     assert lines(run)[-1]["problem"] == "it took longer than 1 s; it gets no more measurements of this run"
 
 
-def test_a_form_that_fails_costs_itself_only_and_without_report_json_there_is_no_report(
+def test_a_report_form_that_fails_is_left_out_unless_it_is_report_json(
     run: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(_model: t.Any) -> str:

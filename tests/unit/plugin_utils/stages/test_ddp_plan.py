@@ -12,13 +12,15 @@ import typing as t
 import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.ddp import DEFAULTS as OF_RANKS
 from ansible_collections.gpufleet.acceptance.plugins.modules.ddp import OPTIONS
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import ddp as stage
 
+# What is for the agent that starts the ranks: how a node's PyTorch is known to be built for its devices.
+OF_AGENTS = {"build", "build_word", "blas", "visible", "device_files"}
 DEFAULTS = yaml.safe_load((collection.ROOT / "roles/ddp/defaults/main.yml").read_text())
 
 
@@ -26,7 +28,7 @@ def wanted(**changes: t.Any) -> dict[str, t.Any]:
     return {**DEFAULTS, **{f"ddp_{name}": value for name, value in changes.items()}}
 
 
-def test_what_is_checked() -> None:
+def test_the_variables_choose_the_checks_of_ddp() -> None:
     common = "backend=nccl gpus=all"
     sweep = f"{common} sizes=1M:4G type=float"
     found = stage.STAGE.checks(wanted(ops=["all_reduce", "all_gather"]))
@@ -63,7 +65,7 @@ def test_settings_that_make_no_sense(changes: dict[str, t.Any], words: str | Non
 
 def test_role_and_module_have_the_same_options() -> None:
     for name, option in OPTIONS.items():
-        if f"ddp_{name}" in DEFAULTS and name not in ("gpus", "group"):
+        if f"ddp_{name}" in DEFAULTS and name not in ("gpus", "group", "python"):  # python is acceptance_python
             assert option["default"] == DEFAULTS[f"ddp_{name}"], name
 
 
@@ -74,7 +76,7 @@ def test_each_rank_is_told_what_it_understands() -> None:
     made = ddp.Trainer(params, Node(60), None)
     checks = ddp.default_checks(params)
     order = made.order(checks, made.group.members)
-    assert set(order) <= set(OF_RANKS) and order["parts"] == OF_RANKS["parts"]
+    assert set(order) <= {*OF_RANKS, *OF_AGENTS} and order["parts"] == OF_RANKS["parts"]
     assert order["sizes"] == [1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28, 1 << 30] and order["bandwidth_type"] == "float16"
     assert made.order(checks[2:], made.group.members)["parts"] == ["training", "pace"]
     made.group.folder, made.group.ssh = "/nonexistent/folder", ["ssh"]
@@ -85,7 +87,7 @@ def test_each_rank_is_told_what_it_understands() -> None:
     assert len(second.argv[-1]) < 128 << 10, "what the kernel takes as one argument"
 
 
-def test_a_backend_that_there_is_not_gets_one_error() -> None:
+def test_an_unknown_backend_gets_one_error() -> None:
     (said,) = ArgumentSpecValidator(OPTIONS).validate({"members": [], "backend": "mpi"}).error_messages
     assert said == "value of backend must be one of: nccl, gloo, hccl, auto, got: mpi"
 

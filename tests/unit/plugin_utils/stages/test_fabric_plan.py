@@ -12,7 +12,9 @@ import typing as t
 import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import member, membership, observation, runner
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import member, membership
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
 from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_fabric import OPTIONS
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
@@ -62,7 +64,7 @@ def test_each_rail_is_a_check_of_the_group_with_one_gpu_of_each_node() -> None:
 
 
 @pytest.mark.parametrize("rails", [["mlx5_0"] * 2, ["mlx5_0,mlx5_1"], ["^mlx5_0"], ["=mlx5_0"], [""], ["mlx5_0 -x A=1"], ["mlx5_0:0"]])
-def test_what_is_no_rail_is_refused(rails: list[str]) -> None:
+def test_a_rail_that_is_no_rdma_device_is_refused(rails: list[str]) -> None:
     said = nccl_fabric.STAGE.problem(settings(nccl_fabric_rails=rails)["gpu-01"])
     assert said and said.startswith(f"nccl_fabric_rails: found {rails[0]!r}, expected RDMA devices")
 
@@ -92,7 +94,7 @@ def test_the_nodes_of_a_cluster_are_a_group_of_their_own() -> None:
         ({"nccl_fabric_world_size": 8, "nccl_fabric_gpus": ["2"]}, 4),
     ],
 )
-def test_how_many_nodes(changes: dict[str, t.Any], count: int) -> None:
+def test_a_group_has_the_number_of_nodes_that_the_variables_ask_for(changes: dict[str, t.Any], count: int) -> None:
     items, notes = nccl_fabric.STAGE.items(NODES, settings(**changes))
     assert len(groups(items)["nccl_fabric"][1]) == count and bool(notes) == (count < 6)
 
@@ -133,7 +135,7 @@ def test_a_cluster_without_enough_nodes_costs_nobody_else_anything(there: list[s
     assert any(refused in note for note in notes) if refused else not notes
 
 
-def test_addresses() -> None:
+def test_a_node_has_its_stated_address_or_one_in_the_wanted_network() -> None:
     seen = ["192.168.7.3", "10.1.30.43", "fd00::3"]
     assert grouping.address({"acceptance_fabric_address": "ib0.gpu-03"}, seen) == ("ib0.gpu-03", None)
     assert grouping.address({}, seen) == ("192.168.7.3", None)

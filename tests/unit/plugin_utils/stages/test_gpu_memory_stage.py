@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import itertools
 import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import measurement_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.gpu_memory import STAGE
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 def row(node: str, check: str, series: list[dict[str, t.Any]]) -> t.Any:
@@ -38,7 +41,8 @@ def test_the_matrix_of_the_slowest_nodes_is_shown() -> None:
 
 def opinions(check: str, series: list[dict[str, t.Any]]) -> list[tuple[str, str]]:
     _none, m = row("a", check, series)
-    found = STAGE.opinions({m.key: m}, [m], lambda _node, _target: None, [])  # type: ignore[arg-type, return-value]
+    found = list(STAGE.opinions({m.key: m}, [m], lambda _node, _target: None, []))  # type: ignore[arg-type, return-value]
+    assert {one.reason_code for _key, one in found} <= {"below_siblings"}
     return [(one.verdict, one.reason.partition(" (")[0]) for _key, one in found]
 
 
@@ -63,6 +67,77 @@ def test_a_slow_gpu_is_judged_itself_if_its_own_check_is_known() -> None:
     for deciding, subject in (({node.key: node, part: node}, "a/gpu/GPU-5"), ({node.key: node}, "a")):
         found = STAGE.opinions(deciding, [node], lambda _node, _target: None, [])  # type: ignore[arg-type, return-value]
         assert {key.subject for key, _opinion in found} == {subject}
+
+
+# Copies through the host's memory ---------------------------------------------------------------------------------------
+
+
+def joined(gpus: int, direct: t.Callable[[int, int], bool], board: bool, node: t.Callable[[int], t.Any]) -> list[dict[str, t.Any]]:
+    """The rows of a node whose GPUs reach one another as `direct` says; `node` is the NUMA node of a GPU, None if nobody knows."""
+    rows = []
+    for a, b in itertools.permutations(range(gpus), 2):
+        near = None if None in (node(a), node(b)) else node(a) == node(b)
+        is_direct = direct(a, b)
+        rows.append({"gpu": a, "to": b, "bandwidth": 730.0 if is_direct else 18.0, "direct": is_direct, "board": board, "near": near})
+    return rows
+
+
+def indirect(series: list[dict[str, t.Any]]) -> dict[t.Any, str]:
+    """Return {GPU: verdict} of the GPUs that the rule names; "all" for the node."""
+    _none, m = row("a", "peer", series)
+    m.context["gpu_uuids"] = [str(gpu) for gpu in dict.fromkeys(one["gpu"] for one in series)]
+    _none, part = row("a", "peer", [])
+    deciding = {m.key: m, **{m.key._replace(subject=f"a/gpu/{gpu}"): part for gpu in m.context["gpu_uuids"]}}
+    found = STAGE.opinions(deciding, [m], lambda _node, _target: None, [])  # type: ignore[arg-type, return-value]
+    named = {}
+    for key, one in found:
+        if one.reason_code == "no_peer_access":
+            assert "18 GB/s through the host's memory" in one.reason
+            named[int(key.subject.rpartition("/")[2]) if "/gpu/" in key.subject else "all"] = one.verdict
+    return named
+
+
+@given(gpus=st.integers(2, 16), nodes=st.integers(1, 4), data=st.data())
+def test_gpus_of_a_board_reach_one_another_directly(gpus: int, nodes: int, data: st.DataObject) -> None:
+    """Whichever do not: one, some, all, or single ways."""
+    lost = data.draw(st.sets(st.integers(0, gpus - 1), max_size=gpus))
+    gpu = st.integers(0, gpus - 1)
+    ways = data.draw(st.sets(st.tuples(gpu, gpu).filter(lambda way: way[0] != way[1]), max_size=3))
+    series = joined(gpus, lambda a, b: not {a, b} & lost and (a, b) not in ways, True, lambda gpu: gpu % nodes)
+    found = indirect(series)
+    if all(one["direct"] for one in series):
+        assert found == {}
+    else:
+        assert found and set(found.values()) == {"FAIL"}
+        if not any(one["direct"] for one in series):
+            assert found == {"all": "FAIL"}
+        elif lost:
+            assert lost <= set(found)
+
+
+@given(gpus=st.integers(2, 16), nodes=st.sampled_from([None, 1, 2, 4]))
+def test_cards_that_nobody_lets_reach_one_another_are_not_refused(gpus: int, nodes: int | None) -> None:
+    """Consumer cards, virtual machines, ACS."""
+    assert indirect(joined(gpus, lambda _a, _b: False, False, lambda gpu: None if nodes is None else gpu % nodes)) == {}
+
+
+@pytest.mark.parametrize(
+    ("what", "gpus", "direct", "node", "expected"),
+    [
+        ("one of eight cards without", 8, lambda a, b: 5 not in (a, b), lambda gpu: gpu // 4, {5: "FAIL"}),
+        ("two of eight cards without", 8, lambda a, b: not {2, 5} & {a, b}, lambda gpu: gpu // 4, {2: "FAIL", 5: "FAIL"}),
+        ("one of four cards of a socket without", 4, lambda a, b: 3 not in (a, b), lambda gpu: 0, {3: "FAIL"}),
+        ("one without, and nobody knows where it is", 4, lambda a, b: 3 not in (a, b), lambda gpu: None, {3: "UNKNOWN"}),
+        ("four on one socket, one on the other", 5, lambda a, b: 4 not in (a, b), lambda gpu: gpu // 4, {}),
+        ("nothing reaches across the sockets", 8, lambda a, b: a // 4 == b // 4, lambda gpu: gpu // 4, {}),
+        ("bridged pairs", 8, lambda a, b: a // 2 == b // 2, lambda gpu: gpu // 4, {}),
+        ("a bridge is missing", 8, lambda a, b: a // 2 == b // 2 and a < 6 and b < 6, lambda gpu: gpu // 4, {6: "WARN", 7: "WARN"}),
+        ("a bridge is missing, in a virtual machine", 6, lambda a, b: a // 2 == b // 2 < 2, lambda gpu: None, {4: "WARN", 5: "WARN"}),
+        ("all reach all", 8, lambda a, b: True, lambda gpu: gpu // 4, {}),
+    ],
+)
+def test_cards_in_slots_are_held_to_their_siblings(what: str, gpus: int, direct: t.Any, node: t.Any, expected: t.Any) -> None:
+    assert indirect(joined(gpus, direct, False, node)) == expected, what
 
 
 def test_two_bad_gpus_of_eight_are_found() -> None:

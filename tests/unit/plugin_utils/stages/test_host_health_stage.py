@@ -16,12 +16,14 @@ from harness import records
 from harness import report_samples as samples
 
 
-def judged(rates: list[float], place: str = "physical machine") -> list[tuple[str, str]]:
-    """The opinions on a machine whose NUMA nodes copy memory at these rates."""
-    series = [{"node": n, "cores": 8, "bandwidth": rate, "one_core": 20.0} for n, rate in enumerate(rates)]
+def judged(rates: list[float], place: str = "physical machine", cores: t.Sequence[int] = ()) -> list[tuple[str, str]]:
+    """The opinions on a machine whose NUMA nodes copy memory at these rates, with 8 cores or so many."""
+    used = [*cores, *[8] * (len(rates) - len(cores))]
+    series = [{"node": n, "cores": used[n], "bandwidth": rate, "one_core": 20.0} for n, rate in enumerate(rates)]
     fields: dict[str, t.Any] = {"series": series, "context": {"place": place}}
     m = records.measurement(samples.measurement("a", "host_health", "bandwidth", **fields))
-    found = STAGE.opinions({key_of(m): m}, [m], lambda *_who: expectations.shipped(), [])
+    found = list(STAGE.opinions({key_of(m): m}, [m], lambda *_who: expectations.shipped(), []))
+    assert {opinion.reason_code for _key, opinion in found} <= {"below_siblings"}
     return [(opinion.verdict, opinion.reason) for _key, opinion in found]
 
 
@@ -30,6 +32,13 @@ def test_a_numa_node_is_compared_with_the_others_of_its_machine(rate: float, ver
     found = judged([100.0, rate, 101.0, 99.0])
     assert [word for word, _reason in found] == ([verdict] if verdict else [])
     assert all(reason.startswith("NUMA node 1 copies memory at ") for _word, reason in found)
+
+
+@pytest.mark.parametrize("cores", [1, 4, 7])
+def test_cores_that_are_not_in_use_take_no_node_out_of_the_comparison(cores: int) -> None:
+    ((verdict, reason),) = judged([50.0, 100.0, 100.0, 101.0], cores=[cores])
+    assert verdict == "WARN" and f"with {cores} cores" in reason
+    assert judged([96.0, 100.0, 100.0, 101.0], cores=[cores]) == []
 
 
 def test_of_two_nodes_the_slower_one_is_named() -> None:

@@ -62,7 +62,8 @@ def words(found: dict[tuple[str, str], tuple[str, str | None]]) -> set[str]:
     [
         ([392.0] * 4, {}, "PASS"),
         ([350.0] * 4, {}, "PASS"),  # of RoCE nobody knows better
-        ([350.0] * 4, {"link_layer": "InfiniBand"}, "WARN"),
+        ([360.0] * 4, {"link_layer": "InfiniBand"}, "WARN"),
+        ([350.0] * 4, {"link_layer": "InfiniBand"}, "FAIL"),
         ([300.0] * 4, {"link_layer": "InfiniBand"}, "FAIL"),
         ([196.0] * 4, {}, "FAIL"),
         ([392.0, 392.0, 392.0, 340.0], {}, "FAIL"),  # the other ports of the node
@@ -157,6 +158,7 @@ def seen(node: str, count: int, machine: str = "M1", wanted: int | None = None) 
 def test_fewer_ports_than_machines_of_the_same_product(counts: list[int], machines: str, expected: list[str]) -> None:
     found = judged([seen(f"n{n}", count, machine) for n, (count, machine) in enumerate(zip(counts, machines, strict=True))])
     assert [found[f"n{n}", "ports"][0] for n in range(len(counts))] == expected
+    assert {code for verdict, code in found.values() if verdict == "UNKNOWN"} <= {"no_rdma"}
 
 
 def with_states(node: str, *states: str | None, **more: t.Any) -> Record:

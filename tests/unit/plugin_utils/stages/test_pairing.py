@@ -28,7 +28,7 @@ def assert_conflict_free(rounds: list[list[list[str]]]) -> None:
 
 # Every small number, where the rounds are few, and large ones on both sides of a power of two.
 @pytest.mark.parametrize("n", [*range(2, 130), 255, 256, 257, 511, 512])
-def test_all_pairs(n: int) -> None:
+def test_all_pairs_meet_once_in_the_fewest_rounds(n: int) -> None:
     rounds = pair_rounds(names(n))
     assert len(rounds) == (n - 1 if n % 2 == 0 else n)
     assert_conflict_free(rounds)
@@ -38,7 +38,7 @@ def test_all_pairs(n: int) -> None:
 
 
 @given(st.integers(min_value=2, max_value=60), st.data(), st.integers())
-def test_sample(n: int, data: t.Any, seed: int) -> None:
+def test_a_sample_gives_each_node_its_partners_and_repeats_with_its_seed(n: int, data: t.Any, seed: int) -> None:
     k = data.draw(st.integers(min_value=1, max_value=n - 1))
     rounds = pair_rounds(names(n), "sample", k=k, seed=seed)
     assert rounds == pair_rounds(names(n), "sample", k=k, seed=seed)
@@ -51,14 +51,14 @@ def test_sample(n: int, data: t.Any, seed: int) -> None:
 
 
 @given(st.integers(min_value=2, max_value=60))
-def test_ring(n: int) -> None:
+def test_a_ring_pairs_each_node_with_its_neighbours_in_three_rounds(n: int) -> None:
     rounds = pair_rounds(names(n), "ring")
     assert_conflict_free(rounds)
     assert len(list(itertools.chain(*rounds))) == (n if n > 2 else 1)
     assert len(rounds) <= 3
 
 
-def test_given_pairs() -> None:
+def test_given_pairs_are_packed_into_rounds() -> None:
     assert pair_rounds([["a", "b"], ["c", "d"], ["a", "c"]], "pairs") == [[["a", "b"], ["c", "d"]], [["a", "c"]]]
 
 
@@ -75,6 +75,6 @@ def test_given_pairs() -> None:
         (([["a", "a"]], "pairs"), "pair of two"),
     ],
 )
-def test_bad_arguments(arguments: tuple[t.Any, ...], words: str) -> None:
+def test_arguments_that_make_no_pairs_are_refused(arguments: tuple[t.Any, ...], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         pair_rounds(*arguments)

@@ -163,19 +163,19 @@ def test_ports_that_are_down_and_nodes_that_are_unknown() -> None:
         ({"rdma_scope": "pairs", "rdma_pairs": [["n000", "n000"]]}, "expected a pair of two nodes"),
     ],
 )
-def test_pairs_that_cannot_be(settings: dict[str, t.Any], words: str) -> None:
+def test_pairs_that_cannot_be_tested_are_refused(settings: dict[str, t.Any], words: str) -> None:
     with pytest.raises(RunError, match=words):
         timetables(3, **settings)
 
 
 @pytest.mark.parametrize("ports", ["", "18515", "18515-", "19026-18515", "80-90", "18515-70000", "a-b", "18515-19026-20000", 18515, None])
-def test_ports_that_are_no_range(ports: t.Any) -> None:
+def test_tcp_ports_that_are_no_range_are_refused(ports: t.Any) -> None:
     said = rdma.STAGE.problem({**SETTINGS, "rdma_tcp_ports": ports})
     assert said == f"rdma_tcp_ports: found {ports}, expected FIRST-LAST, two ports from 1024 to 65535"
     assert rdma.STAGE.problem(SETTINGS) is None
 
 
-def test_one_machine_is_no_pair() -> None:
+def test_one_machine_has_only_loopback_tests() -> None:
     with pytest.raises(RunError, match="at least two"):
         timetables(1)
     assert timetables(1, rdma_scope="loopback")["n000"]["rounds"][0]["tests"][0]["rail"] == "0-1"
@@ -207,7 +207,7 @@ def test_a_cluster_is_told_the_timetables_of_its_nodes() -> None:
     ]
     run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (list(map(measurement, records)), [])})()})()
     told = rdma.work(run, make_plan({"items": items}), {"k8s": {"settings": own, "stages": {"rdma": items}}})["k8s"]
-    assert told.starts_in == 32.0 + rdma.KUBELET_S and set(told.per_node) == set(nodes)
+    assert told.starts_in == 32.0 + rdma.LATE_S and set(told.per_node) == set(nodes)
     sides = {node: part["rounds"][0]["tests"][0] for node, part in told.per_node.items()}
     assert {side["role"] for side in sides.values()} == {"server", "client"}
     (server,) = [node for node, side in sides.items() if side["role"] == "server"]
@@ -295,8 +295,8 @@ def test_a_pair_is_measured_again_unless_its_server_still_tells_what_it_saw(walk
     assert work["n001"].keep == ([("read_bw", WALK[3], "n000|n001")] if told else [])
 
 
-def test_who_has_nothing_else_to_do_keeps_its_timetable() -> None:
-    """All that was not delivered is what one server saw, which it tells now."""
+def test_a_node_with_only_undelivered_results_keeps_its_timetable() -> None:
+    """Only the result that one server has was not delivered: the client is done, and the server is asked for it."""
     sides = {one["role"]: one for of in timetables(2, rails=1, rdma_tests=["read_lat"]).values() for one in of["rounds"][0]["tests"]}
     server, client = sides["client"]["partner"], sides["server"]["partner"]
     rail = {**RAIL, "a": sides["client"]["a"], "b": sides["client"]["b"]}
@@ -315,12 +315,12 @@ def test_a_pair_measured_again_brings_its_server() -> None:
     assert {(key.check, key.subject) for key in rdma.complete(items, left)} == {("timetable", "n000"), ("timetable", "n001")}
 
 
-def test_again_needs_the_stage_before() -> None:
+def test_rdma_again_without_rdma_is_refused() -> None:
     with pytest.raises(RunError, match="rdma_again without rdma"):
         rdma_again.items({"n0": "n0"}, {"n0": {}})
 
 
-def test_long_rounds_are_a_question() -> None:
+def test_rounds_above_the_limit_ask_for_confirmation() -> None:
     settings = {n: {**SETTINGS, "rdma_confirm_above": 600} for n in names(128)}
     asked = rdma.question({n: n for n in settings}, settings)
     assert asked and "26 min" in asked

@@ -22,7 +22,9 @@ import time
 import typing as t
 import urllib.parse
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import reasons
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import reasons
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import reason_codes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import AcceptanceError
 
 try:
     import kubernetes
@@ -46,18 +48,22 @@ FIRST_S = 5.0
 SETTLES_S = 15.0
 
 
-class KubeError(reasons.ReasonedError):
+class KubeError(AcceptanceError, reasons.ReasonedError):
     """A cluster or its API refuses a request, or does not answer.
 
     `status` is the HTTP status, 0 without one; `details` is the API's Status object. Raises ValueError for an unknown reason code.
     """
 
     def __init__(self, reason_code: str, reason: str, status: int = 0, details: Object | None = None) -> None:
-        if reason_code not in reasons.ALL:
-            raise ValueError(f"reason code {reason_code!r} is not in module_utils/reasons.py")
+        if reason_code not in reason_codes.ALL:
+            raise ValueError(f"reason code {reason_code!r} is neither in answer/reasons.py nor in this plane's reason_codes.py")
         super().__init__(reason_code, reason)
         self.status = status
         self.details = details or {}
+
+
+class ControllerError(KubeError):
+    """A file or variable on the controller by which no cluster can be reached, whatever the cluster does."""
 
 
 class Connection(t.NamedTuple):
@@ -126,7 +132,7 @@ def _tls(connection: Connection, configuration: t.Any) -> t.Any:
         where = f"certificates of {connection.kubeconfig or connection.server}: {words}"
         if connection.ca_file:
             where = f"acceptance_kube_ca_file: {connection.ca_file}: {words}; expected a file of certificates in PEM"
-        raise KubeError("credentials", f"{connection.name}: {where}") from None
+        raise ControllerError("credentials", f"{connection.name}: {where}") from None
     return context
 
 
@@ -147,26 +153,26 @@ def _identify(connection: Connection, configuration: t.Any, folder: str) -> str:
         try:
             kubernetes.config.load_incluster_config(client_configuration=configuration)
         except kubernetes.config.ConfigException as error:
-            raise KubeError("credentials", f"{name}: no service account in this pod: {error}") from None
+            raise ControllerError("credentials", f"{name}: no service account in this pod: {error}") from None
         namespace_file = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
         return _text(name, namespace_file) if os.path.exists(namespace_file) else ""
     path = os.path.expanduser(path or "~/.kube/config")
     # Messages of the YAML parser and of the loader may quote the file, so they are not shown.
     hidden = f"{name}: kubeconfig {path} cannot be used"
     if not all(os.path.isfile(part) for part in path.split(os.pathsep) if part):
-        raise KubeError("credentials", f"{name}: kubeconfig {path} does not exist; set acceptance_kube_kubeconfig")
+        raise ControllerError("credentials", f"{name}: kubeconfig {path} does not exist; set acceptance_kube_kubeconfig")
     try:
         contexts, active = kubernetes.config.list_kube_config_contexts(config_file=path)
     except Exception as error:
-        raise KubeError("credentials", f"{hidden}: {_harmless(error)}") from None
+        raise ControllerError("credentials", f"{hidden}: {_harmless(error)}") from None
     chosen = next((c for c in contexts if c["name"] == connection.context), None) if connection.context else active
     if chosen is None:
         names = ", ".join(sorted(c["name"] for c in contexts)) or "none"
-        raise KubeError("credentials", f"{name}: context {connection.context!r} is not in kubeconfig {path}; it has {names}")
+        raise ControllerError("credentials", f"{name}: context {connection.context!r} is not in kubeconfig {path}; it has {names}")
     try:
         kubernetes.config.load_kube_config(path, chosen["name"], configuration, temp_file_path=folder)
     except Exception as error:
-        raise KubeError("credentials", f"{hidden} with context {chosen['name']!r}: {_harmless(error)}") from None
+        raise ControllerError("credentials", f"{hidden} with context {chosen['name']!r}: {_harmless(error)}") from None
     return str(chosen["context"].get("namespace") or "")
 
 
@@ -186,7 +192,7 @@ def _text(name: str, path: str) -> str:
         with open(os.path.expanduser(path), encoding="utf-8") as source:
             return source.read().strip()
     except OSError as error:
-        raise KubeError("credentials", f"{name}: {path}: {error.strerror}") from None
+        raise ControllerError("credentials", f"{name}: {path}: {error.strerror}") from None
 
 
 def proxy_exceptions(text: str) -> tuple[str, list[str]]:

@@ -15,7 +15,13 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import identity
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import preflight
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, Object, connect
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import (
+    Client,
+    ControllerError,
+    KubeError,
+    Object,
+    connect,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 SELECTOR = accelerators.DEFAULT.selector
@@ -23,6 +29,8 @@ _KEYS = {"selector", "names", "expected"}
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 # Taints that the cluster sets on a node that is not ready. Its condition says the same.
 _OF_CONDITION = re.compile(r"^node\.kubernetes\.io/(not-ready|unreachable)$")
+# Taints of nodes without a machine: those of kwok, and those of a virtual kubelet, which starts pods elsewhere.
+NO_MACHINE = ("kwok.x-k8s.io/node", "virtual-kubelet.io/provider")
 # Prefix of the names of expected nodes of which only the number is known.
 UNNAMED = "expected-"
 
@@ -37,11 +45,14 @@ class ClusterNode(t.NamedTuple):
     labels: dict[str, str]
     capacity: int = 0
     machine: str = ""
+    boot: str = ""
+    uid: str = ""
 
     def identity(self, resource: str) -> Object:
         """Return the node's identity by the API: its machine, and the devices that it has and offers."""
         devices = {"resource": resource, "capacity": self.capacity, "allocatable": self.devices}
-        return {**({"node_info": self.machine} if self.machine else {}), **({"devices": devices} if self.capacity or self.devices else {})}
+        known = {"node_info": self.machine, "node_boot": self.boot, "devices": devices if self.capacity or self.devices else None}
+        return {name: value for name, value in known.items() if value}
 
 
 class NodeSelection(t.NamedTuple):
@@ -63,24 +74,34 @@ def selection_of(cluster: str, variables: t.Mapping[str, t.Any]) -> NodeSelectio
     number = expected if isinstance(expected, int) and not isinstance(expected, bool) else 0
     if number < 0 or (not number and not _names(expected)) or not _names(names):
         raise RunError(f"{cluster}: acceptance_nodes: found {value!r}, expected lists of names, and a list or a number as expected")
-    return NodeSelection(str(value.get("selector") or SELECTOR), list(names), [] if number else list(expected), number)
+    resource = str(variables.get("acceptance_kube_resource") or accelerators.DEFAULT.resource)
+    selector = str(value.get("selector") or accelerators.of_resource(resource).selector or SELECTOR)
+    return NodeSelection(selector, list(names), [] if number else list(expected), number)
 
 
 def _names(value: t.Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) and name for name in value)
 
 
-def subjects(cluster: str, variables: t.Mapping[str, t.Any]) -> tuple[list[str], list[str]]:
-    """Return the names of a cluster's nodes for the plan, including expected nodes that are missing, and notes.
+class NodesFound(t.NamedTuple):
+    """The names of a cluster's nodes for the plan, including expected nodes that are missing; notes; {name: UID of the node object}."""
 
-    The names are empty if the cluster does not answer or has no such node.
-    """
+    names: list[str]
+    notes: list[str]
+    uids: dict[str, str] = {}
+
+
+def subjects(cluster: str, variables: t.Mapping[str, t.Any]) -> NodesFound:
+    """Return the nodes of a cluster. No names if the cluster does not answer or has no such node. Raise RunError for a mistake on the
+    controller: a kubeconfig or context that does not exist, a selector that is none."""
     selection = selection_of(cluster, variables)
     named_nodes = list(dict.fromkeys([*selection.names, *selection.expected]))
     try:
         client = connect(of_variables.connection(cluster, variables))
         resource = str(variables.get("acceptance_kube_resource") or of_variables.PodSettings.resource)
         present = [node for node in selected_nodes(client, selection, resource) if not selection.names or node.name in named_nodes]
+        virtual = [] if selection.names else _without_machine(present, variables.get("acceptance_kube_tolerations") or ())
+        present = [node for node in present if node.name not in virtual or node.name in named_nodes]
         lacking = []
         if variables.get("acceptance_gpu_count") != 0:
             lacking = [identity.withdrawn(n.name, n.capacity, n.devices, resource) for n in present if n.capacity != n.devices]
@@ -88,9 +109,17 @@ def subjects(cluster: str, variables: t.Mapping[str, t.Any]) -> tuple[list[str],
         if variables.get("acceptance_kube_gpu_stages") != [] and not variables.get("acceptance_kube_priority_class"):
             lacking += preflight.preempting(client)
     except KubeError as error:
-        return named_nodes or unnamed(selection.number, 0), [error.reason]
+        if isinstance(error, ControllerError) or error.reason_code == "bad_spec":
+            raise RunError(error.reason) from error
+        return NodesFound(named_nodes or unnamed(selection.number, 0), [error.reason])
     selected = [] if selection.names else [node.name for node in present]
     notes = [*client.notes, *lacking]
+    if left_out := [name for name in virtual if name not in named_nodes]:
+        shown = ", ".join(left_out[:10]) + (" ..." if len(left_out) > 10 else "")
+        notes.append(
+            f"{cluster}: not taken, since {len(left_out)} of the nodes that selector {selection.selector} returns have no machine, by "
+            f"their taints {' or '.join(NO_MACHINE)}: {shown}; acceptance_nodes.expected or acceptance_kube_tolerations takes them"
+        )
     image = str(variables.get("acceptance_kube_image") or "")
     if image and of_variables.untagged(image):
         notes.append(f"{cluster}: image {image} has no tag or the tag latest: tomorrow it may be another one; see the digests")
@@ -104,7 +133,8 @@ def subjects(cluster: str, variables: t.Mapping[str, t.Any]) -> tuple[list[str],
         notes.append(f"{cluster}: expected nodes that selector {selection.selector} does not return: {words}")
     if not selected and not named_nodes and not unlisted:
         notes.append(f"{cluster}: selector {selection.selector} matches no node")
-    return list(dict.fromkeys([*sorted(selected), *named_nodes, *unlisted])), notes
+    uids = {node.name: node.uid for node in present if node.uid}
+    return NodesFound(list(dict.fromkeys([*sorted(selected), *named_nodes, *unlisted])), notes, uids)
 
 
 def select(cluster: str, variables: t.Mapping[str, t.Any], entry: t.Mapping[str, t.Any]) -> list[str]:
@@ -123,6 +153,16 @@ def select(cluster: str, variables: t.Mapping[str, t.Any], entry: t.Mapping[str,
         if error.reason_code == "bad_spec":
             raise RunError(f"{cluster}: acceptance_node_vars: selector {entry['selector']!r}: {error.reason}") from error
         return []
+
+
+def _without_machine(present: t.Iterable[ClusterNode], tolerations: t.Iterable[Object]) -> list[str]:
+    """Return the names of nodes that exist in the API only, by taints of NO_MACHINE that nobody tolerates."""
+    tolerations = list(tolerations)
+
+    def is_refused(taint: Object) -> bool:
+        return taint.get("key") in NO_MACHINE and not any(tolerates(toleration, taint) for toleration in tolerations)
+
+    return [node.name for node in present if any(map(is_refused, node.taints))]
 
 
 def unnamed(number: int, count: int) -> list[str]:
@@ -157,7 +197,8 @@ def summary(item: Object, resource: str) -> ClusterNode:
     taints = list(spec.get("taints") or [])
     if spec.get("unschedulable") and not any(taint.get("key") == UNSCHEDULABLE for taint in taints):
         taints.append({"key": UNSCHEDULABLE, "effect": "NoSchedule"})
-    return ClusterNode(item["metadata"]["name"], devices, not_ready(item), taints, item["metadata"].get("labels") or {}, capacity, machine)
+    name, labels, boot = item["metadata"]["name"], item["metadata"].get("labels") or {}, str(info.get("bootID") or "")
+    return ClusterNode(name, devices, not_ready(item), taints, labels, capacity, machine, boot, str(item["metadata"].get("uid") or ""))
 
 
 def _count(of: Object | None, resource: str) -> int:

@@ -37,7 +37,7 @@ def cordon(client: Client, node: str, run_id: str, deadline_s: float) -> None:
 
 
 def guarded(node: str, run_id: str) -> Object:
-    """Return what a guardian (module_utils/cordon_guardian.py) needs to remove a cordon."""
+    """Return what a guardian (module_utils/lease/cordon_guardian.py) needs to remove a cordon."""
     return {"node": node, "run": run_id, "label": CORDONED, "annotations": [marks.EXPIRES, marks.CONTROLLER]}
 
 

@@ -14,8 +14,8 @@ import pathlib
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import frame
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, Object
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import new_file
@@ -37,7 +37,7 @@ Raw = t.Callable[[], pathlib.Path]
 
 
 class ResultReader(t.Protocol):
-    """Finds a result in the lines of a log. module_utils/frame.py has one, and so has each reader of another form of results."""
+    """Finds a result in the lines of a log. module_utils/answer/frame.py has one, and so has each reader of another form of results."""
 
     foreign: int
 

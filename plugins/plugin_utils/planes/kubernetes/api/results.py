@@ -30,7 +30,7 @@ def check(results: t.Mapping[str, t.Any]) -> None:
 
 
 def mount(spec: Object, container: Object, results: t.Mapping[str, t.Any], run_id: str, stage: str) -> None:
-    """Mount the volume into a pod's container and name the folder of this stage on it (module_utils/pod.py)."""
+    """Mount the volume into a pod's container and name the folder of this stage on it (module_utils/program/pod.py)."""
     if not results:
         return
     path = str(results.get("path") or PATH)

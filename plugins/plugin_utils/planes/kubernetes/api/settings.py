@@ -15,8 +15,8 @@ import typing as t
 import urllib.parse
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import telemetry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import telemetry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inject, results
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Connection, KubeError, Object
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import withheld

@@ -21,8 +21,8 @@ import time
 import types
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import frame
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, inventory, logs, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client as api
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, Object
@@ -37,6 +37,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.heartbeat import Heartbeat
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.loop import Handler, PodLoop
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import node_messages
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import AcceptanceError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer
 
 # Seconds within which an operator must set a condition on a new object.
@@ -48,6 +49,11 @@ AFTER_S = 30.0
 LOOK_S = 1.0
 NEWS_S = 0.2
 ENDED = "the group had ended"
+# The variable of the port of sshd, and where to look if a worker cannot be entered, for messages on a node.
+PORT_VARIABLE = "acceptance_kube_ssh_port"
+HINTS = {
+    "port_variable": PORT_VARIABLE, "unresolved": "the Service has no such endpoint, or DNS fails", "closed": "see network policies",
+}  # fmt: skip
 # A field that the API does not know is an error, not silently dropped.
 STRICT = {"fieldValidation": "Strict"}
 WORKERS_END_S = 20.0
@@ -78,7 +84,7 @@ class GroupResult(t.NamedTuple):
     absent: t.Mapping[str, tuple[str, str]] = types.MappingProxyType({})
 
 
-class _Fault(ReasonedError):
+class _Fault(AcceptanceError, ReasonedError):
     """The group cannot go on. `late` is True if workers did not start in time."""
 
     def __init__(self, reason_code: str, reason: str, late: bool = False) -> None:
@@ -178,10 +184,13 @@ class GroupLaunch:
     def _owner(self) -> objects.Launch:
         """Create the ConfigMap that owns all other objects and has the request to the workers. Return the launch."""
         self.port_and_key = dict(zip(("identity", "authorized_keys"), group_objects.key_folder(self.shape.kind), strict=True))
-        parameters = {"port": self.shape.port, "authorized_keys": self.port_and_key["authorized_keys"], "work": None, **self.worker}
+        parameters = {
+            "port": self.shape.port, "port_variable": PORT_VARIABLE, "authorized_keys": self.port_and_key["authorized_keys"], "work": None,
+            **self.worker,
+        }  # fmt: skip
         # A worker waits for its head until the end of the launch.
         timeout_s = self.launch.deadline_s - 60.0
-        request = group_objects.request("worker", parameters, timeout_s, self.run_id, self.stage)
+        request = group_objects.request("groups.worker", parameters, timeout_s, self.run_id, self.stage)
         # A StatefulSet restarts a container that ends, so its workers stay until they are removed.
         config = self.client.post(
             cleanup.path("/api/v1", self.client.namespace, "configmaps"),
@@ -239,7 +248,10 @@ class GroupLaunch:
         self.following.waiting(self.pods.values(), now, self._besides(head))
 
     def _watch_failed(self, error: KubeError) -> None:
-        raise _Fault(error.reason_code, error.reason)
+        if self._fault:
+            raise _Fault(self._fault.reason_code, f"{self._fault.reason}; then {error.reason}")
+        deleted = next((pod for pod in self.pods.values() if pod.deleted), GroupPod(worker=False))
+        raise _Fault(*self.following.unanswered(deleted, error))
 
     def _head_pod(self) -> GroupPod | None:
         return next((pod for pod in self.pods.values() if not pod.worker), None)
@@ -286,8 +298,11 @@ class GroupLaunch:
         order = {node: place for place, node in enumerate(self.shape.nodes)}
         workers = sorted(self._workers(), key=lambda pod: order.get(pod.node, 0))
         nodes = group_objects.seats(workers, self.client.namespace)
-        params = {"port": self.shape.port, "identity": self.port_and_key["identity"], "work": None, **self.head(nodes)}
-        request = group_objects.request("head", params, self.timeout, self.run_id, self.stage)
+        params = {
+            "port": self.shape.port, "hints": HINTS, "identity": self.port_and_key["identity"], "work": None,
+            **self.head(nodes),
+        }  # fmt: skip
+        request = group_objects.request("groups.head", params, self.timeout, self.run_id, self.stage)
         body = group_objects.head_config(self.launch, self.settings, request)
         self.client.post(cleanup.path("/api/v1", self.client.namespace, "configmaps"), body)
         self._submit(self._late)

@@ -22,8 +22,8 @@ import json
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import runner
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError, Object
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.discovery import (
@@ -46,8 +46,8 @@ TORCH_CONTAINER = "pytorch"
 TORCH_INIT = "init-pytorch"
 OUR_KEY = "/gpufleet/ssh"
 GROUP = "/gpufleet/group"
-# The file by which a pod sees that its controller is alive (module_utils/pod.py). A kubelet delivers a change within 90 s. A pod that sees
-# no change for SILENT_S ends, so that no pod holds a device for a controller that is gone.
+# The file by which a pod sees that its controller is alive (module_utils/program/pod.py). A kubelet delivers a change within 90 s.
+# A pod that sees no change for SILENT_S ends, so that no pod holds a device for a controller that is gone.
 SIGN, SIGN_FILE = "/gpufleet/sign", "at"
 RENEWED_S, SILENT_S = 30.0, 300.0
 # Seconds for which the cluster keeps a launcher's object that has ended. The objects that it owns are removed with it.
@@ -253,7 +253,7 @@ def _run_policy(shape: Shape, launch: objects.Launch) -> Object:
 
 
 def _pytorchjob(shape: Shape, launch: objects.Launch, settings: PodSettings) -> list[Made]:
-    # The operator sets RANK, WORLD_SIZE, MASTER_ADDR and PET_* for a torchrun of its own. probes/worker.py removes them from logins, and so
+    # The operator sets RANK, WORLD_SIZE, MASTER_ADDR and PET_* for a torchrun of its own. groups/worker.py removes them from logins, and so
     # from our agents.
     template = worker_template(shape, launch, settings)
     del template["spec"]["restartPolicy"]  # the replica has its own, and the operator warns about two

@@ -31,7 +31,7 @@ GOING_ON = (states.RUNNING, states.READY)
 
 
 class Trouble(t.NamedTuple):
-    """The reason why a pod does not go on: a reason code of reasons.py, and words."""
+    """The reason why a pod does not go on: a reason code of answer/reasons.py, and words."""
 
     code: str
     reason: str
@@ -156,6 +156,16 @@ class Follower:
         if words := self.lapsed():
             return Trouble("pod_deleted", f"{words}; a resume measures again")
         return Trouble("pod_deleted", f"somebody deleted pod {pod.name} before {event}{self._of_node(pod.node)}; a resume measures again")
+
+    @staticmethod
+    def unanswered(pod: Pod, error: KubeError) -> Trouble:
+        """Return why a pod is given up if the API no longer answers: its deletion, if the API had shown that before."""
+        if not pod.deleted:
+            return Trouble(error.reason_code, error.reason)
+        then = f"then {error.reason}; a resume measures again"
+        if pod.state.code == "evicted":
+            return Trouble("evicted", f"{pod.state.words}; {then}")
+        return Trouble("pod_deleted", f"somebody deleted pod {pod.name} before it had answered; {then}")
 
     def _of_node(self, node: str) -> str:
         """Return what is wrong with the node of a removed pod. The API is queried at most every two seconds, not for thousands of pods."""

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Guardian pods: one on each node, which sets the CPU governor for the test pod (module_utils/guardian_pod.py).
+"""Guardian pods: one on each node, which sets the CPU governor for the test pod (module_utils/lease/guardian_pod.py).
 
 They are a launch of their own, created before the test pods and removed after them. If a guardian cannot run, its node is measured without
 a change of the governor.
@@ -16,10 +16,11 @@ import dataclasses
 import posixpath
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame, guardian_pod
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes.governor import CPUS
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.session import DEFAULT_STATE_DIR
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import frame
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import guardian_pod
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease.governor import CPUS
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.session import DEFAULT_STATE_DIR
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, Object
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings

@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, Object, connect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PREFIX
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.plain import PlainError, plain
 
 CONNECTION: Object = {
     **{name: {"type": "str"} for name in ("context", "server", "namespace", "proxy", "no_proxy")},
@@ -58,14 +59,16 @@ class KubeAction(ActionBase):
         if validated.error_messages:
             return {"failed": True, "msg": "; ".join(validated.error_messages)}
         args = validated.validated_parameters
-        of_host = {k: self._templar.template(v) for k, v in task_vars.items() if k.startswith(PREFIX)}
         options = {PREFIX + name: value for name, value in args.items() if value is not None and name not in self.options}
         try:
+            of_host = {k: plain(self._templar.template(v), k) for k, v in task_vars.items() if k.startswith(PREFIX)}
             variables = {**of_host, **options}
             name = str(task_vars.get("inventory_hostname") or "cluster")
             return {"changed": False, **self.act(connect(of_variables.connection(name, variables)), args, variables)}
         except KubeError as error:
             return {"failed": True, "msg": error.reason, "reason_code": error.reason_code}
+        except PlainError as error:
+            return {"failed": True, "msg": str(error)}
 
     def act(self, client: Client, args: Object, variables: Object) -> Object:
         raise NotImplementedError

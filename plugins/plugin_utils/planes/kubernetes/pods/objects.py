@@ -18,8 +18,8 @@ import secrets
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import telemetry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import telemetry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inject, marks, results
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError, Object
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import FORBIDDEN, PodSettings, merged

@@ -18,7 +18,7 @@ import pathlib
 import queue
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import frame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, logs, marks, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, Object
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings, merged
@@ -290,8 +290,8 @@ class NodeProbe:
                 yield answers
 
     def _watch_failed(self, error: KubeError) -> None:
-        for node in list(self.followed):
-            self._results += self._refuse(node, error.reason_code, error.reason)
+        for node, followed in list(self.followed.items()):
+            self._results += self._refuse(node, *self.following.unanswered(followed, error))
 
     def _not_created(self, refusal: tuple[str, KubeError]) -> None:
         node, error = refusal

@@ -14,6 +14,7 @@ import typing as t
 
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import with_observations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import discovery
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
@@ -99,7 +100,7 @@ class GroupsOnCluster(StageOnCluster):
 
     def _work_of_head(self, subject: str) -> NodeWork:
         """Return the request to the stage's probe on the head of a group. A module of a stage over groups has the options of
-        module_utils/membership.py, and "floors" if the stage's description returns any."""
+        module_utils/groups/membership.py, and "floors" if the stage's description returns any."""
         floors = self.description.floors(self.acting.plan(), self.host)
         args = {
             **self.args(),
@@ -174,11 +175,10 @@ class GroupsOnCluster(StageOnCluster):
     def _tell(self, subject: str, members: list[str], answer: GroupResult, pods: PodSettings) -> None:
         ran = {**answer.launch_facts, "kube_launcher": answer.launch_facts.get("launcher")}
         for node, result in answer.workers.items():
-            for observation in result.get("observations") or []:
-                if isinstance(observation, dict):
-                    observation["subject"] = None  # a worker speaks for its own node only
             if f"{self.host}/{node}" in self.unanswered:
-                self._record(f"{self.host}/{node}", with_floating(with_image(result, ran, pods.allow)))
+                # A worker speaks for its own node only.
+                own_result = with_observations(result, lambda item: {**item, "subject": None})
+                self._record(f"{self.host}/{node}", with_floating(with_image(own_result, ran, pods.allow)))
         self._give_up_group(subject, members, with_image(answer.result, ran, pods.allow))
 
     def _give_up_group(self, subject: str, members: list[str], result: NodeAnswer) -> None:

@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, manifests
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.cleanup_guard import cleanup_guard
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.manifest import LAUNCHER, ManifestProbe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeWork
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.manifest import Manifest
 
 
 class ManifestOnCluster(StageOnCluster):
     """Runs the manifest on every planned node of the cluster."""
 
     def measure(self) -> None:
-        manifest = t.cast(manifests.Manifest, self.description).manifest
+        manifest = t.cast(Manifest, self.description).manifest
         image = {f"{of_variables.PREFIX}image": manifests.image(manifest)}
         pods = of_variables.pods({**self.settings, **image})
         client = self._begin([*access.PROBE, *access.LAUNCHERS[LAUNCHER[manifest["kind"]]]], pods)

@@ -13,63 +13,32 @@ import pathlib
 import typing as t
 
 from ansible.utils.display import Display
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation, telemetry
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import telemetry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import why_nothing
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.base import StageOnTarget
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import with_observations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.behind import StageBehindHost, with_context
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, cleanup, inventory
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, connect
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, connect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.devices import asks_for_devices
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.cleanup_guard import cleanup_guard
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import NodeProbe, NodeRequest, NodeResult
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import node_messages
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer, NodeWork
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import facts_of, has_facts, node_file, readable
-
-# Reason codes with which the whole cluster is lost. It is not contacted again in this run.
-_LOST = ("cluster_unreachable", "credentials")
 
 
-class StageOnCluster(StageOnTarget):
-    """Runs a stage on every planned node of the cluster. Each result is written to the journal as it arrives."""
+class StageOnCluster(StageBehindHost):
+    """Runs a stage on every planned node of the cluster."""
+
+    lost_codes = ("cluster_unreachable", "credentials")
 
     def __init__(self, *args: t.Any) -> None:
         super().__init__(*args)
         self._amounts: dict[str, dict[str, int]] = {}
         self._returned = 0
-
-    def run(self) -> PlainData:
-        if not self.planned:
-            return {"skipped": True, "changed": False, "skip_reason": "not in the plan of this run"}
-        if self.phase == "start":
-            return {"skipped": True, "changed": False, "skip_reason": "its pods run while it collects"}
-        self.checks_of: dict[str, list[Check]] = {}
-        for check in self.planned:
-            self.checks_of.setdefault(check[2], []).append(check)
-        self.unanswered = set(self.checks_of)
-        self.outcome_counts: dict[str, int] = {}
-        # {subject: the node's identity by the API}.
-        self.api_identities: dict[str, PlainData] = {}
-        lost = self.acting.mailbox.lost(self.host)
-        try:
-            if lost:
-                self._give_up({"lost": lost})
-            else:
-                self.measure()
-        except KubeError as error:
-            if error.reason_code in _LOST:
-                self.acting.mailbox.lose(self.host, error.reason_code, error.reason)
-                self._give_up({"lost": (error.reason_code, error.reason)})
-            self._give_up(node_messages.refused(error.reason_code, error.reason))
-        except ValueError as error:
-            self._give_up({"failed": True, "msg": f"wrong arguments: {error}"})
-        words = "; ".join(f"{reason} ({count})" for reason, count in sorted(self.outcome_counts.items(), key=lambda item: -item[1])[:10])
-        return {"changed": False, "msg": f"{len(self.checks_of)} nodes: {words}"}
 
     def pod_settings(self) -> of_variables.PodSettings:
         """Return the settings of this stage's pods."""
@@ -145,8 +114,7 @@ class StageOnCluster(StageOnTarget):
         request = self.node_request((), pods)
         node_requests = [NodeRequest(name, request) for name in sorted(names)]
         if node_requests:
-            for _node in self._nodes(client, names, pods.resource):
-                pass  # this fills api_identities
+            self.api_identities.update(self._identities(self._nodes(client, names, pods.resource), pods.resource))
             probe = self._probe(client, pods, node_requests)
             for answers in probe.collect(record, node_requests):
                 self.record_all([self._result(answer, pods) for answer in answers])
@@ -177,6 +145,7 @@ class StageOnCluster(StageOnTarget):
     ) -> tuple[dict[str, inventory.ClusterNode], dict[str, inventory.Why]]:
         """Return {name: node} of the nodes to which this stage's pods may go, and {name: (reason code, reason)} of the others."""
         present = self._nodes(client, set(names), pods.resource)
+        self.api_identities.update(self._identities(present, pods.resource))
         return inventory.usable(names, present, lambda node: self._obstacle(client, node, pods), self._absent)
 
     def node_request(self, checks: t.Iterable[tuple[str, str]], pods: of_variables.PodSettings) -> NodeWork:
@@ -186,18 +155,16 @@ class StageOnCluster(StageOnTarget):
         args.update(exec={"kind": "host"}, root=objects.HOST if pods.host_root else "/", state_dir=f"{objects.WORK}/state")
         return self.request(args)
 
-    def _nodes(self, client: Client, names: set[str], resource: str) -> t.Iterator[inventory.ClusterNode]:
-        """Yield the planned nodes that the cluster has."""
+    def _nodes(self, client: Client, names: set[str], resource: str) -> list[inventory.ClusterNode]:
+        """Return the planned nodes that the cluster has."""
         selection = inventory.selection_of(self.host, self.settings)
         nodes = list(inventory.selected_nodes(client, selection, resource))
         self._returned = len(nodes)
-        yield from self._knowing((node for node in nodes if node.name in names), resource)
+        return [node for node in nodes if node.name in names]
 
-    def _knowing(self, nodes: t.Iterable[inventory.ClusterNode], resource: str) -> t.Iterator[inventory.ClusterNode]:
-        """Yield nodes, and note the API's identity of each."""
-        for node in nodes:
-            self.api_identities[f"{self.host}/{node.name}"] = node.identity(resource)
-            yield node
+    def _identities(self, nodes: t.Iterable[inventory.ClusterNode], resource: str) -> dict[str, PlainData]:
+        """Return {subject id: the API's identity} of nodes."""
+        return {f"{self.host}/{node.name}": node.identity(resource) for node in nodes}
 
     def _absent(self, name: str) -> tuple[str, str]:
         selection = inventory.selection_of(self.host, self.settings)
@@ -213,77 +180,23 @@ class StageOnCluster(StageOnTarget):
 
     # Answers -----------------------------------------------------------------------------------------------------
 
-    def subject_of(self, node: str, item: PlainData) -> PlainData | None:
-        """Return the subject of an observation from the pod of `node`, a subject id; None if it is about the node itself. A pod may only
-        report on its own node, unless the stage overrides this."""
-        return None
+    def accepted(self, node: str, item: PlainData) -> PlainData:
+        """Return an observation from the pod of `node`, a subject id, as it is recorded. A pod may only report on its own node, unless the
+        stage overrides this."""
+        return {**item, "subject": None}
 
-    def note(self, node: str, result: NodeAnswer, items: list[PlainData]) -> None:
-        """Take note of a node's result before it is recorded. `items` are the observations of the probe itself, which may be changed."""
+    def note(self, node: str, result: NodeAnswer) -> None:
+        """Take note of a node's result before it is recorded."""
 
     def _result(self, answer: NodeResult, pods: of_variables.PodSettings) -> tuple[str, NodeAnswer]:
         """Return the subject id of the node that an answer is from, and the answer with what ran it."""
         node = f"{self.host}/{answer.node}"
-        observations = answer.result.get("observations")
-        items = [item for item in observations if isinstance(item, dict)] if isinstance(observations, list) else []
-        for item in items:
-            subject = self.subject_of(node, item)
-            item.pop("subject", None)
-            if subject is not None:
-                item["subject"] = subject
-        result = with_floating(with_image(answer.result, answer.pod, pods.allow))
-        self.note(node, result, items)
-        return node, result
-
-    def _record(self, subject: str, result: NodeAnswer) -> None:
-        self.record_all([(subject, result)])
-
-    def record_all(self, answers: list[tuple[str, NodeAnswer]]) -> None:
-        """Write results to the journal in one append. Every planned check of a subject gets a measurement."""
-        measurements: list[PlainData] = []
-        for subject, result in answers:
-            observations = result.get("observations")
-            api_identity = self.api_identities.get(subject, {})
-            own_measurements = (
-                [self.completer.complete(with_identity(item, api_identity), subject) for item in observations]
-                if isinstance(observations, list)
-                else []
-            )
-            have = {(m["check"], m["variant"], m["subject"]["id"]) for m in own_measurements}
-            missing = [check for check in self.checks_of.get(subject, []) if check not in have]
-            if missing:
-                code, reason, outcome = why_nothing(result, subject)
-                context = result.get("ran") or {}
-                own_measurements += [self.completer.failure(check, code, reason, outcome, context=dict(context)) for check in missing]
-            measurements += own_measurements
-            words = next((m["reason"] for m in own_measurements if m["reason"]), "measured")
-            self.outcome_counts[words] = self.outcome_counts.get(words, 0) + 1
-            self.unanswered.discard(subject)
-        if measurements:
-            self.keep(measurements)
-            self.progress.add(measurements)
-
-    def _give_up(self, result: NodeAnswer) -> None:
-        self.record_all([(subject, result) for subject in sorted(self.unanswered)])
-
-    def keep_facts(self, measurements: list[PlainData]) -> None:
-        """Write the facts of nodes without a sync for each of thousands of files. The journal has the same data and is synced."""
-        for m in measurements:
-            if has_facts(m):
-                path = self.acting.dir / "nodes" / node_file(m["subject"]["id"])
-                new = path.with_suffix(".new")
-                new.write_text(readable(facts_of(m)), encoding="utf-8")
-                new.rename(path)
+        self.note(node, answer.result)
+        result = with_observations(answer.result, lambda item: self.accepted(node, item))
+        return node, with_floating(with_image(result, answer.pod, pods.allow))
 
     def _raw(self, node: str) -> pathlib.Path:
         return self._log_of(f"{self.host}/{node}", "pod")
-
-    def _log_of(self, subject: str, who: str) -> pathlib.Path:
-        """Return the file for the log of a pod that measures a subject."""
-        folder = self.acting.dir / "raw" / file_name(subject)
-        folder.mkdir(parents=True, exist_ok=True)
-        attempt = max((item["attempt"] for item in self.planned.values() if item["subject"]["id"] == subject), default=1)
-        return folder / f"{self.stage}-{who}-{attempt}.log"
 
 
 def with_image(result: NodeAnswer, ran: t.Mapping[str, t.Any], allow: t.Sequence[str]) -> NodeAnswer:
@@ -293,20 +206,7 @@ def with_image(result: NodeAnswer, ran: t.Mapping[str, t.Any], allow: t.Sequence
     facts = {name: ran[name] for name in ("image", "image_id", "kube_launcher", "pod_waited_s") if ran.get(name)}
     if allow:
         facts["allowed"] = list(allow)
-    observations = result.get("observations")
-    for item in observations if isinstance(observations, list) else []:
-        if isinstance(item, dict) and isinstance(item.get("context", {}), dict):
-            item["context"] = {**(item.get("context") or {}), **facts}
-    return {**result, "ran": facts}
-
-
-def with_identity(item: t.Any, api_identity: PlainData) -> t.Any:
-    """Return an observation with the API's identity of its node added to the node's own."""
-    if not api_identity or not isinstance(item, dict) or not isinstance(item.get("context", {}), dict):
-        return item
-    context = item.get("context") or {}
-    own_identity = context.get("identity")
-    return {**item, "context": {**context, "identity": {**(own_identity if isinstance(own_identity, dict) else {}), **api_identity}}}
+    return {**with_context(result, lambda _context: facts), "ran": facts}
 
 
 def with_floating(result: NodeAnswer) -> NodeAnswer:

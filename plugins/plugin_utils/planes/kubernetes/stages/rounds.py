@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
@@ -109,8 +109,17 @@ class RoundsOnCluster(StageOnCluster):
 
     # Answers ---------------------------------------------------------------------------------------------------------
 
-    def subject_of(self, node: str, item: PlainData) -> PlainData | None:
-        """Return the pair of an observation if the node is the client of that test."""
+    def accepted(self, node: str, item: PlainData) -> PlainData:
+        """Return an observation, about a pair only if the node is the client of that test. Without guardians, it says that the governor was
+        not switched."""
+        context = item.get("context", {})
+        if isinstance(context, dict) and self.governor and not self.guarded:
+            why = NOT_SWITCHED.format(self._governor_switch)
+            context = {**context, "governor": {"wanted": self.governor, "state": "not_switched", "reason": why}}
+        return {**item, "subject": self._pair(node, item), "context": context}
+
+    def _pair(self, node: str, item: PlainData) -> PlainData | None:
+        """Return the pair of an observation if the node is the client of that test, else None."""
         if node not in self.asks:
             tests = [x for planned in self.timetables[node]["rounds"] for x in planned["tests"] if x["role"] == "client"]
             self.asks[node] = {(self.kinds[x["kind"]]["check"], self.kinds[x["kind"]]["variant"], x["subject"]) for x in tests}
@@ -119,16 +128,13 @@ class RoundsOnCluster(StageOnCluster):
             return {"kind": "pair", "id": pair["id"], "members": []}
         return None
 
-    def note(self, node: str, result: NodeAnswer, items: list[PlainData]) -> None:
-        """Note why a node has no result, for its pairs. Without guardians, add to each observation that the governor was not switched."""
+    def note(self, node: str, result: NodeAnswer) -> None:
+        """Note why a node has no result, for its pairs."""
         if result.get("state") == "refused":
             self.refused[node] = str(result.get("reason_code")), str(result.get("reason"))
-        for item in items:
-            context = item.get("context")
-            if isinstance(context, dict) and self.governor and not self.guarded:
-                why = NOT_SWITCHED.format(self._governor_switch)
-                context["governor"] = {"wanted": self.governor, "state": "not_switched", "reason": why}
-            if item.get("check") == TIMETABLE and item.get("outcome") != "measured":
+        observations = result.get("observations")
+        for item in observations if isinstance(observations, list) else ():
+            if isinstance(item, dict) and item.get("check") == TIMETABLE and item.get("outcome") != "measured":
                 self.refused[node] = str(item.get("reason_code")), str(item.get("reason"))
 
     def record_all(self, answers: list[tuple[str, NodeAnswer]]) -> None:

@@ -62,7 +62,7 @@ def deleted(api: Api) -> tuple[str, str]:
     return follower.why_removed(Pod(node="n1", name="gpufleet-x-1"), "its answer was read")
 
 
-def test_who_took_a_pod_away() -> None:
+def test_a_pod_that_is_gone_says_who_removed_it() -> None:
     everything = ["/api/v1/namespaces/tests", "/api/v1/nodes/n1"]
     one = "somebody deleted pod gpufleet-x-1 before its answer was read"
     assert deleted(Api(of_cluster, 404, everything)) == ("pod_deleted", f"{one}; a resume measures again")

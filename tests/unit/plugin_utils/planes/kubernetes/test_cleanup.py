@@ -45,7 +45,7 @@ def test_what_one_request_does_not_manage_the_next_one_does(error: KubeError) ->
     assert slow.asked == 4
 
 
-def test_an_end_is_made_of_it() -> None:
+def test_removal_gives_up_after_a_number_of_requests() -> None:
     slow = Slow(100_000, LATE)
     with pytest.raises(KubeError):
         cleanup.remove(t.cast("t.Any", slow), "a=b", PODS)

@@ -134,7 +134,7 @@ def test_what_is_left_and_a_remover_that_died_are_named(tmp_path: pathlib.Path) 
             pass
     said = sorted(removed(tmp_path / "removing"))
     assert said[0] == "lab: run a: still being deleted: pods/x"
-    assert said[1].startswith("lab: run b: pods may be left: whatever removes them has not ended")
+    assert said[1].startswith("lab: run b: something may be left on nodes: whatever removes it has not ended")
 
 
 def test_where_nothing_can_be_left_for_later_it_is_removed_at_once(tmp_path: pathlib.Path) -> None:

@@ -86,7 +86,7 @@ def seen(status: dict[str, t.Any], **meta: t.Any) -> Pod:
         (waiting("CreateContainerError", "no such"), 0, "container_failed", "CreateContainerError"),
     ],
 )
-def test_why_one_does_not_start(status: dict[str, t.Any], after: float, code: str | None, words: str) -> None:
+def test_a_pod_that_does_not_start_has_the_reason_why(status: dict[str, t.Any], after: float, code: str | None, words: str) -> None:
     found = follower().trouble(seen(status), after, devices=8)
     assert (found.code if found else None) == code
     assert words in (found.reason if found else "")
@@ -117,14 +117,14 @@ def test_a_lost_node_may_come_back_for_a_while() -> None:
         ({}, 500, "pod_deleted"),
     ],
 )
-def test_why_one_is_gone(namespace: dict[str, t.Any] | None, refuses: int, code: str) -> None:
+def test_a_pod_that_is_gone_has_the_reason_of_what_removed_it(namespace: dict[str, t.Any] | None, refuses: int, code: str) -> None:
     api = Api(namespace, refuses)
     following_ = follower(api)
     assert [following_.why_removed(seen(RUNNING), "it had answered").code for _again in range(5)] == [code] * 5
     assert len(api.asked) == len(set(api.asked)) <= 2, "of thousands of pods the namespace, and a node, are asked once"
 
 
-def test_an_evicted_one_is_called_so() -> None:
+def test_a_pod_that_the_api_evicted_is_evicted() -> None:
     disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "x"}
     pod = seen({**RUNNING, "conditions": [disrupted]}, deletionTimestamp="now")
     assert follower().why_removed(pod, "it had answered").code == "evicted"
@@ -147,3 +147,12 @@ def test_causes_of_many_pods_are_few_words() -> None:
     pods = [Pod(f"n{number}", state=states.State(states.PENDING, "", f"cause {number % 5}")) for number in range(100)]
     words = waited_for([*pods, seen(RUNNING)])
     assert words.startswith("20 pods (n0, n10, n15 ...): cause 0; ") and words.endswith("; 40 more")
+
+
+def test_what_the_api_had_shown_before_it_went_silent_is_not_lost() -> None:
+    silent = KubeError("cluster_unreachable", "lab: connection refused")
+    assert Follower.unanswered(Pod("a", name="p"), silent) == ("cluster_unreachable", "lab: connection refused")
+    deleted = Pod("a")
+    deleted.see({"metadata": {"uid": "u", "name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}, "status": RUNNING})
+    code, reason = Follower.unanswered(deleted, silent)
+    assert code == "pod_deleted" and reason.startswith("somebody deleted pod p before it had answered; then lab: connection refused")

@@ -128,7 +128,7 @@ def test_a_job_behind_which_no_pytorchjob_would_ever_be_taken_comes_after_it() -
 
 
 @pytest.mark.parametrize("kind", ["job", "statefulset", "pytorchjob"])
-def test_names_and_key_of_our_own(kind: str) -> None:
+def test_a_launcher_of_our_own_brings_a_service_and_a_key(kind: str) -> None:
     found = made(kind)
     service, secret = found["Service/group"]["spec"], found["Secret/group"]["stringData"]
     assert service["clusterIP"] == "None" and service["publishNotReadyAddresses"]
@@ -230,7 +230,7 @@ def test_a_pod_without_a_host_name_is_known_by_the_service_of_its_own_name() -> 
     assert group_objects.seats([pod], "lab")[0]["host"] == "g-worker-0.lab.svc"
 
 
-def test_a_seat_has_the_pods_address_and_its_name() -> None:
+def test_a_rank_slot_has_the_address_and_name_of_its_pod() -> None:
     pod = Pod()
     spec = {"nodeName": "n1", "hostname": "g-w-0", "subdomain": "g"}
     pod.see({"metadata": {"name": "g-w-0", "uid": "u"}, "spec": spec, "status": {"podIP": "10.0.0.7"}})

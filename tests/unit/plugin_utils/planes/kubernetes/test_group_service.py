@@ -43,7 +43,7 @@ def ends(*addresses: str) -> dict[str, t.Any]:
         (None, ""),
     ],
 )
-def test_where_the_service_leads(items: list[dict[str, t.Any]] | None, words: str) -> None:
+def test_a_service_with_wrong_endpoints_says_where_it_leads(items: list[dict[str, t.Any]] | None, words: str) -> None:
     shape = group_objects.Shape("job", "group", ["n1", "n2"], 2, devices=8, slots=8)
     wanted = settings.pods({"acceptance_kube_image": "a:1"})
     launched = group.GroupLaunch(

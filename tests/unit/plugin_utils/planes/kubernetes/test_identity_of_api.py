@@ -9,8 +9,8 @@ from __future__ import annotations
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import behind
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import inventory
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages import nodes as stage
 
 GPU = "nvidia.com/gpu"
 
@@ -26,6 +26,7 @@ def test_a_node_is_known_by_its_machine_and_its_devices() -> None:
     known = node(machineID="a" * 32, systemUUID="4C4C").identity(GPU)
     assert known == {"node_info": f"{'a' * 32} 4C4C", "devices": {"resource": GPU, "capacity": 8, "allocatable": 8}}
     assert node(None, None).identity(GPU) == {}, "a machine without GPUs, of which the API says nothing"
+    assert node(None, None, bootID="c" * 36).identity(GPU) == {"node_boot": "c" * 36}
     assert node("7").identity(GPU)["devices"]["allocatable"] == 7
     assert node(capacity=None).identity(GPU)["devices"] == {"resource": GPU, "capacity": 0, "allocatable": 8}
 
@@ -34,11 +35,12 @@ def test_a_node_is_known_by_its_machine_and_its_devices() -> None:
 def test_it_stands_beside_what_the_node_knows_itself_by(context: t.Any) -> None:
     own = context.get("identity") if isinstance(context, dict) and isinstance(context.get("identity"), dict) else {}
     said = {"check": "facts", **({} if context is None else {"context": {**context, "gpu": "x"}})}
-    found = stage.with_identity(said, {"node_info": "c"})
+    (found,) = behind.with_identity({"observations": [said]}, {"node_info": "c"})["observations"]
     assert found["context"]["identity"] == {**own, "node_info": "c"} and found["check"] == "facts"
-    assert stage.with_identity(said, {}) is said
+    assert behind.with_identity({"observations": [said]}, {}) == {"observations": [said]}
 
 
 @pytest.mark.parametrize("said", [None, "x", [], {"context": "x"}])
 def test_what_is_no_observation_is_left_as_it_is(said: t.Any) -> None:
-    assert stage.with_identity(said, {"node_info": "c"}) == said
+    answer: t.Any = {"observations": [said]}
+    assert behind.with_identity(answer, {"node_info": "c"}) == answer

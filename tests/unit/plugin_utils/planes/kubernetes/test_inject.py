@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
         *(({"image": "a", "path": path}, f"found path {path!r}") for path in ("/", "opt/x", "/opt/../etc", "/gpufleet/x", "//x", "/opt/")),
     ],
 )
-def test_what_makes_no_sense_is_refused(given: dict[str, t.Any], said: str) -> None:
+def test_a_wrong_acceptance_kube_inject_is_refused(given: dict[str, t.Any], said: str) -> None:
     with pytest.raises(KubeError, match="acceptance_kube_inject") as error:
         inject.folder(given)
     assert said in error.value.reason

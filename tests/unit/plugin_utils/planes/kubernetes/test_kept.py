@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import probe
@@ -51,6 +51,6 @@ def test_pods_that_may_be_kept_stay_and_have_a_deadline() -> None:
 
 
 @pytest.mark.parametrize(("wrong", "words"), [({"keep": "yes"}, "found 'yes'"), ({"keep": "on_failure", "launcher": "job"}, "found 'job'")])
-def test_wishes_that_cannot_be(wrong: dict[str, t.Any], words: str) -> None:
+def test_a_wrong_value_of_keep_is_refused(wrong: dict[str, t.Any], words: str) -> None:
     with pytest.raises(KubeError, match=words):
         made(**wrong)

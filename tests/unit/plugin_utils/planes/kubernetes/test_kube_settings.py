@@ -92,7 +92,7 @@ def test_options_of_a_module_are_held_against_the_same_types(wrong: dict[str, t.
 
 
 @pytest.mark.parametrize("size", ["8Gi", "500M", "1.5Gi", "100m", 8, 0.5, "1e9", "1E", "128974848"])
-def test_quantities(size: t.Any) -> None:
+def test_quantities_of_kubernetes_are_taken_as_limits(size: t.Any) -> None:
     assert settings.pods({**IMAGE, "acceptance_kube_resources": {"limits": {"memory": size}}}).resources["limits"] == {"memory": size}
 
 
@@ -116,8 +116,6 @@ def test_a_way_to_the_cluster_that_cannot_be_is_named(wrong: dict[str, str], wor
     given = {settings.PREFIX + name: value for name, value in wrong.items()}
     with pytest.raises(client.KubeError, match=f"lab: {words}"):
         settings.connection("lab", given)
-    # A cluster that cannot be asked costs its own nodes.
-    assert inventory.subjects("lab", {**given, "acceptance_nodes": {"expected": ["a"]}})[0] == ["a"]
 
 
 # Objects ---------------------------------------------------------------------------------------------------------
@@ -309,12 +307,47 @@ def test_node_vars_by_a_selector_that_the_api_refuses(monkeypatch: pytest.Monkey
         inventory.select("lab", {}, {"selector": "a b"})
 
 
+AWAY = "https://127.0.0.1:1"
+
+
 def test_an_unreachable_cluster_has_the_nodes_that_are_expected_of_it() -> None:
     away = {"acceptance_kube_server": "https://127.0.0.1:1"}
     assert inventory.subjects("lab", {**away, "acceptance_nodes": {"expected": ["a", "b"]}})[0] == ["a", "b"]
     assert inventory.subjects("lab", {**away, "acceptance_nodes": {"expected": 2}})[0] == ["expected-1", "expected-2"]
-    found, notes = inventory.subjects("lab", away)
-    assert found == [] and "connection refused" in notes[0]
+    found = inventory.subjects("lab", away)
+    assert found.names == [] and "connection refused" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"acceptance_kube_kubeconfig": "/nowhere/config"}, "kubeconfig /nowhere/config does not exist"),
+        ({"acceptance_kube_server": AWAY, "acceptance_kube_token_file": "/nowhere/token"}, "/nowhere/token: No such file"),
+        ({"acceptance_kube_server": AWAY, "acceptance_kube_ca_file": "/nowhere/ca"}, "acceptance_kube_ca_file: /nowhere/ca"),
+    ],
+)
+def test_a_mistake_on_the_controller_is_refused_in_the_plan(variables: dict[str, str], words: str) -> None:
+    with pytest.raises(RunError, match=words):
+        inventory.subjects("lab", {**variables, "acceptance_nodes": {"expected": ["a"]}})
+
+
+def test_a_context_that_the_kubeconfig_lacks_is_refused_in_the_plan(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": [], "current-context": ""}))
+    with pytest.raises(RunError, match=r"context 'b' is not in kubeconfig|it is no kubeconfig"):
+        inventory.subjects("lab", {"acceptance_kube_kubeconfig": str(path), "acceptance_kube_context": "b"})
+
+
+def test_a_selector_that_the_api_refuses_is_refused_in_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Api:
+        name, notes = "lab", ()
+
+        def pages(self, _path: str, **_query: t.Any) -> t.Any:
+            raise client.KubeError("bad_spec", "lab: the request is invalid", 400)
+
+    monkeypatch.setattr(inventory, "connect", lambda _wanted: Api())
+    with pytest.raises(RunError, match=r"acceptance_nodes: selector 'gpu in \('"):
+        inventory.subjects("lab", {"acceptance_nodes": {"selector": "gpu in ("}})
 
 
 # Credentials -----------------------------------------------------------------------------------------------------
@@ -445,5 +478,37 @@ def test_no_proxy_in_the_spelling_of_many() -> None:
     assert client.proxy_exceptions("*,*.corp,1.2.3.4") == ("*,*.corp,1.2.3.4", [])
 
 
-def test_untagged_images() -> None:
+def test_an_image_without_a_tag_or_with_latest_is_untagged() -> None:
     assert [settings.untagged(i) for i in ("a", "a:latest", "r:5000/a", "a:1", "r:5000/a:1", "a@sha256:0")] == [True] * 3 + [False] * 3
+
+
+def test_a_selector_takes_no_node_without_a_machine_unless_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def node(name: str, *taints: str, **spec: t.Any) -> dict[str, t.Any]:
+        ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": "8"}}
+        keys = [{"key": key, "value": "x", "effect": "NoSchedule"} for key in taints]
+        status = {**ready, "capacity": ready["allocatable"]}
+        return {"metadata": {"name": name, "uid": name}, "spec": {"taints": keys, **spec}, "status": status}
+
+    items = [
+        node("good"), node("fake", "kwok.x-k8s.io/node"), node("elsewhere", "virtual-kubelet.io/provider"),
+        node("cordoned", unschedulable=True), node("dedicated", "team"),
+    ]  # fmt: skip
+
+    class Api:
+        name, namespace, notes = "lab", "lab", ()
+
+        def pages(self, _path: str, **_query: t.Any) -> t.Any:
+            yield {"items": items}
+
+    monkeypatch.setattr(inventory, "connect", lambda _wanted: Api())
+    monkeypatch.setattr(inventory.preflight, "missing", lambda *_more: [])
+    monkeypatch.setattr(inventory.preflight, "preempting", lambda *_more: [])
+    where = {"acceptance_kube_server": AWAY}
+    found = inventory.subjects("lab", where)
+    assert found.names == ["cordoned", "dedicated", "good"]
+    assert any("2 of the nodes" in note and "fake, elsewhere" in note for note in found.notes), found.notes
+    found = inventory.subjects("lab", {**where, "acceptance_nodes": {"expected": ["fake", "good"]}})
+    assert found.names == ["cordoned", "dedicated", "fake", "good"]
+    found = inventory.subjects("lab", {**where, "acceptance_kube_tolerations": [{"operator": "Exists"}]})
+    assert found.names == ["cordoned", "dedicated", "elsewhere", "fake", "good"] and not any("no machine" in note for note in found.notes)
+    assert inventory.subjects("lab", {**where, "acceptance_nodes": {"names": ["fake"]}}).names == ["fake"]

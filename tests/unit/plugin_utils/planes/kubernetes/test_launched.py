@@ -38,7 +38,7 @@ class Made:
         ({"mpijob": "image_pull", "job": ""}, "mpijob", []),
     ],
 )
-def test_the_first_on_which_somebody_acts(codes: dict[str, str], taken: str, told: list[str]) -> None:
+def test_the_first_launcher_on_which_an_operator_acts_is_taken(codes: dict[str, str], taken: str, told: list[str]) -> None:
     made: list[Made] = []
 
     def make(kind: str) -> t.Any:

@@ -9,7 +9,7 @@ import json
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import telemetry
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import telemetry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import following, objects, probe

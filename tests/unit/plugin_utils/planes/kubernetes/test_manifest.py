@@ -15,20 +15,35 @@ import typing as t
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.reasons import ReasonedError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client, logs, marks, settings, states
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import (
+    client,
+    logs,
+    manifests,
+    marks,
+    settings,
+    states,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import manifest, objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import probe as node_probe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as stage
 
 EXAMPLES = collection.ROOT / "docs" / "examples"
 
 
+def load(path_or_manifest: t.Any) -> t.Any:
+    """Return a manifest as the plan takes it."""
+    manifest, where = stage.read(path_or_manifest, "acceptance_stages[0]")
+    planes.require_manifest(manifest, where)
+    return manifest
+
+
 def example(name: str = "burn-in.yml", **pod: t.Any) -> dict[str, t.Any]:
-    found = copy.deepcopy(manifests.load(str(EXAMPLES / name), "acceptance_stages[0]"))
+    found = copy.deepcopy(load(str(EXAMPLES / name)))
     found["spec"]["template"]["spec"].update(pod)
     return found
 
@@ -52,19 +67,25 @@ def submitted(wanted: dict[str, t.Any], **variables: t.Any) -> dict[str, t.Any]:
         (lambda m: m["spec"]["template"]["spec"]["containers"][0].update(env=[{"name": "GPUFLEET_NONCE"}]), "env GPUFLEET_NONCE"),
     ],
 )  # fmt: skip
-def test_what_is_not_for_a_manifest_to_say(change: t.Callable[[dict[str, t.Any]], None], words: str) -> None:
+def test_a_manifest_that_sets_a_field_of_ours_is_refused(change: t.Callable[[dict[str, t.Any]], None], words: str) -> None:
     wanted = example()
     change(wanted)
     with pytest.raises(RunError, match="acceptance_stages") as raised:
-        manifests.load(wanted, "acceptance_stages[0]")
+        load(wanted)
     assert words in str(raised.value)
+
+
+def test_a_manifest_needs_a_plane_that_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planes, "shipped", lambda: {"ssh": planes.of({}, "host")})
+    with pytest.raises(RunError, match=r"acceptance_stages\[0\]: no plane of the collection takes manifests"):
+        load(yaml.safe_load((EXAMPLES / "burn-in.yml").read_text()))
 
 
 def test_files_that_are_no_manifest(tmp_path: pathlib.Path) -> None:
     (tmp_path / "two.yml").write_text("a: 1\n---\nb: 1\n")
     for name, words in (("absent.yml", "No such file"), ("two.yml", "single document")):
         with pytest.raises(RunError, match=words):
-            manifests.load(str(tmp_path / name), "x")
+            load(str(tmp_path / name))
 
 
 def test_a_job_is_once_on_its_node_and_has_an_end() -> None:

@@ -12,7 +12,7 @@ import typing as t
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import frame
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import frame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, marks, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
@@ -32,7 +32,7 @@ def pod(pods: PodSettings = PODS, **variables: t.Any) -> dict[str, t.Any]:
     return launch.pod("one", 0, wanted)
 
 
-def test_network_resource_and_capability() -> None:
+def test_a_pod_gets_the_network_resource_and_capability_asked_for() -> None:
     made = pod(rdma_kube_resources={"rdma/hca": 1}, rdma_kube_capabilities=["IPC_LOCK"], rdma_kube_annotations={"nets": "rdma-net"})
     spec = made["spec"]
     (container,) = spec["containers"]
@@ -44,7 +44,7 @@ def test_network_resource_and_capability() -> None:
     assert {"name": "told", "mountPath": rendezvous.FOLDER, "readOnly": True} in container["volumeMounts"]
 
 
-def test_a_network_of_their_own() -> None:
+def test_a_pod_without_the_host_network_has_its_own() -> None:
     assert "hostNetwork" not in pod(rdma_kube_host_network=False)["spec"]
 
 

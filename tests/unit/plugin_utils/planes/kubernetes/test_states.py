@@ -102,7 +102,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("status", "phase", "code", "words"), CASES)
-def test_states(status: dict[str, t.Any], phase: str, code: str, words: str) -> None:
+def test_each_status_of_a_pod_has_its_phase_code_and_words(status: dict[str, t.Any], phase: str, code: str, words: str) -> None:
     found = states.state(pod(status))
     assert (found.phase, found.code) == (phase, code)
     assert words in found.words

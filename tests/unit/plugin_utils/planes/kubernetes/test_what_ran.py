@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import with_floating, with_image
@@ -49,7 +49,7 @@ def test_an_image_that_may_be_another_tomorrow_is_a_warning_and_no_refusal(image
 
 
 @pytest.mark.parametrize("image", ["tester:1", "r:5000/tester@sha256:0a"])
-def test_a_fixed_image_is_none(image: str) -> None:
+def test_an_image_with_a_fixed_tag_or_digest_is_no_warning(image: str) -> None:
     found = judged(image)
     assert found.accepted and not found.extras and verdicts(found) == {"lab/n1": "PASS"}
 

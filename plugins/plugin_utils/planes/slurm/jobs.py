@@ -1,0 +1,262 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The jobs of one stage: one for each node, started together over one connection, and their answers as they arrive.
+
+module_utils/program/feeding.py runs on the machine with the client commands: it has an srun for each job, and ends them all when it
+hears nothing of us. program/job.py runs on the node. The answer of a job is that of the node that Slurm gave it, whatever the job prints.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import json
+import os
+import queue
+import secrets
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import frame
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program.job import BEGUN
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import reasons
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.client import Client, SlurmError, environment
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import node_messages
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer, NodeWork
+
+# What python3 -c gets to read a program of a known length, and nothing behind it: orders and beats follow.
+READ_EXACTLY = """\
+import sys
+source, text = open(0, "rb", 0, closefd=False), b""
+length = int(source.readline() or 0)
+while len(text) < length:
+    text += source.read(length - len(text)) or sys.exit("the program was cut")
+exec(text)
+"""
+BEAT_S, LOOK_S = 5.0, 0.5
+# How long jobs may take to end when we are done, or are interrupted.
+END_S = 60.0
+# Reasons of a job that waits which time may end; any other, such as PartitionDown or QOSMaxJobsPerUserLimit, is a refusal.
+_OF_TIME = ("Resources", "Priority", "None", "ReqNodeNotAvail", "BeginTime", "Cleaning", "Prolog")
+
+
+@dataclasses.dataclass
+class Job:
+    """The job of one node. `begun_at`, by our clock, is 0.0 while it waits for the node; `number` is Slurm's."""
+
+    node: str
+    argv: list[str]
+    request: NodeWork
+    nonce: str = dataclasses.field(default_factory=lambda: secrets.token_hex(16))
+    asked_at: float = 0.0
+    begun_at: float = 0.0
+    number: str = ""
+
+    def __post_init__(self) -> None:
+        self.reader = frame.Reader(self.nonce)
+
+    def own(self) -> str:
+        """Return what the program of this job has behind the common text."""
+        packed = base64.b64encode(json.dumps(self.request).encode()).decode()
+        return (
+            f"\nimport base64, json, os\nfrom {payload.PACKAGE}.program import job\n"
+            f"job.main(json.loads(base64.b64decode({packed!r})), {self.nonce!r}, os.environ.get('SLURM_JOB_ID', ''))\n"
+        )
+
+    def facts(self) -> dict[str, t.Any]:
+        """Return what is known of the job besides its answer."""
+        waited = {"slurm_waited_s": round(self.begun_at - self.asked_at, 1)} if self.begun_at else {}
+        return {**({"slurm_job": self.number} if self.number else {}), **waited}
+
+
+class Answered(t.NamedTuple):
+    """The answer of a node, or what stands in its place."""
+
+    job: Job
+    answer: NodeAnswer
+
+
+class Launch:
+    """The jobs of one stage. `name` is that of all its jobs; `wait_s`: how long one may wait for its node; `run_s`: how long it may run."""
+
+    def __init__(self, client: Client, python: str, name: str, wait_s: float, run_s: float) -> None:
+        self.client = client
+        self.name = name
+        self.wait_s = wait_s
+        self.run_s = run_s
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        self._feeder = subprocess.Popen(
+            client.words([python, "-c", READ_EXACTLY]), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._words,
+            env=environment(), start_new_session=True,  # Ctrl-C at the terminal is not for it: we tell it
+        )  # fmt: skip
+        self._writing = threading.Lock()
+        self._news: queue.Queue[dict[str, t.Any] | None] = queue.Queue()
+        self._closed = threading.Event()
+
+    def run(self, jobs: t.Sequence[Job], common: str) -> t.Iterator[Answered]:
+        """Run all jobs. Yield the answers as they arrive. `common`: what the program of each job begins with."""
+        program = payload.sources()[f"{payload.PACKAGE}.program.feeding"].encode() + b"\nmain()\n"
+        self._write(b"%d\n%s" % (len(program), program))
+        for work in (self._read, self._beat):
+            threading.Thread(target=work, daemon=True).start()
+        self._order({"common": common})
+        self._order({"finally": ["scancel", f"--name={self.name}"]})
+        waiting = {job.node: job for job in jobs}
+        for job in jobs:
+            job.asked_at = time.monotonic()
+            self._order({"start": job.node, "argv": job.argv, "own": job.own()})
+        while waiting:
+            with contextlib.suppress(queue.Empty):
+                news = self._news.get(timeout=LOOK_S)
+                if news is None:
+                    break
+                answered = self._take(news, waiting)
+                if answered:
+                    yield answered
+            yield from self._late(waiting)
+        for job in waiting.values():
+            yield Answered(job, self._lost())
+
+    def _take(self, news: dict[str, t.Any], waiting: dict[str, Job]) -> Answered | None:
+        job = waiting.get(str(news.get("line") or news.get("ended") or ""))
+        if job is None:
+            return None
+        if "ended" in news:
+            del waiting[job.node]
+            return Answered(job, self._answer(job, news))
+        line = str(news["text"])
+        if line.startswith(f"{BEGUN} {job.nonce} begun ") and not job.begun_at:
+            job.begun_at = time.monotonic()
+            number = line.rpartition(" ")[2]
+            job.number = number if number.isdecimal() and len(number) < 20 else ""
+        job.reader.feed(line.encode("utf-8", "replace"))
+        return None
+
+    def _answer(self, job: Job, news: dict[str, t.Any]) -> NodeAnswer:
+        """Return the answer of a job that has ended."""
+        said = reasons.words_of(str(news["words"]))
+        why = f": {said}" if said else f" with status {news['status']}"
+        if not job.begun_at:
+            code = "no_python" if "execve():" in said else "job_refused"
+            return node_messages.refused(code, f"no job of ours runs on {job.node}{why}")
+        try:
+            return t.cast(NodeAnswer, job.reader.result())
+        except ReasonedError as error:
+            if error.reason_code == "no_result":
+                return node_messages.refused("job_ended", f"job {job.number} on {job.node} ended before its answer{why}")
+            return node_messages.refused(error.reason_code, f"output of job {job.number} on {job.node}: {error.reason}")
+
+    def _late(self, waiting: dict[str, Job]) -> t.Iterator[Answered]:
+        """Give up jobs that have waited or run for too long."""
+        now = time.monotonic()
+        unbegun = [job for job in waiting.values() if not job.begun_at and now > job.asked_at + self.wait_s]
+        if unbegun:
+            states = self._states()
+            for job in unbegun:
+                yield self._give_up(job, waiting, self._not_free(job, *states.get(job.node, ("node_busy", ""))))
+        for job in [job for job in waiting.values() if job.begun_at and now > job.begun_at + self.run_s]:
+            yield self._give_up(job, waiting, {"state": "running"})
+
+    def _give_up(self, job: Job, waiting: dict[str, Job], answer: NodeAnswer) -> Answered:
+        self._order({"end": job.node})
+        del waiting[job.node]
+        return Answered(job, answer)
+
+    def _states(self) -> dict[str, tuple[str, str]]:
+        """Return {node: (reason code, why the job for it does not start, in Slurm's words)}: by the node, else by the job."""
+        states: dict[str, tuple[str, str]] = {}
+        with contextlib.suppress(SlurmError):
+            for job in self.client.jobs(self.name):
+                code = "node_busy" if job.reason.startswith(_OF_TIME) else "job_refused"
+                states[job.node] = code, f"job {job.id} is {job.state}, {reasons.printable(job.reason)}"
+        with contextlib.suppress(SlurmError):
+            states.update({node.name: obstacle for node in self.client.nodes() if (obstacle := node.obstacle())})
+        return states
+
+    def _not_free(self, job: Job, code: str, why: str) -> NodeAnswer:
+        words = f"no job of ours started on {job.node} in the {self.wait_s:.0f} s of acceptance_slurm_wait"
+        return node_messages.refused(code, f"{words}: {why}" if why else words)
+
+    def _lost(self) -> NodeAnswer:
+        self._words.seek(0)
+        said = reasons.printable(" ".join(self._words.read(4096).decode("utf-8", "replace").split()))
+        words = f"{self.client.host}: the connection was lost{f': {said}' if said else ''}; its jobs end by themselves"
+        return node_messages.refused("slurm_unreachable", words)
+
+    # The connection ----------------------------------------------------------------------------------------------
+
+    def _order(self, order: dict[str, t.Any]) -> None:
+        self._write(json.dumps(order).encode() + b"\n")
+
+    def _write(self, data: bytes) -> None:
+        with self._writing, contextlib.suppress(OSError, ValueError):  # it is gone: _read says so
+            stdin = t.cast("t.IO[bytes]", self._feeder.stdin)
+            stdin.write(data)
+            stdin.flush()
+
+    def _read(self) -> None:
+        for line in t.cast("t.IO[bytes]", self._feeder.stdout):
+            with contextlib.suppress(ValueError):  # a shell's greeting
+                news = json.loads(line)
+                if isinstance(news, dict):
+                    self._news.put(news)
+        self._news.put(None)
+
+    def _beat(self) -> None:
+        while not self._closed.wait(BEAT_S):
+            self._order({})
+
+    def close(self) -> None:
+        """End all jobs, and wait until they have ended."""
+        self._closed.set()
+        with self._writing, contextlib.suppress(OSError):
+            t.cast("t.IO[bytes]", self._feeder.stdin).close()
+        try:
+            status = self._feeder.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._feeder.kill()
+            status = self._feeder.wait()
+        if status:  # it was killed, or the connection was lost: a job that waits for its node is still in the queue
+            with contextlib.suppress(SlurmError):
+                self.client.run("scancel", f"--name={self.name}")
+        self._words.close()
+
+
+@contextlib.contextmanager
+def ended_with(launch: Launch, controller: int) -> t.Iterator[None]:
+    """End the jobs of a launch at the end of the context, also after Ctrl-C and SIGTERM, and when our parent process `controller` is gone.
+    After a SIGKILL of this process the machine with the client commands does it."""
+    stop = threading.Event()
+
+    def orphaned() -> None:
+        while not stop.wait(0.5):
+            if os.getppid() != controller:
+                launch.close()
+                os._exit(1)
+
+    def end(_number: int, _frame: t.Any) -> None:
+        for number in old_handlers:
+            signal.signal(number, signal.SIG_IGN)  # Ansible sends both: the second must not interrupt what the first has begun
+        raise SystemExit(1)
+
+    threading.Thread(target=orphaned, daemon=True).start()
+    old_handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in old_handlers:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        launch.close()
+        stop.set()
+        for number, handler in old_handlers.items():
+            signal.signal(number, handler)

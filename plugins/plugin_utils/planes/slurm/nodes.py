@@ -1,0 +1,83 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One stage of a run on the nodes of one Slurm cluster: a job of its own for each node.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import with_observations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.behind import StageBehindHost, with_context
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import inventory, jobs
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import settings as of_variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.client import Client
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.records import SlurmNode
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import node_messages
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer, NodeWork
+
+
+class StageOnSlurm(StageBehindHost):
+    """Runs a stage on every planned node of the cluster. A node that is busy holds nobody else up."""
+
+    lost_codes = ("slurm_unreachable",)
+
+    def measure(self) -> None:
+        settings = of_variables.of(self.host, self.settings)
+        client = Client(self.host, settings.ssh)
+        present = {node.name: node for node in client.nodes()}
+        stage_jobs = self._jobs(present, settings)
+        if not stage_jobs:
+            return
+        timeout = float(stage_jobs[0].request["params"]["timeout"])
+        launch = jobs.Launch(client, settings.python, self.job_name, settings.wait, timeout + of_variables.MORE_S)
+        probe = "" if "source" in stage_jobs[0].request else stage_jobs[0].request["probe"]
+        with jobs.ended_with(launch, self.controller):
+            for job, answer in launch.run(stage_jobs, payload.unpacking(probe, "job")):
+                self.record_all([(f"{self.host}/{job.node}", with_facts(answer, job.facts()))])
+
+    @property
+    def job_name(self) -> str:
+        """The name of this stage's jobs, by which they are found and cancelled."""
+        return of_variables.jobs_of(self.acting.id, self.stage)
+
+    def _jobs(self, present: t.Mapping[str, SlurmNode], settings: of_variables.Settings) -> list[jobs.Job]:
+        """Return the jobs of the nodes. Record a refusal at once for nodes on which no job can start."""
+        comment = f"gpufleet.acceptance run {self.acting.id} stage {self.stage}"
+        requests: dict[tuple[tuple[str, str], ...], NodeWork] = {}
+        stage_jobs: list[jobs.Job] = []
+        refused: list[tuple[str, NodeAnswer]] = []
+        for subject in sorted(self.unanswered):
+            name = subject.partition("/")[2]
+            node = present.get(name)
+            why = node.obstacle(settings.reservation) if node else ("node_absent", self._absent(name))
+            if node is None or why:
+                refused.append((subject, node_messages.refused(*(why or ("node_absent", "")))))
+                continue
+            checks = tuple((check, variant) for check, variant, _subject in self.checks_of[subject])
+            if checks not in requests:
+                args = {**self.args(), "checks": [{"check": check, "variant": variant} for check, variant in checks]}
+                requests[checks] = self.request(args)
+            request = requests[checks]
+            argv = settings.job(self.job_name, comment, name, node.gpus, float(request["params"]["timeout"]))
+            stage_jobs.append(jobs.Job(name, [*argv, settings.python, "-c", jobs.READ_EXACTLY], request))
+        self.record_all(refused)
+        return stage_jobs
+
+    def _absent(self, name: str) -> str:
+        if not name:
+            return "the cluster has no node that the inventory means, or could not say which when the run was planned: begin a new run"
+        if name.startswith(inventory.UNNAMED):
+            return "more nodes are expected (acceptance_nodes.expected) than the cluster has"
+        return f"the cluster has no node {name}"
+
+
+def with_facts(answer: NodeAnswer, facts: PlainData) -> NodeAnswer:
+    """Return an answer with facts about its job in the context of each observation, and as `ran` for checks without one."""
+    own = with_observations(answer, lambda item: {**item, "subject": None})  # a job reports on its own node only
+    return {**with_context(own, lambda _context: facts), "ran": facts}

@@ -1,0 +1,72 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plane `slurm`: an inventory host is a Slurm cluster, its nodes are found by its client commands, and a stage is a job on each.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import operations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlannedRun, Variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, CLUSTER, MANIFEST, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
+
+
+class Slurm(base.Plane):
+    name = "slurm"
+    connection_variables = frozenset({"acceptance_slurm_ssh"})
+    variables = ("acceptance_slurm_", "acceptance_nodes", "acceptance_node_vars")
+    ranges: t.Mapping[str, Range] = {"acceptance_slurm_time": Range(0, 525600), "acceptance_slurm_wait": Range(1, 2592000)}
+    nodes_behind = True
+    operations = operations.OPERATIONS
+
+    def subjects(self, host: str, settings: Variables) -> base.Subjects:
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import inventory
+
+        names, notes = inventory.subjects(host, settings)
+        return base.Subjects([f"{host}/{name}" for name in names], notes)
+
+    def reachability_domain(self, host: str) -> str:
+        return host
+
+    def select(self, host: str, settings: Variables, entry: t.Mapping[str, t.Any]) -> list[str]:
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import inventory
+
+        return [f"{host}/{name}" for name in inventory.select(host, settings, entry)]
+
+    def problem(self, host: str, settings: Variables, stages: t.Sequence[Stage]) -> str | None:
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import settings as of_variables
+
+        try:
+            of_variables.of(host, settings)
+            of_variables.selection(host, settings)
+        except RunError as error:
+            return str(error)
+        return None
+
+    def chosen(self, nodes: t.Sequence[str]) -> Variables:
+        return {"acceptance_nodes": {"names": list(nodes), "expected": list(nodes)}}
+
+    def refuses(self, stage: Stage) -> str | None:
+        if stage.topology in (MANIFEST, CLUSTER):
+            return "it is made of objects of a Kubernetes API"
+        return None if stage.topology == ALONE else "stages between the nodes of a Slurm cluster are not there yet (docs/slurm.md)"
+
+    def preflight(self, host: str, settings: Variables, stages: t.Sequence[Stage]) -> list[str]:
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import preflight
+
+        return preflight.lines(host, settings) if any(not self.refuses(stage) for stage in stages) else []
+
+    def on(self, action: t.Any, planned: PlannedRun, task_vars: Variables) -> base.StageOnTarget:
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import nodes
+
+        return nodes.StageOnSlurm(action, planned, task_vars, self.name)
+
+
+PLANE = Slurm()

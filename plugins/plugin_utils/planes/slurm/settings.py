@@ -1,0 +1,116 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The variables of a Slurm cluster, and the arguments of srun that are made of them.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+
+PREFIX = "acceptance_slurm_"
+# Options of srun that are ours alone: by another one the jobs would not be found, not end, or not be on the node that is measured.
+OURS = (
+    "--nodelist", "--nodes", "--ntasks", "--job-name", "--comment", "--input", "--output", "--time", "--pty", "--label", "--jobid",
+    "--het-group", "--no-allocate", "--exclude", "--exclusive", "--oversubscribe", "--test-only", "--immediate", "--kill-on-bad-exit",
+)  # fmt: skip
+_NODE_KEYS = {"names", "feature", "expected"}
+# srun gives a job the environment of its caller, with secrets and settings such as NCCL_ALGO, unless it is told what a job has.
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# How the names of our jobs begin.
+JOBS = "gpufleet-"
+# What a job may take beside the probe's own deadline: its guardian gives back what was changed, and Slurm starts and ends the job.
+MORE_S = 120.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The variables `acceptance_slurm_*` without their prefix. `time` is in minutes, 0 for what the stage needs; `wait` in seconds."""
+
+    ssh: tuple[str, ...] = ()
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    reservation: str = ""
+    constraint: str = ""
+    gres: str = ""
+    time: int = 0
+    extra: tuple[str, ...] = ()
+    wait: float = 600.0
+    python: str = "/usr/bin/python3"
+
+    def minutes(self, timeout: float) -> int:
+        """Return the time limit of a job for a probe with this deadline in seconds."""
+        return self.time or math.ceil((timeout + MORE_S) / 60)
+
+    def job(self, name: str, comment: str, node: str, gpus: str, timeout: float) -> list[str]:
+        """Return the arguments of srun for one job that has a whole node. `gpus`: all GPUs of the node, as --gres takes them."""
+        chosen = {
+            "partition": self.partition, "account": self.account, "qos": self.qos, "reservation": self.reservation,
+            "constraint": self.constraint, "gres": self.gres or gpus,
+        }  # fmt: skip
+        return [
+            "srun", f"--job-name={name}", f"--comment={comment}", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--exclusive", "--mem=0",
+            f"--time={self.minutes(timeout)}", "--chdir=/", "--cpu-bind=none", "--kill-on-bad-exit=1", "--mpi=none", "--unbuffered",
+            f"--export=PATH={PATH}",
+            *(f"--{option}={value}" for option, value in chosen.items() if value), *self.extra,
+        ]  # fmt: skip
+
+
+def of(host: str, variables: t.Mapping[str, t.Any]) -> Settings:
+    """Return the settings in the variables of a cluster. Raise RunError for a wrong one."""
+    values: dict[str, t.Any] = {}
+    for field in dataclasses.fields(Settings):
+        value = variables.get(PREFIX + field.name)
+        if value is None:
+            continue
+        values[field.name] = tuple(map(str, value)) if isinstance(value, (list, tuple)) else value
+    settings = Settings(**values)
+    for option in settings.extra:
+        name = option.partition("=")[0]
+        # srun takes a long option by its beginning: --node is --nodelist or --nodes.
+        if not name.startswith("--") or any(ours.startswith(name) for ours in OURS):
+            words = "long options of srun, each with its value behind '=', and none by which a job is found, ends or is on its node"
+            raise RunError(f"{host}: {PREFIX}extra: found {option!r}, expected {words}")
+    for name in ("partition", "account", "qos", "reservation", "constraint", "gres", "python"):
+        value = str(getattr(settings, name))
+        if not value.isprintable() or value.startswith("-"):
+            raise RunError(f"{host}: {PREFIX}{name}: found {value!r}, expected a value of srun's option")
+    return settings
+
+
+def jobs_of(run_id: str, stage: str = "") -> str:
+    """Return the name of the jobs of a stage, or the beginning of the names of all jobs of a run, or of all runs."""
+    return JOBS + (f"{run_id}-{stage}" if run_id else "")
+
+
+class Selection(t.NamedTuple):
+    """The variable acceptance_nodes of a Slurm cluster: the nodes by name, a feature, and those that must exist by name or number."""
+
+    names: tuple[str, ...]
+    feature: str
+    expected: tuple[str, ...]
+    number: int
+
+
+def selection(host: str, variables: t.Mapping[str, t.Any]) -> Selection:
+    """Return which nodes are meant. Raise RunError if the variable is wrong."""
+    value = variables.get("acceptance_nodes") or {}
+    names, feature, expected = (value.get(key) for key in ("names", "feature", "expected")) if isinstance(value, dict) else (None,) * 3
+    number = expected if isinstance(expected, int) and not isinstance(expected, bool) else 0
+    listed = [] if number else expected
+    is_known = isinstance(value, dict) and set(value) <= _NODE_KEYS and isinstance(feature or "", str) and number >= 0
+    if not is_known or not _are_names(names or []) or not _are_names(listed or []):
+        words = "{names: list, feature: text, expected: list or number}"
+        raise RunError(f"{host}: acceptance_nodes: found {value!r}, expected {words} on a Slurm cluster")
+    return Selection(tuple(names or ()), str(feature or ""), tuple(listed or ()), number)
+
+
+def _are_names(value: t.Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) and name for name in value)

@@ -1,0 +1,223 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The parts of nodes as a technician finds them: GPUs, RDMA devices and memory modules with slot, address and serial number.
+
+A person who is to replace a part needs them; verdicts name a part by its UUID or device only. They are read from a run's journal, whose
+checks have listed the parts of their node. What a node did not say is said to be unknown.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
+
+# Which lines of a journal describe parts; the others are not parsed.
+MARKS = (b'"gpu_table"', b'"serial_number"', b'"dimms": [{', b'"links": [{', b'"machine_product"')
+SHOWN = 80
+# The most parts of a node that a cause is shown with.
+MOST = 4
+# The key of the machine itself among the parts of its node.
+MACHINE = ""
+_GPU_FACTS = ("slot or tray", "PCIe", "serial number", "board part number")
+_NIC_FACTS = ("slot or tray", "PCIe", "serial number", "board part number", "cable to")
+_KINDS = {"gpu": ("GPU", _GPU_FACTS), "nic": ("RDMA device", _NIC_FACTS)}
+
+
+class Part(t.NamedTuple):
+    """A GPU (`gpu/UUID`), an RDMA device (`nic/DEVICE`), a memory module (`dimm/SLOT`) or the machine. `slot` are the words
+    for where it is plugged in, `board` its part number, `connected` the switch and its port at each port of the device. What is not known
+    is empty; `facts` are those that a part of its kind should have."""
+
+    key: str
+    name: str
+    model: str = ""
+    serial: str = ""
+    pci: str = ""
+    connected: str = ""
+    slot: str = ""
+    board: str = ""
+    facts: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """Return what a person at the machine needs, in one line: where the part is, its numbers, and last its UUID."""
+        known = {
+            "slot or tray": self.slot, "PCIe": self.pci, "serial number": self.serial, "board part number": self.board,
+            "cable to": self.connected,
+        }  # fmt: skip
+        words = [self.name, self.slot, *(f"{fact} {value}" for fact, value in known.items() if value and value != self.slot), self.model]
+        missing = [fact for fact in self.facts if not known[fact]]
+        words += [f"not known: {', '.join(missing)}"] if missing else []
+        words += [f"UUID {self.key.removeprefix('gpu/')}"] if self.key.startswith("gpu/") else []
+        return " · ".join(word for word in words if word)
+
+
+# {node: {key of a part: the part}}
+Parts = t.Mapping[str, t.Mapping[str, Part]]
+
+
+class Seen(t.NamedTuple):
+    """The hardware that a run has seen on its nodes. `devices` has the names of all RDMA devices of each node of which they are known."""
+
+    parts: Parts
+    devices: t.Mapping[str, frozenset[str]]
+
+
+def of_records(records: t.Iterable[PlainData], nodes: t.Collection[str] | None = None) -> Seen:
+    """Return the parts that measurements, as plain data, have listed; those of some nodes only if `nodes` is given."""
+    parts: dict[str, dict[str, Part]] = {}
+    devices: dict[str, frozenset[str]] = {}
+    slots: dict[str, dict[str, str]] = {}
+    for record in records:
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # a node may have made it up
+            node, context = keys.node_of(str(record["subject"]["id"])), record["context"]
+            if nodes is not None and node not in nodes:
+                continue
+            for part in _listed(context):
+                of_node = parts.setdefault(node, {})
+                of_node[part.key] = _joined(of_node[part.key], part) if part.key in of_node else part
+            slots.setdefault(node, {}).update(_slots(context))
+            if context.get("present"):
+                devices[node] = frozenset(map(str, context["present"]))
+    return Seen({node: _in_slots(of_node, slots.get(node, {})) for node, of_node in parts.items()}, devices)
+
+
+def find(parts: Parts, subject: str) -> Part | None:
+    """Return the part that a subject such as `node/gpu/UUID` or `node/nic/DEVICE/PORT` is; None if it is none or unknown."""
+    node = keys.node_of(subject)
+    key = subject[len(node) + 1 :]
+    of_node = parts.get(node, {})
+    return (of_node.get(key) or of_node.get("/".join(key.split("/")[:2]))) if key else None
+
+
+def places(parts: Parts, subject: str, texts: t.Iterable[str] = ()) -> list[str]:
+    """Return where the part that a finding is about is: one line for each part, then one for the machine.
+
+    `subject` is a node, a part of one or a pair, both ends of which are named; of a node the parts that `texts` name.
+    """
+    lines: list[str] = []
+    for end in keys.ends_of(subject) if "|" in subject else (subject,):
+        node = keys.node_of(end)
+        of_node, prefix = parts.get(node, {}), f"{node} " if "|" in subject else ""
+        if end == node:
+            named = [part for part in of_node.values() if part.key != MACHINE and _names(part, texts)]
+            lines += [part.place for part in named[:MOST]]
+            lines += [f"and {len(named) - MOST} more parts of {node}"] if len(named) > MOST else []
+        else:
+            part = find(parts, end)
+            lines.append(f"{prefix}{part.place if part else _unknown(end, node)}")
+        if MACHINE in of_node:
+            lines.append(f"{prefix}{of_node[MACHINE].place}")
+    return lines
+
+
+def name(parts: Parts, subject: str) -> str:
+    """Return the name of a GPU by its index, `gpu-03 GPU 7`; empty if the subject is none, or its index is not known."""
+    part = find(parts, subject) if "|" not in subject else None
+    return f"{keys.node_of(subject)} {part.name}" if part and part.key.startswith("gpu/") else ""
+
+
+def _unknown(subject: str, node: str) -> str:
+    kind, _slash, of_kind = subject[len(node) + 1 :].partition("/")
+    word, facts = _KINDS.get(kind, ("part", _GPU_FACTS))
+    missing = ", ".join(("index", *facts) if kind == "gpu" else facts)
+    own = f"UUID {of_kind}" if kind == "gpu" else of_kind
+    return f"{word} · not known: {missing} (no check of this run listed the parts of {node}) · {own}"
+
+
+def _names(part: Part, texts: t.Iterable[str]) -> bool:
+    """Return True if a text names a part by its index, device or slot."""
+    name = part.key.partition("/")[2] if part.key.startswith("dimm/") else part.name
+    named = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\d)")
+    return any(named.search(text) for text in texts)
+
+
+def _joined(first: Part, second: Part) -> Part:
+    """Return a part with what either of two checks knew."""
+    return first._replace(**{field: value for field, value in second._asdict().items() if value})
+
+
+def _in_slots(of_node: dict[str, Part], slots: dict[str, str]) -> dict[str, Part]:
+    """Return the parts of a node, each with the slot that the machine names at its PCIe address."""
+    return {
+        key: part._replace(slot=f"slot {slot} {part.slot}".strip())
+        if part.pci and "slot" not in part.slot and (slot := slots.get(_short(part.pci)))
+        else part
+        for key, part in of_node.items()
+    }
+
+
+def _listed(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
+    yield from _gpus(context)
+    yield from _devices(context)
+    yield from _modules(context)
+    yield from _machine(context)
+
+
+def _gpus(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
+    for row in context.get("gpu_table") or ():
+        if row.get("uuid"):
+            model, serial, pci, board = (_text(row.get(name)) for name in ("name", "serial", "bdf", "board_part_number"))
+            index, place = _text(row.get("index")), row.get("place") or {}
+            slot = " ".join(f"{word} {_text(place[word])}" for word in ("chassis", "tray", "slot", "module") if _text(place.get(word)))
+            yield Part(f"gpu/{row['uuid']}", f"GPU {index}", model, serial, pci, "", slot, board, _GPU_FACTS)
+
+
+def _devices(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
+    for row in context.get("devices") or ():
+        if row.get("device"):
+            serial, pci, board = (_text(row.get(name)) for name in ("serial_number", "pci", "part_number"))
+            yield Part(
+                f"nic/{row['device']}", _text(row["device"]), _text(row.get("type")), serial, pci, _connected(context, row["device"]), "",
+                board, _NIC_FACTS,
+            )  # fmt: skip
+
+
+def _modules(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
+    dimms = context.get("dimms")
+    for row in dimms if isinstance(dimms, list) else ():
+        if isinstance(row, dict) and row.get("slot"):
+            size = f"{row['mib'] / 1024:g} GiB" if row.get("mib") else "empty"
+            slot, bank = _text(row["slot"]), _text(row.get("bank"))
+            facts = ("serial number",) if row.get("mib") else ()
+            yield Part(f"dimm/{slot}", "memory module", size, _text(row.get("serial")), slot=f"{slot}{bank and f' ({bank})'}", facts=facts)
+
+
+def _machine(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
+    facts, system = context.get("facts"), context.get("system")
+    if isinstance(facts, dict) and facts.get("machine_product"):
+        words = " ".join(_text(facts.get(name)) for name in ("machine_vendor", "machine_product") if facts.get(name))
+        yield Part(MACHINE, "machine", words, facts=("serial number",))
+    if isinstance(system, dict):
+        yield Part(MACHINE, "machine", "", _text(system.get("serial")), facts=("serial number",))
+
+
+def _slots(context: t.Mapping[str, t.Any]) -> t.Iterator[tuple[str, str]]:
+    """Yield the name of the slot at each PCIe address of which the machine names it."""
+    links = context.get("links")
+    for row in links if isinstance(links, list) else ():
+        if isinstance(row, dict) and row.get("slot") and row.get("device"):
+            yield _short(str(row["device"])), _text(row["slot"])
+
+
+def _short(address: str) -> str:
+    """Return a PCIe address as the kernel writes it: nvidia-smi has eight digits of the domain, the kernel four."""
+    domain, colon, rest = address.lower().partition(":")
+    return f"{domain[-4:]}{colon}{rest}"
+
+
+def _connected(context: t.Mapping[str, t.Any], device: str) -> str:
+    """Return the switches and their ports that a device is connected to: `leaf-03 Ethernet1/7`."""
+    ports = [port for port in context.get("ports") or () if port.get("device") == device and port.get("switch")]
+    return ", ".join(f"{_text(port['switch'])} {_text(port.get('switch_port'))}".strip() for port in ports)
+
+
+def _text(value: t.Any) -> str:
+    return "" if value is None else str(value)[:SHOWN]

@@ -1,0 +1,110 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The playbooks over a Slurm cluster of the rig, for tests."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import time
+import typing as t
+
+from harness import journals
+from harness.fleet_runs import ROOT, Done, latest, run_folder
+from rigs.simulated import nodes
+from rigs.slurm.slurm import Slurm
+
+CLUSTER = "rig"
+# What runs on a host besides our jobs.
+DAEMONS = ("slurmd", "slurmctld", "slurmscriptd", "munged", "sshd")
+
+
+class Runs:
+    """Runs over one cluster, each with a folder of its own."""
+
+    def __init__(self, slurm: Slurm, folder: pathlib.Path) -> None:
+        self.slurm = slurm
+        self.folder = folder
+        self._count = 0
+
+    def start(self, stages: t.Sequence[str], *more: str, **variables: t.Any) -> Controller:
+        """Start a controller with a process group of its own. `variables` are those of the cluster."""
+        self._count += 1
+        folder = self.folder / str(self._count)
+        folder.mkdir()
+        cluster = {
+            "acceptance_plane": "slurm",
+            "acceptance_slurm_ssh": ["ssh", "-F", str(self.slurm.fleet.ssh_config), self.slurm.controller],
+            "acceptance_gpu_count": 8,
+            "acceptance_nodes": {"expected": self.slurm.fleet.hosts},
+            "nccl_node_sizes": ["8M:16G"],
+            **nodes.tools_at("/opt/simulated/bin"),
+            **variables,
+        }
+        (folder / "inventory.yml").write_text(json.dumps({"all": {"hosts": {CLUSTER: cluster}}}))
+        extra = {"acceptance_results_dir": str(folder / "results"), "acceptance_simulated": True, "acceptance_stages": list(stages)}
+        argv = [
+            str(ROOT / ".venv/bin/ansible-playbook"),
+            "acceptance.yml",
+            "-i",
+            str(folder / "inventory.yml"),
+            "-e",
+            json.dumps(extra),
+            *more,
+        ]
+        return Controller(argv, folder)
+
+    def run(self, stages: t.Sequence[str], *more: str, **variables: t.Any) -> Done:
+        return self.start(stages, *more, **variables).end()
+
+    def nothing_left(self, seconds: float) -> None:
+        """Wait until no job is in the queue, and no process and no file of a run is on the hosts."""
+        end = time.monotonic() + seconds
+        while left := [*self.slurm.jobs(), *self._left()]:
+            assert time.monotonic() < end, left
+            time.sleep(0.2)
+
+    def _left(self) -> list[str]:
+        fleet = self.slurm.fleet
+        left = []
+        for host in fleet.hosts:
+            running = [" ".join(argv)[:100] for argv in fleet.processes(host).values()]
+            left += [f"{host}: {words}" for words in running if not any(daemon in words for daemon in DAEMONS)]
+            left += [f"{host}: {path}" for path in fleet.find(host, "/tmp", "/var/lib", "/root") if "gpufleet" in path]
+        return left
+
+
+class Controller:
+    """A run of ansible-playbook."""
+
+    def __init__(self, argv: list[str], folder: pathlib.Path) -> None:
+        self.folder = folder
+        with open(folder / "output", "w", encoding="utf-8") as output:
+            self.process = subprocess.Popen(
+                argv,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def output(self) -> str:
+        return (self.folder / "output").read_text(encoding="utf-8", errors="replace")
+
+    def end(self, timeout: float = 300) -> Done:
+        """Wait for its end."""
+        try:
+            status = self.process.wait(timeout)
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+        text = self.output()
+        assert "Traceback" not in text, text[-4000:]
+        folder = run_folder(self.folder / "results")
+        if folder is None or not (folder / "verdicts.jsonl").exists():
+            return Done(status, text, folder, [], [])
+        return Done(status, text, folder, latest(folder), journals.of(folder))

@@ -1,0 +1,149 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Runs over a real Slurm: node stages as jobs, and that nothing is left of them."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import time
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import settings
+from harness.fleet_runs import GATE, wait
+from harness.slurm_runs import Runs
+from rigs.slurm.slurm import Slurm
+
+pytestmark = pytest.mark.fleet
+
+STAGES = ("stack", "nccl_node")
+
+
+@pytest.fixture(scope="module")
+def runs(rig_slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(rig_slurm, tmp_path_factory.mktemp("slurm"))
+
+
+def on(verdicts: t.Iterable[dict[str, t.Any]], node: str) -> set[tuple[str, str | None]]:
+    return {(v["verdict"], v["reason_code"]) for v in verdicts if v["subject"]["id"].startswith(f"rig/{node}")}
+
+
+def test_four_nodes_are_accepted_and_left_as_they_were(runs: Runs) -> None:
+    done = runs.run(STAGES)
+    assert done.status == 0, done.output
+    for host in runs.slurm.fleet.hosts:
+        assert {verdict for verdict, _code in on(done.verdicts, host)} <= {"PASS", "WARN"}, done.output
+    measured = [m for m in done.journal if m["outcome"] == "measured"]
+    assert {m["plane"] for m in measured} == {"slurm"} and {m["target"] for m in measured} == {"rig"}
+    assert all(m["context"]["slurm_job"].isdecimal() and m["context"]["slurm_waited_s"] < 30 for m in measured)
+    assert len({(m["context"]["slurm_job"], m["subject"]["id"].split("/")[1]) for m in measured}) == 8  # a job for each stage and node
+    runs.nothing_left(10)
+
+
+def test_a_job_has_nothing_of_the_environment_of_who_starts_it(runs: Runs) -> None:
+    argv = settings.of("rig", {}).job("gpufleet-environment", "a test", runs.slurm.fleet.hosts[0], "", 60.0)
+    said = runs.slurm.client("env", "NCCL_ALGO=Ring", "A_TOKEN=secret", *argv, "env").splitlines()
+    assert f"PATH={settings.PATH}" in said and not [line for line in said if line.startswith(("NCCL_", "A_TOKEN"))]
+
+
+def test_a_drained_node_is_unknown_with_its_reason_and_a_busy_one_holds_nobody_up(runs: Runs) -> None:
+    slurm = runs.slurm
+    slurm.drain("gpu-02", "NHC: check_gpu \x1b[31mfailed")
+    other = slurm.client("sbatch", "--parsable", "-w", "gpu-03", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 300").strip()
+    try:
+        controller = runs.start(["stack"])
+        wait(lambda: any("PENDING gpufleet" in job for job in slurm.jobs()), controller.process)
+        time.sleep(6)
+        slurm.client("scancel", other)
+        done = controller.end()
+    finally:
+        slurm.client("scancel", other)
+        slurm.resume("gpu-02")
+    assert done.status != 0 and on(done.verdicts, "gpu-02") == {("UNKNOWN", "node_drained")}
+    reason = next(v["reason"] for v in done.verdicts if v["subject"]["id"] == "rig/gpu-02")
+    assert "Reason 'NHC: check_gpu \\x1b[31mfailed' [root, " in reason and "the health checker NHC" in reason
+    waited = {m["subject"]["id"].split("/")[1]: m["context"].get("slurm_waited_s", 0.0) for m in done.journal}
+    assert waited["gpu-03"] > 5 and waited["gpu-03"] > max(waited["gpu-01"], waited["gpu-04"]), waited
+    assert {verdict for verdict, _code in on(done.verdicts, "gpu-03")} <= {"PASS", "WARN"}
+
+
+def test_a_node_that_stays_busy_is_unknown_in_the_words_of_slurm(runs: Runs) -> None:
+    other = runs.slurm.client("sbatch", "--parsable", "-w", "gpu-03", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 300").strip()
+    try:
+        done = runs.run(["stack"], acceptance_slurm_wait=3)
+        assert on(done.verdicts, "gpu-03") == {("UNKNOWN", "node_busy")} and "PENDING, " in done.output
+        assert [job.split()[0] for job in runs.slurm.jobs()] == [other]  # nobody else's job is touched
+    finally:
+        runs.slurm.client("scancel", other)
+        runs.slurm.until_idle("gpu-03")
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"acceptance_slurm_partition": "closed"}, "is PENDING, PartitionDown"),
+        ({"acceptance_slurm_gres": "gpu:b300:1"}, "Requested node configuration is not available"),
+        ({"acceptance_slurm_reservation": "none"}, "Requested reservation is invalid"),
+    ],
+)
+def test_a_refusal_is_in_the_words_of_slurm(runs: Runs, variables: dict[str, t.Any], words: str) -> None:
+    done = runs.run(["stack"], acceptance_slurm_wait=5, **variables)
+    found = {(v["verdict"], v["reason_code"]) for v in done.verdicts}
+    assert found == {("UNKNOWN", "job_refused")} and all(words in v["reason"] for v in done.verdicts), done.output
+    runs.nothing_left(10)
+
+
+def at_gate(runs: Runs) -> tuple[t.Any, dict[str, pathlib.Path]]:
+    """Start a run whose tool waits on every node, and return when it does."""
+    gates = {host: runs.slurm.fleet.plant(host) / "gate" for host in runs.slurm.fleet.hosts}
+    for gate in gates.values():
+        gate.mkdir(exist_ok=True)
+        (gate / "reached").unlink(missing_ok=True)
+        (gate / "all_reduce_perf").write_text(GATE)
+        (gate / "all_reduce_perf").chmod(0o755)
+    controller = runs.start(["nccl_node"], nccl_node_binary_dir="/opt/simulated/gate")
+    wait(lambda: all((gate / "reached").exists() for gate in gates.values()))
+    assert len(runs.slurm.jobs()) == 4
+    return controller, gates
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_cancels_all_jobs_at_once(runs: Runs, number: signal.Signals) -> None:
+    controller, _gates = at_gate(runs)
+    os.kill(controller.process.pid, number)
+    runs.nothing_left(20)
+    controller.process.wait(30)
+
+
+@pytest.mark.parametrize("whole_group", [False, True])
+def test_after_kill_9_of_the_controller_no_job_is_left(runs: Runs, whole_group: bool) -> None:
+    """Its workers notice that it is gone; if they were killed with it, the machine with the client commands does."""
+    controller, _gates = at_gate(runs)
+    (os.killpg if whole_group else os.kill)(controller.process.pid, signal.SIGKILL)
+    runs.nothing_left(60)
+    controller.process.wait(30)
+
+
+def test_jobs_end_with_what_feeds_them(runs: Runs) -> None:
+    """The program on the machine with the client commands is killed: each srun goes with it, and the run goes on without its nodes."""
+    controller, _gates = at_gate(runs)
+    fleet = runs.slurm.fleet
+    feeders = [
+        pid for pid, argv in fleet.processes("gpu-01").items() if "/usr/bin/python3 -c" in " ".join(argv)[:20] and parent_is_sshd(pid)
+    ]
+    assert len(feeders) == 1
+    os.kill(feeders[0], signal.SIGKILL)
+    runs.nothing_left(60)
+    done = controller.end()
+    assert {(v["verdict"], v["reason_code"]) for v in done.verdicts} == {("UNKNOWN", "slurm_unreachable")}, done.output
+
+
+def parent_is_sshd(pid: int) -> bool:
+    """Return True if an ancestor of the process below its shell is sshd, and not slurmd."""
+    stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    parent = int(stat.rsplit(")", 1)[1].split()[1])
+    return "sshd" in pathlib.Path(f"/proc/{parent}/cmdline").read_text()

@@ -1,0 +1,106 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What Slurm's clients answer, in all its forms. The fixtures are real; 23.02's form is 24.11's with the version's own name."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import reading, records
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.reasons import NONE, Reason
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.records import SlurmNode
+
+FORGED = "NHC: 20261122 check_gpu\nm4rk|gpu-09|all|idle|x|gpu:8|1|u|1|forged \x1b[31mred"
+
+
+def text_of(fixtures: pathlib.Path, name: str) -> str:
+    return (fixtures / "slurm" / name).read_text(encoding="utf-8")
+
+
+def test_sinfo_of_22_05_has_whole_nodes(fixtures: pathlib.Path) -> None:
+    nodes = reading.nodes_of_json(text_of(fixtures, "22.05-sinfo-reasons.json"))
+    assert nodes is not None and [node.name for node in nodes] == ["gpu-01", "gpu-02", "gpu-03", "gpu-04"]
+    idle, drained, down, _reserved = nodes
+    assert idle == SlurmNode("gpu-01", frozenset({"IDLE"}), NONE, ("all", "closed"), ("hgx",), "gpu:h200:8", "22.05.8")
+    assert drained.states == {"IDLE", "DRAIN"} and drained.reason == Reason(FORGED, "root", 1795742058)
+    assert down.states == {"DOWN"} and down.reason.text == "alice: swapping NIC mlx5_3"
+
+
+def test_scontrol_of_24_11_has_whole_nodes(fixtures: pathlib.Path) -> None:
+    text = text_of(fixtures, "24.11-scontrol-node.json")
+    nodes = reading.nodes_of_json(text)
+    assert nodes == [
+        SlurmNode(
+            "gpu-02",
+            frozenset({"IDLE", "DRAIN"}),
+            Reason("acceptance: NVLink down", "root", 1795317865),
+            ("all",),
+            (),
+            "gpu:h200:8",
+            "24.11.5",
+        )
+    ]
+    record = json.loads(text)
+    record["nodes"][0].update(features=["a", "b"], reservation="weekly", state=["MIXED", "MAINTENANCE", "PLANNED"])
+    found = reading.nodes_of_json(json.dumps(record))
+    assert found and found[0].features == ("a", "b") and found[0].reservation == "weekly" and found[0].is_busy
+
+
+def test_sinfo_of_24_11_has_no_whole_nodes(fixtures: pathlib.Path) -> None:
+    assert reading.nodes_of_json(text_of(fixtures, "24.11-sinfo.json")) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "scontrol: unrecognized option '--json'", "[]", '{"nodes": 3}', '{"nodes": ["a"]}', "[" * 100000, "{"]
+)
+def test_what_is_no_answer_in_json_is_left_to_the_next_way(text: str) -> None:
+    assert reading.nodes_of_json(text) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("state", None),
+        ("state", 3),
+        ("reason", ["x"]),
+        ("reason_changed_at", {"set": True, "number": "soon"}),
+        ("gres", {}),
+        ("features", 1),
+    ],
+)
+def test_fields_of_another_kind_are_not_believed(field: str, value: object) -> None:
+    nodes = reading.nodes_of_json(json.dumps({"nodes": [{"name": "n1", "state": ["IDLE"], field: value}, {"name": "../n2"}]}))
+    assert nodes is not None and [node.name for node in nodes] == ["n1"]
+    assert nodes[0].states == {"UNKNOWN" if field == "state" else "IDLE"} and nodes[0].reason == NONE
+
+
+def test_lines_tell_what_json_tells_of_the_same_nodes(fixtures: pathlib.Path) -> None:
+    """The reason of gpu-02 holds a newline and a whole line of our form, but not the mark of this call."""
+    text = text_of(fixtures, "22.05-sinfo-lines.txt").replace("\nm4rk|gpu-0", "\nn3w|gpu-0").replace("\nn3w|gpu-09", "\nm4rk|gpu-09")
+    text = text.replace("m4rk|gpu-01", "n3w|gpu-01", 1)
+    assert reading.nodes_of_lines(text, "n3w") == reading.nodes_of_json(text_of(fixtures, "22.05-sinfo-reasons.json"))
+
+
+@pytest.mark.parametrize(
+    ("word", "states"),
+    [
+        ("idle", {"IDLE"}), ("mixed", {"MIXED"}), ("drained", {"IDLE", "DRAIN"}), ("draining", {"ALLOCATED", "DRAIN"}),
+        ("down*", {"DOWN", "NOT_RESPONDING"}), ("drained*", {"IDLE", "DRAIN", "NOT_RESPONDING"}), ("idle~", {"IDLE", "POWERED_DOWN"}),
+        ("allocated$", {"ALLOCATED", "MAINTENANCE"}), ("reserved", {"RESERVED"}), ("unk*", {"UNK", "NOT_RESPONDING"}), ("", {"UNKNOWN"}),
+    ],
+)  # fmt: skip
+def test_words_of_sinfo_for_states(word: str, states: set[str]) -> None:
+    assert reading.states_of(word) == states
+
+
+def test_jobs_and_partitions_of_lines(fixtures: pathlib.Path) -> None:
+    assert reading.jobs_of_lines(text_of(fixtures, "22.05-squeue-lines.txt"), "m4rk") == [
+        records.SlurmJob("7", "gf-y", "PENDING", "Resources", ""), records.SlurmJob("6", "gf-x", "RUNNING", "None", "gpu-01"),
+    ]  # fmt: skip
+    assert reading.partitions_of_lines("m|all|up\nm|closed|down\nm|half\n", "m") == [
+        records.Partition("all", "UP"), records.Partition("closed", "DOWN"),
+    ]  # fmt: skip

@@ -1,0 +1,76 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What playbooks beside a run do on a Slurm cluster: jobs of runs are shown and cancelled, and no others."""
+
+from __future__ import annotations
+
+import pathlib
+import types
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry, upkeep
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+
+RUN = "20260101T000000Z-0a1b2c"
+SQUEUE = f"""for last in "$@"; do :; done; mark=${{last%%|*}}
+[[ " $* " == *" --me "* ]] || exit 9
+echo "$mark|5|gpufleet-{RUN}-gemm|RUNNING|None|n1"
+echo "$mark|6|gpufleet-20260101T000000Z-ffffff-stack|PENDING|Resources|n2"
+echo "$mark|7|training|RUNNING|None|n3"
+"""
+
+
+@pytest.fixture
+def do(
+    program: t.Callable[[str, str], None], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> t.Callable[..., tuple[dict[str, t.Any], list[str], str]]:
+    program("squeue", SQUEUE)
+    program("scancel", f'echo "$@" > {tmp_path}/cancelled')
+
+    def of(operation: str, check_mode: bool = False, **options: t.Any) -> tuple[dict[str, t.Any], list[str], str]:
+        action = types.SimpleNamespace(
+            _task=types.SimpleNamespace(check_mode=check_mode), _templar=types.SimpleNamespace(template=lambda value: value)
+        )
+        defaults = {name: option["default"] for name, option in upkeep.OPTIONS.items()}
+        wanted = upkeep.Upkeep(action, {**defaults, **options}, {"inventory_hostname": "lab"})
+        shown: list[str] = []
+        monkeypatch.setattr(wanted, "show", shown.append)
+        result = registry.shipped()["slurm"].operations[operation](wanted)
+        cancelled = tmp_path / "cancelled"
+        return result, shown, cancelled.read_text().strip() if cancelled.exists() else ""
+
+    return of
+
+
+def test_status_shows_the_jobs_of_runs(do: t.Callable[..., tuple[dict[str, t.Any], list[str], str]]) -> None:
+    result, shown, _cancelled = do("status")
+    assert result["found"] and len(shown) == 2
+    assert shown[0] == f"lab: job 5, gpufleet-{RUN}-gemm, for n1: RUNNING, None"
+
+
+@pytest.mark.parametrize(
+    ("operation", "options", "cancelled"),
+    [
+        ("stop", {}, "5 6"),
+        ("stop", {"run_id": RUN}, "5"),
+        ("stop", {"run_id": RUN, "check_mode": True}, ""),
+        ("stop", {"run_id": "20270101T000000Z-000000"}, ""),
+        ("cleanup", {"run_id": RUN}, "5"),
+        ("cleanup", {}, ""),
+    ],
+)
+def test_jobs_of_runs_are_cancelled_and_no_others(
+    do: t.Callable[..., tuple[dict[str, t.Any], list[str], str]], operation: str, options: dict[str, t.Any], cancelled: str
+) -> None:
+    assert do(operation, **options)[2] == cancelled
+
+
+def test_slurm_that_does_not_answer_fails_the_playbook(
+    do: t.Callable[..., tuple[dict[str, t.Any], list[str], str]], program: t.Callable[[str, str], None]
+) -> None:
+    program("squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    with pytest.raises(RunError, match="lab: squeue fails: Unable to contact slurm controller"):
+        do("stop")

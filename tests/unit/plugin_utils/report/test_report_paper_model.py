@@ -1,0 +1,62 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is printed of a report, before a browser lays it out."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model, page, paper
+from harness import report_samples as samples
+
+
+def built(*run: t.Any) -> t.Any:
+    return model.build(*run)
+
+
+def test_each_finding_has_a_number_which_its_node_names() -> None:
+    made = built(*samples.fleet(40, 10))
+    printed = paper.of(made)
+    assert [finding["number"] for finding in printed["findings"]] == list(range(1, len(made["causes"]) + 1))
+    numbers = {finding["cause"]["subject"]: finding["number"] for finding in printed["findings"]}
+    assert numbers
+    assert {row["node"]["name"]: row["findings"] for row in printed["nodes"] if row["findings"]} == {
+        name: [number] for name, number in numbers.items()
+    }
+
+
+def test_a_large_fleet_is_printed_in_ranges_and_its_findings_in_lines() -> None:
+    made = built(*samples.fleet(2000, 20))
+    printed = paper.of(made)
+    assert len(printed["findings"]) == paper.FULL and len(printed["lines"]) == paper.FINDINGS - paper.FULL
+    assert printed["hidden"] == len(made["causes"]) - paper.FINDINGS > 0
+    assert len(printed["nodes"]) == paper.NODES and set(printed["ranges"]) >= {"PASS"}
+    assert all(row["node"]["verdict"] not in paper.GOOD for row in printed["nodes"])
+
+
+def test_the_foot_of_a_page_is_nothing_but_the_run_and_its_fingerprint() -> None:
+    made = {**built(*samples.fleet(3, 1)), "run_id": 'x"; } body { display: none }', "fingerprint": "ab</style>12"}
+    assert paper.mark(t.cast(t.Any, made)) == "Run xbodydisplaynone  ·  abstyle12"
+
+
+def test_checks_that_were_not_measured_are_one_click_away() -> None:
+    made = built(*samples.fleet(500, 20))
+    text = page.render(made)
+    not_measured = made["coverage"]["not_measured"]
+    assert len(not_measured) == made["coverage"]["planned"] - made["coverage"]["measured"] > 0
+    assert '<a href="#not-measured">' in text and 'id="not-measured"' in text and text.count(not_measured[0]) == 3  # and twice on paper
+
+
+def test_a_number_that_is_only_shown_is_no_judged_pass() -> None:
+    names, check = ["a", "b", "c"], {"value": 50.0, "unit": "GB/s", "metric": "bandwidth"}
+    verdicts = [samples.verdict(name, "gpu_memory", "bidirectional_all", **check) for name in names]
+    verdicts += [samples.verdict(name, "gpu_memory", "d2h_all", **check) for name in names]
+    plan = samples.plan(names, [])
+    plan.stages.append({"name": "gpu_memory", "role": "gpufleet.acceptance.gpu_memory"})
+    made = built(plan, samples.judgement(verdicts))
+    (stage,) = made["stages"]
+    assert {group["check"]: group["shown_only"] for group in stage["checks"]} == {"bidirectional_all": 3, "d2h_all": 0}
+    text = page.render(made)
+    assert text.count("3 PASS of numbers that are shown and not judged") == 1
+    assert "PASS without a judgement of the number, which is only shown: bidirectional_all." in text
