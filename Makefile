@@ -42,7 +42,7 @@ lint: setup ## Linters
 	@tests/tools/lint.sh
 
 unit: setup ## Unit tests
-	@$(PYTHON) -m pytest -n 4 --dist loadfile --timeout 600 tests/unit
+	@$(PYTHON) tests/tools/run_tests.py -n 4 --dist loadfile --timeout 600 tests/unit
 
 # The tools of the documentation, its pages and the site.
 SITE := .cache/docs
@@ -68,11 +68,11 @@ packages: setup ## Debian packages of the rigs and of the browser (root)
 
 integration-quick: packages ## The integration tests of make test
 	@$(PYTHON) tests/rigs/programs.py --quick
-	@$(PYTHON) -m pytest -n 3 --dist loadscope --timeout 900 --durations 10 -m quick tests/integration
+	@$(PYTHON) tests/tools/run_tests.py -n 3 --dist loadscope --timeout 900 --durations 10 -m quick tests/integration
 
 integration-rest: packages ## The other integration tests, but for those that wait for deadlines: sshd hosts, soft-RoCE guests, Kubernetes, a browser
 	@$(PYTHON) tests/rigs/programs.py
-	@$(PYTHON) -m pytest -n 4 --dist loadscope --timeout 900 --durations 25 -m "not long and not quick" tests/integration
+	@$(PYTHON) tests/tools/run_tests.py -n 4 --dist loadscope --timeout 900 --durations 25 -m "not long and not quick" tests/integration
 
 integration: integration-quick integration-rest ## Both
 
