@@ -11,6 +11,7 @@ bandwidth of every group with its node. The perftest tools are compiled; nodes a
 from __future__ import annotations
 
 import hashlib
+import os
 import pathlib
 import shlex
 import shutil
@@ -40,6 +41,7 @@ def lacking() -> str:
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "trial/tmp").mkdir(parents=True)
         (pathlib.Path(folder) / "trial/address").write_text("127.0.0.1\n")
+        (pathlib.Path(folder) / "in-tmp").touch()
         enter = [str(HERE / "laptop/enter"), folder, "trial", "true"]
         done = subprocess.run(enter, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     return f"this machine does not let its users make namespaces: {' '.join(done.stderr.split())[:200]}" if done.returncode else ""
@@ -58,12 +60,13 @@ def build(folder: pathlib.Path) -> pathlib.Path:
     """Make the fleet under `folder`, which holds nothing else, and return the path of its inventory. A fleet that is there and made of the
     same files stays: runs may be using it."""
     inventory, digest = folder / "hosts.yml", folder / "made-of"
-    sources = _digest()
+    sources = _digest(folder)
     if digest.is_file() and digest.read_text() == sources:
         return inventory
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(HERE / "laptop", folder / "bin")
     (folder / "tools").symlink_to(nodes.TOOLS)
+    (folder / "in-tmp").write_text("".join(f"{name}\n" for name in _in_tmp(folder)))
     (folder / "addresses").mkdir()
     (folder / "slow").write_text(f"{SLOW_NODE}\n")
     for name, busbw in (("fabric", FABRIC_BUSBW), ("fabric-slow", FABRIC_BUSBW * SLOW_FACTOR)):
@@ -96,9 +99,26 @@ def build(folder: pathlib.Path) -> pathlib.Path:
     return inventory
 
 
-def _digest() -> str:
+def _in_tmp(folder: pathlib.Path) -> list[str]:
+    """Return the folders of /tmp that nodes need although each has a /tmp of its own: those of the fleet, the checkout, the tools and the
+    interpreter, and those that a link on the way to them leads to."""
+    needed = (folder, HERE, pairs.tools(), pathlib.Path(sys.executable), pathlib.Path(sys.base_prefix))
+    below = {place.parts[2] for path in needed for place in _on_the_way(path) if place.parts[:2] == ("/", "tmp")}
+    return sorted(name for name in below if not pathlib.Path("/tmp", name).is_file())
+
+
+def _on_the_way(path: pathlib.Path) -> t.Iterator[pathlib.Path]:
+    """Yield an absolute path, and the same path behind each link in it. A virtual environment may be a link, and so may its interpreter."""
+    yield path
+    for part in (*reversed(path.parents), path):
+        if part.is_symlink():
+            yield from _on_the_way(pathlib.Path(os.path.normpath(part.parent / part.readlink() / path.relative_to(part))))
+            return
+
+
+def _digest(folder: pathlib.Path) -> str:
     """The digest of everything that a fleet is made of, and of where it was."""
-    digest = hashlib.sha256(f"{ROOT} {sys.executable}".encode())
+    digest = hashlib.sha256(f"{ROOT} {sys.executable} {_in_tmp(folder)}".encode())
     folders = (DEMO, HERE / "laptop")
     files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
     for path in (*files, pathlib.Path(__file__), pathlib.Path(pairs.__file__), pairs.SOURCE, VARIABLES):
