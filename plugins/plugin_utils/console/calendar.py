@@ -12,13 +12,12 @@ import datetime
 import time
 import zoneinfo
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.request import Problem, RequestError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.spec import Schedule
 
 try:
     import croniter
 except ImportError:
-    croniter = None  # check() says so
+    croniter = None  # problem() says so
 
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
 # Of a name that a schedule gives, as the API's own schedules do it: minutes since 1970.
@@ -34,15 +33,15 @@ def moment(written: str) -> float:
     return datetime.datetime.strptime(written, _FORM).replace(tzinfo=datetime.UTC).timestamp()
 
 
-def check(schedule: Schedule) -> None:
-    """RequestError for what looks like a schedule and is none, or one that is never due."""
+def problem(schedule: Schedule) -> str:
+    """Return what is expected instead of a schedule that is none, or is never due; empty if it is good."""
     if croniter is None:
-        raise RequestError([Problem("schedule", "a schedule", "none: this console lacks the Python package croniter of requirements.txt")])
+        return "none: this console lacks the Python package croniter of requirements.txt"
     try:
         upcoming(schedule, 0.0)
     except (ValueError, KeyError, croniter.CroniterError):
-        shown = ascii(schedule.cron)
-        raise RequestError([Problem("schedule.cron", shown, "minute, hour, day, month and weekday, like 0 3 * * 6")]) from None
+        return "minute, hour, day, month and weekday, like 0 3 * * 6"
+    return ""
 
 
 def upcoming(schedule: Schedule, after: float) -> float:

@@ -190,11 +190,9 @@ class ClusterActions:
     def create(self, name: str | None, spec: Object, who: str, namespace: str = "") -> Action:
         where = namespace or self.namespaces[0]
         checked = request.read(spec, self.limits(self.known()), where)
-        if checked.schedule:
-            calendar.check(checked.schedule)
         if name is not None and not actions.NAME.match(name):
             expected = "up to 63 small letters, digits and dashes, none at its ends"
-            raise request.RequestError([request.Problem("metadata.name", ascii(name)[:80], expected)])
+            raise request.RequestError([request.Problem("metadata.name", request.shown(name), expected)])
         body = _object(name or f"{checked.kind}-{secrets.token_hex(4)}", spec, {ASKED_BY: who})
         with _said():
             return self._kept(self.client.post(_path(where), body, fieldValidation="Strict"))

@@ -184,8 +184,6 @@ class Controller:
             return None
         try:
             request = self._read(action, limits)
-            if request.schedule:
-                calendar.check(request.schedule)
         except RequestError as error:
             # Nodes may have gone since it was begun: what runs goes on, and says UNKNOWN of them.
             if status.phase == actions.RUNNING:

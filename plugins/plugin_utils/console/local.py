@@ -112,13 +112,11 @@ class LocalActions:
 
     def create(self, name: str | None, spec: PlainData, who: str, namespace: str = "") -> Action:
         checked = request.read(spec, self.limits(self.known()), namespace)
-        if checked.schedule:
-            calendar.check(checked.schedule)
         if name is None:
             name = f"{checked.kind}-{secrets.token_hex(4)}"
         elif not actions.NAME.match(name):
             expected = "up to 63 small letters, digits and dashes, none at its ends"
-            raise request.RequestError([request.Problem("metadata.name", ascii(name)[:80], expected)])
+            raise request.RequestError([request.Problem("metadata.name", request.shown(name), expected)])
         with self._write() as db:
             self._insert(db, name, spec, who, "")
             return _action(self._row(db, name))

@@ -11,12 +11,13 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import typing as t
 import zoneinfo
 
 import yaml
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import allowed, commands, typed
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import allowed, calendar, commands, typed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.spec import (
     COLLECTIVES,
     CollectiveSpec,
@@ -38,8 +39,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import 
 KINDS = ("rdma", "collective", "stages")
 
 MEASURES = {"bandwidth": "bw", "latency": "lat"}
-# More problems than a person reads; and how much of a wrong value is shown.
-MOST_PROBLEMS = 20
+# More problems than a person reads: of all fields, and of one of them, so that a long list hides no other field. Then how much of a wrong
+# value is shown.
+MOST_PROBLEMS, MOST_OF_FIELD = 40, 10
+# What is found where there is no value.
+NOTHING = "nothing"
 SHOWN = 80
 
 
@@ -209,13 +213,13 @@ def read(given: t.Any, limits: Limits, namespace: str = "") -> Request:
     reader = _Reader(limits)
     request = reader.request(given, namespace)
     if request is None or reader.problems:
-        raise RequestError(reader.problems[:MOST_PROBLEMS])
+        raise RequestError(reader.problems)
     return request
 
 
-def _shown(value: t.Any) -> str:
-    """A wrong value as one short line of plain letters, whatever is in it."""
-    text = ascii(value if not isinstance(value, (list, dict)) else type(value).__name__ if len(value) > 8 else value)
+def shown(value: t.Any) -> str:
+    """Return a wrong value as one short line: letters of every language as they were typed, what cannot be printed as its escape."""
+    text = repr(value if not isinstance(value, (list, dict)) else type(value).__name__ if len(value) > 8 else value)
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 4]} ..."
 
 
@@ -225,11 +229,15 @@ class _Reader:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.problems: t.List[Problem] = []
+        # Of each field, unknown ones together, how many problems there are.
+        self._counts: t.Counter[str] = collections.Counter()
 
     def wrong(self, field: str, found: t.Any, expected: str) -> None:
-        if len(self.problems) < MOST_PROBLEMS:
-            shown = "nothing" if found is None else "an unknown field" if found is UNSET else _shown(found)
-            self.problems.append(Problem(field if len(field) < SHOWN else _shown(field)[1:-1], shown, expected))
+        whole = "" if found is UNSET else field.partition("[")[0]
+        self._counts[whole] += 1
+        if len(self.problems) < MOST_PROBLEMS and self._counts[whole] <= MOST_OF_FIELD:
+            text = NOTHING if found in (None, "", [], {}) else "an unknown field" if found is UNSET else shown(found)
+            self.problems.append(Problem(field if len(field) < SHOWN else shown(field)[1:-1], text, expected))
 
     def request(self, given: t.Any, namespace: str) -> Request | None:
         if self.limits.namespaces and namespace not in self.limits.namespaces:
@@ -238,6 +246,7 @@ class _Reader:
         spec = typed.read("", given, Spec, self.wrong)
         if isinstance(spec, UnsetType):
             return None
+        image, schedule = self.image(spec.image), self.schedule(spec.schedule)
         if len(kinds) != 1:
             self.wrong("spec", sorted(kinds), f"one of {', '.join(KINDS)}")
             return None
@@ -263,12 +272,12 @@ class _Reader:
             settings=settings,
             nodes=nodes,
             pool=pool,
-            image=self.image(spec.image),
+            image=image,
             namespace=namespace,
             suspend=spec.suspend is True,
             cancel=spec.cancel is True,
             ttl=None if spec.ttl is UNSET else spec.ttl,
-            schedule=self.schedule(spec.schedule),
+            schedule=schedule,
             library=asked.library if isinstance(asked, CollectiveSpec) else "",
         )
 
@@ -303,7 +312,7 @@ class _Reader:
         settings: PlainData = {}
         brought = [stage for name in names for stage in (*_brought(name), name)]
         for name, value in (asked.variables or {}).items():
-            field = f"stages.variables[{_shown(name)[1:-1]}]"
+            field = f"stages.variables[{shown(name)[1:-1]}]"
             if name not in allowed.VARIABLES or allowed.stage_of(name) not in brought:
                 usable = [variable for variable in allowed.VARIABLES if allowed.stage_of(variable) in brought]
                 self.wrong(field, name, f"one of {', '.join(usable)}")
@@ -325,8 +334,7 @@ class _Reader:
             return (), self.pool(f"{kind}.pool.matchLabels", asked.pool) if asked.pool else None
         minimum = 2 if isinstance(asked, RdmaSpec) and asked.scope != "loopback" else 1
         if not minimum <= len(asked.nodes) <= self.limits.most_nodes:
-            self.wrong(f"{kind}.nodes", f"{len(asked.nodes)} nodes", f"a list of {minimum} to {self.limits.most_nodes} nodes")
-            return (), None
+            self.wrong(f"{kind}.nodes", len(asked.nodes) or None, f"a list of {minimum} to {self.limits.most_nodes} nodes")
         unique: t.Set[str] = set()
         for number, name in enumerate(asked.nodes):
             if not name:  # it has been refused by its type
@@ -340,7 +348,7 @@ class _Reader:
 
     def pool(self, field: str, pool: Pool) -> t.Mapping[str, str]:
         nodes = self.limits.nodes
-        if nodes is not None and not self.problems and not matching(nodes, pool.matchLabels):
+        if nodes is not None and not self._counts[field] and not matching(nodes, pool.matchLabels):
             self.wrong(field, pool.matchLabels, "labels that some node has")
         return pool.matchLabels
 
@@ -375,6 +383,9 @@ class _Reader:
             zoneinfo.ZoneInfo(asked.zone)
         except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
             self.wrong("schedule.timeZone", asked.zone, typed.expected(Zone))
+            return None
+        if asked.cron and (expected := calendar.problem(asked)):
+            self.wrong("schedule.cron", asked.cron, expected)
         return asked
 
 

@@ -27,7 +27,7 @@ def read(path: str, value: t.Any, kind: type[Record], wrong: Wrong) -> Record | 
         return UNSET
     for name in value:
         if name not in fields:
-            wrong(_below(path, ascii(name).strip("'\"")), UNSET, f"any of {', '.join(fields)}")
+            wrong(_below(path, repr(name).strip("'\"")), UNSET, f"any of {', '.join(fields)}")
     given: dict[str, t.Any] = {}
     for name, field in fields.items():
         found = value.get(name)

@@ -79,27 +79,28 @@ def sent(ask: RequestContext, names: t.Collection[str]) -> PlainData:
         raise RequestRefused(400, "error_json") from None
     if not isinstance(body, dict):
         raise RequestRefused(400, "error_json")
-    unknown = sorted(set(body) - set(names))
+    unknown = sorted(set(body) - set(names))[: requests.MOST_OF_FIELD]
     if unknown:
-        raise requests.RequestError([requests.Problem(ascii(unknown[0])[1:-1][:80], "an unknown field", f"any of {', '.join(names)}")])
+        expected = f"any of {', '.join(names)}"
+        raise requests.RequestError([requests.Problem(requests.shown(name)[1:-1], "an unknown field", expected) for name in unknown])
     return body
 
 
 def limit(ask: RequestContext, default: int = 100) -> int:
     text = ask.one("limit", str(default))
     if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MOST:
-        raise requests.RequestError([requests.Problem("limit", ascii(text)[:80], f"a whole number from 1 to {MOST}")])
+        raise requests.RequestError([requests.Problem("limit", requests.shown(text), f"a whole number from 1 to {MOST}")])
     return int(text)
 
 
 def filters(ask: RequestContext, maximum: int) -> actions.Filters:
     phase = ask.one("phase")
     if phase and phase not in actions.PHASES:
-        raise requests.RequestError([requests.Problem("phase", ascii(phase)[:80], f"one of {', '.join(actions.PHASES)}")])
+        raise requests.RequestError([requests.Problem("phase", requests.shown(phase), f"one of {', '.join(actions.PHASES)}")])
     sort = ask.one("sort") or "-created"
     if sort.removeprefix("-") not in actions.SORTS:
         expected = f"one of {', '.join(actions.SORTS)}, from the last to the first with a dash before it"
-        raise requests.RequestError([requests.Problem("sort", ascii(sort)[:80], expected)])
+        raise requests.RequestError([requests.Problem("sort", requests.shown(sort), expected)])
     return actions.Filters(
         namespace=ask.namespace, phase=phase, verdict=ask.one("verdict"), kind=ask.one("kind"), text=ask.one("text")[:200],
         limit=maximum, after=ask.one("after")[:1000], sort=sort,
@@ -113,7 +114,7 @@ def known_parameters(names: t.Iterable[str], endpoint: Endpoint) -> None:
     parameters = [parameter if isinstance(parameter, str) else parameter[0] for parameter in endpoint.about["query"]]
     unknown = next((name for name in names if name not in parameters), None)
     if unknown is not None:
-        name = ascii(unknown)[1:-1][:80]
+        name = requests.shown(unknown)[1:-1]
         raise requests.RequestError([requests.Problem(name, "an unknown parameter", f"any of {', '.join(parameters) or 'none'}")])
 
 
@@ -126,8 +127,24 @@ def name_of(raw: t.Any) -> str | None:
         return None
     if not isinstance(raw, str) or not actions.NAME.match(raw):
         expected = "small letters, digits and dashes, at most 63, a letter or digit at both ends"
-        raise requests.RequestError([requests.Problem("metadata.name", ascii(raw)[:80], expected)])
+        raise requests.RequestError([requests.Problem("metadata.name", requests.shown(raw), expected)])
     return raw
+
+
+def checked_name(ask: RequestContext, raw: t.Any, spec: t.Any) -> str | None:
+    """Return the name of a new action, None if it gets one. Raises RequestError with all that is wrong with its spec and its name."""
+    name, wrong = None, []
+    try:
+        requests.read(spec, ask.limits(), ask.namespace)
+    except requests.RequestError as error:
+        wrong += error.problems
+    try:
+        name = name_of(raw)
+    except requests.RequestError as error:
+        wrong += error.problems
+    if wrong:
+        raise requests.RequestError(wrong)
+    return name
 
 
 def _list(ask: RequestContext) -> Response:
@@ -139,8 +156,8 @@ def _create(ask: RequestContext) -> Response:
     body = sent(ask, ("name", "spec"))
     who = ask.who.name if ask.who else ""
     spec = body.get("spec")
-    requests.read(spec, ask.limits(), ask.namespace)
-    action = ask.console.actions.create(name_of(body.get("name")), t.cast("PlainData", spec), who, ask.namespace)
+    name = checked_name(ask, body.get("name"), spec)
+    action = ask.console.actions.create(name, t.cast("PlainData", spec), who, ask.namespace)
     return answer(shown(action), 201, {"location": f"/api/v1/actions/{action.name}", "x-about": action.name})
 
 
@@ -150,7 +167,7 @@ def _get(ask: RequestContext) -> Response:
 
 def _set(ask: RequestContext) -> Response:
     body = sent(ask, ("suspend", "cancel"))
-    wrong = [requests.Problem(name, ascii(value)[:80], "true or false") for name, value in body.items() if not isinstance(value, bool)]
+    wrong = [requests.Problem(name, requests.shown(value), "true or false") for name, value in body.items() if not isinstance(value, bool)]
     if wrong or not body:
         raise requests.RequestError(wrong or [requests.Problem("body", "nothing", "suspend or cancel")])
     name = ask.request.path_params["name"]
@@ -205,10 +222,10 @@ def _verdicts(ask: RequestContext) -> Response:
     words = [word for word in ask.one("verdict").replace(" ", "").split(",") if word]
     wrong = next((word for word in words if word.upper() not in WORST_FIRST), None)
     if wrong is not None:
-        raise requests.RequestError([requests.Problem("verdict", ascii(wrong)[:80], f"some of {', '.join(WORST_FIRST)}")])
+        raise requests.RequestError([requests.Problem("verdict", requests.shown(wrong), f"some of {', '.join(WORST_FIRST)}")])
     regressed = ask.one("regressed")
     if regressed not in ("", "true", "false"):
-        raise requests.RequestError([requests.Problem("regressed", ascii(regressed)[:80], "true or false")])
+        raise requests.RequestError([requests.Problem("regressed", requests.shown(regressed), "true or false")])
     matches = ask.console.past.search(asked(ask), regressed == "true", limit(ask))
     return answer({"verdicts": matches.rows, "more": matches.cut})
 

@@ -41,6 +41,26 @@ FIELDS = (
     *("collective_operation", "gpus", "sizes", "variables", "ttl", "image", "cron", "zone", "suspend"),
 )
 MOST_NODES_SHOWN = 50
+# {field of the form: the text of its label}, in the order of the page.
+LABELS = {
+    "kind": "kind", "nodes": "nodes_list", "labels": "labels_of_pool", "device": "device", "port": "port", "rdma_operation": "operation",
+    "measure": "measure", "scope": "scope", "library": "library", "collective_operation": "operation", "gpus": "gpus_per_node",
+    "sizes": "sizes", "stage": "kind_stages", "variables": "variables", "image": "image", "cron": "cron", "zone": "zone", "ttl": "ttl",
+    "name": "run_name",
+}  # fmt: skip
+
+
+class WrongValues(t.NamedTuple):
+    """Values of a field of the form for which the same is expected. `part` names the label or the variable that has them, or, if the form
+    does not have the field, the field of the request."""
+
+    part: str
+    found: str
+    expected: str
+
+    @property
+    def is_missing(self) -> bool:
+        return self.found == requests.NOTHING
 
 
 def _one(fields: Fields, name: str) -> str:
@@ -157,15 +177,23 @@ def _typed(value: t.Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def at_fields(problems: t.Iterable[requests.Problem]) -> dict[str, list[requests.Problem]]:
-    """{field of the form: what is wrong with it}; what belongs to none is at ``."""
-    by_field: dict[str, list[requests.Problem]] = {}
+def at_fields(problems: t.Iterable[requests.Problem], absent: t.Container[str] = ()) -> dict[str, list[WrongValues]]:
+    """Return {field of the form: what is wrong with it}, in the order of the page. What belongs to no field, or to one of `absent`, comes
+    first, under an empty name."""
+    by_field: dict[str, dict[tuple[str, str], list[str]]] = {"": {}, **{name: {} for name in LABELS}}
     for problem in problems:
-        by_field.setdefault(field_of(problem.field), []).append(problem)
-    return by_field
+        field = _field_of(problem.field)
+        field = "" if field in absent else field
+        key = re.fullmatch(r".*?\[(.*)\]", problem.field, re.DOTALL)
+        part = "" if key is None or key[1].isdigit() else key[1]
+        by_field[field].setdefault((part if field else problem.field, problem.expected), []).append(problem.found)
+    return {
+        field: [WrongValues(part, ", ".join(dict.fromkeys(found)), expected) for (part, expected), found in wrong.items()]
+        for field, wrong in by_field.items() if wrong
+    }  # fmt: skip
 
 
-def field_of(path: str) -> str:
+def _field_of(path: str) -> str:
     plain = re.sub(r"\[.*\]", "", path)
     if plain in OTHER:
         return OTHER[plain]

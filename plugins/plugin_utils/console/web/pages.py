@@ -96,8 +96,7 @@ def _begin(ask: RequestContext) -> Response:
     who = ask.who.name if ask.who else ""
     try:
         spec = forms.spec_of(fields)
-        name = api.name_of(ask.one("name"))
-        requests.read(spec, ask.limits(), ask.namespace)
+        name = api.checked_name(ask, ask.one("name"), spec)
         action = _created(ask, name, spec, who)
     except requests.RequestError as error:
         return _form(ask, fields, 422, error.problems)
@@ -149,14 +148,18 @@ def _form(
     chosen = set(forms.nodes_of(fields))
     filled["nodes"] = "\n".join(forms.nodes_of(fields)) if any(name == "found" for name, _value in fields) else filled["nodes"]
     labels = sorted({f"{name}={value}" for info in nodes for name, value in info.labels.items()})
+    images = ask.console.limits().images
+    problems = forms.at_fields(wrong, () if images else ("image",))
+    # A page that the reader asked for by a button to be checked begins at the first wrong field.
+    focus = next(iter(problems), None) if status != 200 or ask.one("do") == "show" else None
     return draw(
         ask, "start", status, filled=filled, stages_chosen=[value for name, value in fields if name == "stage"], preview=preview,
-        problems=forms.at_fields(wrong), said=said, sought=text, found=matching[: forms.MOST_NODES_SHOWN], found_all=len(matching),
+        problems=problems, focus=focus, field_labels=forms.LABELS, said=said, sought=text, found=matching[: forms.MOST_NODES_SHOWN], found_all=len(matching),
         count=len(nodes), chosen=chosen, labels=labels[:200], stages=allowed.NAMES, requests=requests,
         operations=operations(""), scopes=SCOPES, rdma_operations=RDMA_OPERATIONS, libraries=LIBRARIES,
         name=filled["name"] or f"test-{secrets.token_hex(4)}",
         free=None if any(info.free is None for info in nodes) else sum(info.free or 0 for info in nodes),
-        may=ask.may("create"), images=ask.console.limits().images, templates=ask.console.saved_forms.all(),
+        may=ask.may("create"), images=images, templates=ask.console.saved_forms.all(),
     )  # fmt: skip
 
 
@@ -168,7 +171,7 @@ def _save_template(ask: RequestContext) -> Response:
     except requests.RequestError as error:
         return _form(ask, fields, 422, error.problems)
     if name is None:
-        return _form(ask, fields, 422, [requests.Problem("metadata.name", "nothing", "a name for the template")])
+        return _form(ask, fields, 422, [requests.Problem("metadata.name", requests.NOTHING, "a name for the template")])
     ask.console.saved_forms.save(name, fields, ask.who.name if ask.who else "")
     response = starlette.responses.RedirectResponse(url("/start", {"template": name}), 303)
     response.headers["x-about"] = name

@@ -160,11 +160,64 @@ def test_a_form_that_is_wrong_keeps_what_was_typed_and_says_it_at_the_field(cons
     assert "n0001\nnobody</textarea>" in answer.text
     assert 'value="mlx5 &lt;0&gt;"' in answer.text
     assert '<option value="read" selected>' in answer.text
-    for field, said in (("nodes", "rdma.nodes[1]"), ("device", "rdma.device"), ("port", "rdma.port")):
-        assert re.search(rf'name="{field}"[^>]*aria-invalid="true" aria-describedby="wrong-{field}"', answer.text)
-        found = re.search(rf'id="wrong-{field}"><li>([^<]+)', answer.text)
-        assert found and found[1].startswith(said)
+    for field, said in (("nodes", "&#39;nobody&#39;, expected a node"), ("device", "&#39;mlx5 &lt;0&gt;&#39;"), ("port", "&#39;one&#39;")):
+        assert re.search(rf'name="{field}"[^>]* aria-describedby="wrong-{field}" aria-invalid="true"', answer.text)
+        assert re.search(rf'id="wrong-{field}" data-part><span>found {re.escape(said)}', answer.text), field
     assert not console.actions.of
+
+
+def wrong_of(page: str) -> dict[str, str]:
+    """Return {field of the form: what the page says is wrong with it}."""
+    found = re.findall(r'id="wrong-(\w*)" data-part>(.*?)</span></span>', page)
+    return {field: html.unescape(re.sub(r"(<[^>]+>)+", " ", said)).strip() for field, said in found}
+
+
+def test_all_wrong_fields_are_named_at_once_in_the_words_of_the_page(console: memory.Opened) -> None:
+    client = console.signed_in()
+    typed = {
+        "kind": "stages", "nodes": "Röck, n0001, nobody", "variables": "gemm_seconds: much", "stage": "gemm", "cron": "61 * * * *", "ttl": "x",
+        "image": "evil:1", "name": "Größe",
+    }  # fmt: skip
+    page = client.post("/start", data={**typed, "csrf": csrf(client.get("/start").text)}).text
+    assert wrong_of(page) == {
+        "": "image: found 'evil:1', expected none: no image may be chosen here",
+        "nodes": "found 'Röck', expected the name of a node found 'nobody', expected a node that is there",
+        "variables": "gemm_seconds: found 'much', expected a number from 0 to 1000000000000",
+        "cron": "found '61 * * * *', expected minute, hour, day, month and weekday, like 0 3 * * 6",
+        "ttl": "found 'x', expected a whole number from 0 to 315360000",
+        "name": "found 'Größe', expected small letters, digits and dashes, at most 63, a letter or digit at both ends",
+    }
+    preview = re.search(r'<section id="preview".*?</section>', page, re.DOTALL)
+    links = re.findall(r'<a href="#(\w+)">([^<]+)', preview[0]) if preview else []
+    assert links == [
+        ("nodes", "Nodes, one per line"), ("variables", "Stage variables"), ("cron", "Schedule"),
+        ("ttl", "Delete the request after (seconds)"), ("name", "Name of this run"),
+    ]  # fmt: skip
+    assert all(f'id="{name}"' in page for name, _label in links)
+    # Each word stands once, and the reader is led to what comes first on the page.
+    assert page.count("nobody&#39;") == 1 and re.findall(r"<[^>]* autofocus>", page) == ['<div role="alert" tabindex="-1" autofocus>']
+    del typed["image"]
+    page = client.get("/start", params={**typed, "do": "show"}).text
+    assert len(re.findall(r'id="nodes"[^>]* autofocus>', page)) == 1 == page.count("autofocus")
+    assert "autofocus" not in client.get("/start", params=typed).text
+
+
+def test_every_field_that_can_be_wrong_has_a_label_and_a_place(console: memory.Opened) -> None:
+    fields = {*forms.RDMA.values(), *forms.COLLECTIVE.values(), *forms.STAGES.values(), *forms.OTHER.values(), "kind", "nodes", "labels", "name"}
+    assert fields == set(forms.LABELS)
+    page = console.signed_in().get("/start").text
+    assert fields - set(re.findall(r'id="wrong-(\w+)"', page)) == {"image"} and fields - set(re.findall(r' id="(\w+)"', page)) == {"image"}
+    assert set(forms.LABELS.values()) <= set(words.languages()["en"])
+
+
+def test_a_missing_value_is_said_to_be_missing_and_equal_words_once(console: memory.Opened) -> None:
+    client = console.signed_in()
+    page = client.get("/start", params={"kind": "stages", "nodes": "", "do": "show"}).text
+    assert wrong_of(page)["nodes"] == "missing; expected a list of 1 to 5000 nodes"
+    assert wrong_of(page)["stage"].startswith("missing; expected a list of stack")
+    page = client.get("/start", params={"nodes": " ".join(f"x{n}" for n in range(30)), "device": "-", "do": "show"}).text
+    assert wrong_of(page)["nodes"].startswith("found 'x0', 'x1',") and "device" in wrong_of(page)
+    assert "не указано" in wrong_of(client.get("/start", params={"nodes": "", "do": "show", "lang": "ru"}).text)["nodes"]
 
 
 def test_nodes_are_found_by_a_part_of_their_name_and_added_to_those_chosen(console: memory.Opened) -> None:
@@ -227,7 +280,12 @@ def test_the_api_does_what_its_document_says(console: memory.Opened) -> None:
     assert ask("GET", "/api/v1/actions/x", one)["error"] == "action x is not there"
     wrong = ask("POST", "/api/v1/actions", json={"spec": {"rdma": {"nodes": ["nobody", "n0001"]}}})
     assert wrong["problems"] == [{"field": "rdma.nodes[0]", "found": "'nobody'", "expected": "a node that is there"}]
-    assert ask("POST", "/api/v1/actions", json={"spec": RDMA, "vars": {}})["problems"][0]["field"] == "vars"
+    wrong = ask("POST", "/api/v1/actions", json={"name": "Ü", "spec": {"rdma": {"nodes": ["n1", "n0001"], "device": "Röck"}, "x": 1}})
+    assert [(one["field"], one["found"]) for one in wrong["problems"]] == [
+        ("x", "an unknown field"), ("rdma.device", "'Röck'"), ("rdma.nodes[0]", "'n1'"), ("metadata.name", "'Ü'"),
+    ]  # fmt: skip
+    wrong = ask("POST", "/api/v1/actions", json={"spec": RDMA, "vars": {}, "more": 1})
+    assert [one["field"] for one in wrong["problems"]] == ["more", "vars"]
     assert ask("POST", "/api/v1/preview", json={"spec": RDMA})["command"][0] == "ib_write_bw"
     assert ask("GET", "/api/v1/nodes?text=n0003")["count"] == 1
     listed = ask("GET", "/api/v1/runs")["runs"]

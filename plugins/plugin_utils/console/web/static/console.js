@@ -147,14 +147,18 @@
   // What a request comes to, while it is typed.
   const form = document.querySelector("form[data-preview]");
   if (form) {
-    const show = settled(() => {
+    const show = settled(async () => {
       const asked = new URLSearchParams(new FormData(form));
       asked.delete("csrf");
       // The address has the whole form, so a reload or Back loses nothing. One that no server would take stays as it is.
       const address = "/start?" + asked;
       if (address.length < 16000) history.replaceState(null, "", address);
       asked.set("do", "show");
-      return again("/start?" + asked);
+      await again("/start?" + asked);
+      for (const field of form.querySelectorAll("[name][aria-describedby]")) {
+        if (document.getElementById(field.getAttribute("aria-describedby")).childElementCount) field.setAttribute("aria-invalid", "true");
+        else field.removeAttribute("aria-invalid");
+      }
     }, 400);
     // A node that stands in the list is ticked and cannot be chosen twice.
     const boxes = form.querySelectorAll("input[name=found]"), list = form.elements.nodes;
