@@ -163,7 +163,9 @@ def test_cancelled_in_the_middle_and_open_while_the_console_begins_again(
 ) -> None:
     ask(browser, console, HANGS)
     browser.wait(f"{TEXT}.includes('running')", 90)
-    browser.value("window.same = true; document.querySelector('button.danger[value=cancel]').click()")
+    browser.value("document.querySelector('a.danger').click()")
+    browser.wait("location.pathname === '/cancel' && document.querySelector('button.danger')")
+    browser.value("document.querySelector('button.danger').click()")
     browser.wait(f"{TEXT}.includes('cancelled')", 120)
     browser.open(f"{console.url}/runs", "document.querySelector('.live').innerText === 'live'")
     browser.value("window.same = true")
@@ -286,6 +288,7 @@ def test_axe_finds_nothing_and_a_phone_scrolls_in_one_direction(
     ways = {
         "fleet": "/",
         "start": "/start?kind=rdma&nodes=nobody&port=x&do=show", "stages": "/start?kind=stages", "runs": "/runs", "action": "/runs/later",
+        "cancel": "/cancel?name=later",
         "result": f"/results/{runs[0]}", "history": f"/history?node={NODES[0]}", "wrong": "/history?verdict=X", "nodes": "/nodes",
         "node": f"/node?name={NODES[0]}", "compare": f"/compare?after={runs[0]}", "refused": "/nothing", "chinese": "/start?lang=zh",
         "russian": "/runs?lang=ru", "english": "/runs?lang=en",
@@ -342,8 +345,11 @@ def test_every_kind_of_run_is_started_and_cancelled_with_the_keyboard_alone(cons
     browser.wait("document.querySelector('#preview code')")
     tab_to(browser, "button.main")
     browser.press("Enter")
-    browser.wait("location.pathname.startsWith('/runs/') && document.querySelector('button.danger[value=cancel]')")
-    tab_to(browser, "button.danger[value=cancel]")
+    browser.wait("location.pathname.startsWith('/runs/') && document.querySelector('a.danger')")
+    tab_to(browser, "a.danger")
+    browser.press("Enter")
+    browser.wait("location.pathname === '/cancel' && document.querySelector('button.danger')")
+    tab_to(browser, "button.danger")
     browser.press("Enter")
     browser.wait(f"{TEXT}.toLowerCase().includes('cancelled')", 120)
 
@@ -394,9 +400,9 @@ def test_two_people_at_once_see_what_the_other_does(console: Console, browser: B
         for one in (browser, second):
             one.wait(f"{TEXT}.includes('both')")
             assert one.value("window.same") is True
-            one.open(f"{console.url}/runs/both", "document.querySelector('button.danger[value=cancel]')")
+            one.open(f"{console.url}/cancel?name=both", "document.querySelector('button.danger')")
         for one in (browser, second):
-            one.value("document.querySelector('button.danger[value=cancel]')?.click()")
+            one.value("document.querySelector('button.danger').click()")
         for one in (browser, second):
             one.wait(f"{TEXT}.includes('cancelled')", 60)
 

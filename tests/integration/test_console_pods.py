@@ -213,8 +213,8 @@ def test_two_people_at_once_and_one_of_them_may_no_longer(
     # The other one still may, and cancels both: of the running one in the middle.
     until(lambda: lab.condition(theirs, "Running") == "True", 300, lab.said)
     for name in (mine, theirs):
-        ann.open(f"{url}/runs/{name}", "document.querySelector('button.danger[value=cancel]')")
-        ann.value("window.same = true; document.querySelector('button.danger[value=cancel]').click()")
+        ann.open(f"{url}/cancel?name={name}", "document.querySelector('button.danger')")
+        ann.value("document.querySelector('button.danger').click()")
         ann.wait(f"{TEXT}.includes('cancelled')", 300)
         ann.picture(pictures / f"cluster-cancelled-{name}.png")
     until(lambda: {lab.status(name)["phase"] for name in (mine, theirs)} == {actions.CANCELLED}, 300, lab.said)

@@ -21,7 +21,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, calendar, request
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, request
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import Action, Filters, NodeInfo, Page, Status
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.controller import StoredAction
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes import plane

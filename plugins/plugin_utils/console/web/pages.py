@@ -154,8 +154,8 @@ def _form(
     focus = next(iter(problems), None) if status != 200 or ask.one("do") == "show" else None
     return draw(
         ask, "start", status, filled=filled, stages_chosen=[value for name, value in fields if name == "stage"], preview=preview,
-        problems=problems, focus=focus, field_labels=forms.LABELS, said=said, sought=text, found=matching[: forms.MOST_NODES_SHOWN], found_all=len(matching),
-        count=len(nodes), chosen=chosen, labels=labels[:200], stages=allowed.NAMES, requests=requests,
+        problems=problems, focus=focus, field_labels=forms.LABELS, said=said, sought=text, found=matching[: forms.MOST_NODES_SHOWN],
+        found_all=len(matching), count=len(nodes), chosen=chosen, labels=labels[:200], stages=allowed.NAMES, requests=requests,
         operations=operations(""), scopes=SCOPES, rdma_operations=RDMA_OPERATIONS, libraries=LIBRARIES,
         name=filled["name"] or f"test-{secrets.token_hex(4)}",
         free=None if any(info.free is None for info in nodes) else sum(info.free or 0 for info in nodes),
@@ -284,14 +284,28 @@ def _remove(ask: RequestContext) -> Response:
     return starlette.responses.RedirectResponse("/runs", 303)
 
 
+def _cancel(ask: RequestContext) -> Response:
+    """Ask before actions are cancelled."""
+    rows = [{**api.shown(action), **_in_words(action)} for action in _cancellable(ask)]
+    return draw(ask, "cancel", rows=rows)
+
+
+def _cancellable(ask: RequestContext) -> t.Iterator[actions.Action]:
+    """Yield the named actions without those that have ended, are gone or may not be changed."""
+    for name in ask.all("name")[:ON_A_PAGE]:
+        with contextlib.suppress(actions.NotFound):
+            action = ask.console.actions.get(name, ask.namespace)
+            if action.status.phase not in actions.ENDED and ask.may("patch", name):
+                yield action
+
+
 def _act_on_many(ask: RequestContext) -> Response:
-    """Cancel the ticked actions that have not ended. One that is gone meanwhile, or may not be changed, keeps no other from it."""
+    """Cancel the named actions. One that cannot be cancelled any more keeps no other from it."""
     if ask.one("do") != "cancel":
         raise RequestRefused(400, "error_form")
-    for name in ask.all("name")[:ON_A_PAGE]:
+    for action in _cancellable(ask):
         with contextlib.suppress(actions.ActionError):
-            if ask.may("patch", name) and ask.console.actions.get(name, ask.namespace).status.phase not in actions.ENDED:
-                ask.console.actions.set(name, cancel=True, namespace=ask.namespace)
+            ask.console.actions.set(action.name, cancel=True, namespace=ask.namespace)
     return starlette.responses.RedirectResponse("/runs", 303)
 
 
@@ -628,6 +642,7 @@ ENDPOINTS = (
     Endpoint("POST", "/templates/{name}/delete", _remove_template, "create", "delete_template"),
     Endpoint("GET", "/runs", _runs),
     Endpoint("POST", "/runs", _act_on_many, "patch", "set"),
+    Endpoint("GET", "/cancel", _cancel),
     Endpoint("GET", "/find", _find),
     Endpoint("GET", "/runs/{name}", _action, "get"),
     Endpoint("POST", "/runs/{name}", _act, "patch", "set"),

@@ -65,7 +65,10 @@ def test_an_action_goes_from_the_form_to_its_page(console: memory.Opened) -> Non
     again = client.post("/start", data={**asked, "csrf": csrf(page), "name": "mine"})
     assert (again.status_code, again.headers["location"]) == (303, "/runs/mine")
     assert len(console.actions.of) == 1
-    cancelled = client.post("/runs/mine", data={"csrf": csrf(shown), "do": "cancel"})
+    asks = client.get("/cancel?name=mine").text
+    assert 'href="/cancel?name=mine"' in shown and "<h1>Cancel this run?</h1>" in asks and 'action="/runs/mine"' in asks
+    assert console.actions.get("mine").status.phase == actions.QUEUED
+    cancelled = client.post("/runs/mine", data={"csrf": csrf(asks), "do": "cancel"})
     assert cancelled.headers["location"] == "/runs/mine"
     assert console.actions.get("mine").status.phase == actions.CANCELLED
     assert client.post("/runs/mine/delete", data={"csrf": csrf(shown)}).headers["location"] == "/runs"
@@ -175,8 +178,8 @@ def wrong_of(page: str) -> dict[str, str]:
 def test_all_wrong_fields_are_named_at_once_in_the_words_of_the_page(console: memory.Opened) -> None:
     client = console.signed_in()
     typed = {
-        "kind": "stages", "nodes": "Röck, n0001, nobody", "variables": "gemm_seconds: much", "stage": "gemm", "cron": "61 * * * *", "ttl": "x",
-        "image": "evil:1", "name": "Größe",
+        "kind": "stages", "nodes": "Röck, n0001, nobody", "variables": "gemm_seconds: much", "stage": "gemm", "cron": "61 * * * *",
+        "ttl": "x", "image": "evil:1", "name": "Größe",
     }  # fmt: skip
     page = client.post("/start", data={**typed, "csrf": csrf(client.get("/start").text)}).text
     assert wrong_of(page) == {
@@ -203,8 +206,9 @@ def test_all_wrong_fields_are_named_at_once_in_the_words_of_the_page(console: me
 
 
 def test_every_field_that_can_be_wrong_has_a_label_and_a_place(console: memory.Opened) -> None:
-    fields = {*forms.RDMA.values(), *forms.COLLECTIVE.values(), *forms.STAGES.values(), *forms.OTHER.values(), "kind", "nodes", "labels", "name"}
-    assert fields == set(forms.LABELS)
+    fields = set(forms.LABELS)
+    of_specs = {name for table in (forms.RDMA, forms.COLLECTIVE, forms.STAGES, forms.OTHER) for name in table.values()}
+    assert fields == {*of_specs, "kind", "nodes", "labels", "name"}
     page = console.signed_in().get("/start").text
     assert fields - set(re.findall(r'id="wrong-(\w+)"', page)) == {"image"} and fields - set(re.findall(r' id="(\w+)"', page)) == {"image"}
     assert set(forms.LABELS.values()) <= set(words.languages()["en"])

@@ -291,7 +291,7 @@ def test_the_page_of_a_run_fills_and_shows_the_log_of_a_node(tmp_path: pathlib.P
     # Asked to cancel, it says so before the controller has acted.
     console.actions.put(actions.Action("mine", "", {**spec, "cancel": True}, status, "", uid="uid-1"))
     text = client.get("/runs/mine").text
-    assert "Cancelling." in text and 'value="cancel"' not in text
+    assert "Cancelling." in text and "/cancel?name" not in text
 
 
 @pytest.mark.parametrize("journal", ["", "no json\n", "{}\n", "[1]\n"])
@@ -324,7 +324,12 @@ def test_selected_runs_are_cancelled_together_and_those_that_ended_stay(console:
     client = console.signed_in()
     text = client.get("/runs").text
     assert "7 min" in text and "a, b +1" in text and 'aria-label="select three"' not in text
-    token = re.findall(r'name="csrf" value="([^"]+)"', text)[0]
+    assert '<form method="get" action="/cancel">' in text
+    asks = client.get("/cancel", params={"name": ["one", "two", "three", "gone"]}).text
+    assert "Cancel these 2 runs?" in asks and re.findall(r'name="name" value="(\w+)"', asks) == ["one", "two"]
+    assert "Nothing to cancel" in client.get("/cancel", params={"name": "three"}).text
+    assert "Nothing to cancel" in client.get("/cancel").text
+    token = re.findall(r'name="csrf" value="([^"]+)"', asks)[0]
     fields = {"csrf": token, "do": "cancel", "name": ["one", "three", "gone"]}
     assert client.post("/runs", data=fields).headers["location"] == "/runs"
     phases = {name: console.actions.get(name).status.phase for name in ("one", "two", "three")}
