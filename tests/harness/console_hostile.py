@@ -10,7 +10,7 @@ import pathlib
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import fleet, saved_forms
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import fleet, notes, saved_forms
 from harness import console_memory as memory
 from harness import history_runs as runs
 
@@ -19,7 +19,8 @@ TEXTS = (
     "a\r\nset-cookie: x=1", "\x1b[2J\u202egnp", "javascript:alert(1)", "../../../etc/passwd",
 )  # fmt: skip
 NODE = "b"
-PAGES = ("/", "/?part=lists", f"/results/{runs.run_id(2)}", f"/node?name={NODE}", "/start", "/start?template=saved", "/runs/mine")
+PAGES = ("/", "/?part=lists", f"/results/{runs.run_id(2)}", f"/node?name={NODE}", "/start", "/start?template=saved", "/runs/mine",
+         "/runs", "/history")
 
 
 def opened(results: pathlib.Path, **given: t.Any) -> memory.Opened:
@@ -33,6 +34,10 @@ def opened(results: pathlib.Path, **given: t.Any) -> memory.Opened:
     folder.mkdir(parents=True)
     fields = [[name, text] for name in ("nodes", "labels", "device", "variables", "kind", "stage") for text in TEXTS]
     (folder / "saved.json").write_text(json.dumps({"fields": fields, "who": TEXTS[0]}))
+    for number, text in enumerate(TEXTS):
+        note = results / notes.FOLDER / run.id / f"{number}.json"
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(json.dumps(notes.Note(text, text, text, text)._asdict()))
     log = results / "logs/uid-1/log"
     log.parent.mkdir(parents=True)
     log.write_text("\n".join(TEXTS))

@@ -207,7 +207,9 @@ def _nodes(ask: RequestContext) -> Response:
 
 
 def _runs(ask: RequestContext) -> Response:
-    return answer({"runs": ask.console.past.runs(ask.one("before"), limit(ask))})
+    runs = ask.console.past.runs(ask.one("before"), limit(ask))
+    noted = ((run, ask.console.notes.last(run["run"])) for run in runs)
+    return answer({"runs": [{**run, "note": note._asdict()} if note else run for run, note in noted]})
 
 
 def _run(ask: RequestContext) -> Response:
@@ -215,7 +217,8 @@ def _run(ask: RequestContext) -> Response:
     run, head = ask.console.past.run(name), ask.console.past.head(name)
     if run is None and head is None:
         raise RequestRefused(404, "error_no_run")
-    return answer({"run": run or {"run": name}, "report": {key: value for key, value in (head or {}).items() if key != "raw"}})
+    report = {key: value for key, value in (head or {}).items() if key != "raw"}
+    return answer({"run": run or {"run": name}, "report": report, "notes": [note._asdict() for note in ask.console.notes.all(name)]})
 
 
 def _verdicts(ask: RequestContext) -> Response:
@@ -258,8 +261,10 @@ ENDPOINTS = (
     Endpoint("GET", "/api/v1/nodes", _nodes, about=openapi.about(
         "Nodes that requests may name.", openapi.NODES, (("text", "a part of the name"), _LIMIT))),
     Endpoint("GET", "/api/v1/runs", _runs, about=openapi.about(
-        "Runs of the history, the newest first.", openapi.RUNS, (("before", "those before this run"), _LIMIT))),
-    Endpoint("GET", "/api/v1/runs/{run}", _run, about=openapi.about("A run and the head of its report.", openapi.RUN)),
+        "Runs of the history, the newest first, each with the newest note on it.", openapi.RUNS,
+        (("before", "those before this run"), _LIMIT))),
+    Endpoint("GET", "/api/v1/runs/{run}", _run, about=openapi.about(
+        "A run, the head of its report, and the notes on it, the newest first.", openapi.RUN)),
     Endpoint("GET", "/api/v1/verdicts", _verdicts, about=openapi.about(
         "Verdicts with their numbers.", openapi.VERDICTS,
         ("node", "check", ("since", "2026-08-01, or 30d, 8w, 6m, 1y ago"),

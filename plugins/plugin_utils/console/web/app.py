@@ -30,6 +30,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.gu
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.hub import Hub
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import starlette
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.metrics import Metrics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.notes import Notes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.progress import RunProgress
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.request_context import (
@@ -74,6 +75,7 @@ def create_app(
         FleetReader(past, actions.nodes),
         RunProgress(pathlib.Path(settings.results_dir), pathlib.Path(settings.logs) if settings.logs else None),
         SavedForms(pathlib.Path(settings.results_dir)),
+        Notes(pathlib.Path(settings.results_dir)),
     )  # fmt: skip
     metrics.streams.set_function(lambda: hub.open)
     endpoints = [*api.ENDPOINTS, *pages.ENDPOINTS]

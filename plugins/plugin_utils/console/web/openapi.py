@@ -61,10 +61,12 @@ _NODE = _whole(
     labels={"type": "object", "additionalProperties": TEXT}, used_by=_list(TEXT), problem=TEXT,
 )  # fmt: skip
 NODES = _whole(nodes=_list(_NODE), count={"type": "integer"})
+NOTE = _whole(text=TEXT, to=TEXT, who=TEXT, at=TEXT)
 _RUN = _object(("run",), run=TEXT, planned_at=TEXT, inventory=TEXT, accepted={"type": "boolean"}, word=TEXT,
-               why=TEXT, partial={"type": "boolean"}, simulated={"type": "boolean"}, counts=ANY, journal_sha256=TEXT)  # fmt: skip
+               why=TEXT, partial={"type": "boolean"}, simulated={"type": "boolean"}, counts=ANY, journal_sha256=TEXT,
+               note=NOTE)  # fmt: skip
 RUNS = _whole(runs=_list(_RUN))
-RUN = _whole(run=_RUN, report=ANY)
+RUN = _whole(run=_RUN, report=ANY, notes=_list(NOTE))
 VERDICTS = _whole(verdicts=_list(_object(("run", "subject", "verdict"), False, run=TEXT, subject=TEXT, verdict=TEXT, value=NUMBER)),
                   more={"type": "boolean"})  # fmt: skip
 COMPARED = _object(("before", "after", "values", "verdicts"), False, before=TEXT, after=TEXT, values=_list(ANY), verdicts=_list(ANY))

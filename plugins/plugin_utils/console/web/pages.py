@@ -21,7 +21,16 @@ import urllib.parse
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, allowed, calendar
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.spec import LIBRARIES, RDMA_OPERATIONS, SCOPES, operations
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import api, fleet, forms, home, parts, progress, standing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import (
+    api,
+    fleet,
+    forms,
+    home,
+    notes,
+    parts,
+    progress,
+    standing,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.auth import LocalLogin
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.drawing import KINDS, draw, files, url
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import prometheus_client, starlette
@@ -244,6 +253,7 @@ def _action(ask: RequestContext) -> Response:
         ask, "action", of=of, spec=spec, again=again_url, may=ask.may("patch", name), may_delete=ask.may("delete", name), grid=grid,
         rows=_first_unfinished(grid) if grid else [], log=ask.console.progress.log(action.uid, node), node=node,
         again_failed=url("/start", forms.fields_again(failed)) if failed else "", times=_times(status),
+        has_notes=ask.console.past.has(status.run_id), **_notes(ask, status.run_id, name),
     )  # fmt: skip
 
 
@@ -357,7 +367,30 @@ def _result(ask: RequestContext) -> Response:
         sort=ask.one("sort"),
         earlier=past.runs(before=run, limit=ON_A_PAGE), causes=causes[:MOST_CAUSES], causes_all=len(causes),
         again=url("/start", forms.fields_again(causes)), places=_places(past.seen(run).parts, causes[:MOST_CAUSES]) if causes else {},
+        **_notes(ask, run),
     )  # fmt: skip
+
+
+def _notes(ask: RequestContext, run: str, action: str = "") -> PlainData:
+    """Return what notes.html.j2 shows of a run, and of the action whose page shows it."""
+    return {
+        "notes": ask.console.notes.all(run), "noted_run": run, "noted_action": action, "may_note": ask.may("patch"),
+        "note_limits": (notes.MOST_TEXT, notes.MOST_TO),
+    }  # fmt: skip
+
+
+def _add_note(ask: RequestContext) -> Response:
+    run, text, to = _run_id(ask), ask.one("text").strip(), ask.one("to").strip()
+    if not ask.console.past.has(run):
+        raise RequestRefused(404, "error_no_run")
+    if not 0 < len(text) <= notes.MOST_TEXT or len(to) > notes.MOST_TO:
+        raise RequestRefused(422, "error_note", most=notes.MOST_TEXT, most_name=notes.MOST_TO)
+    ask.console.notes.add(run, text, to, ask.who.name if ask.who else "")
+    action = ask.one("action")
+    page = f"/runs/{action}" if actions.NAME.match(action) else f"/results/{run}"
+    response = starlette.responses.RedirectResponse(f"{page}#notes", 303)
+    response.headers["x-about"] = run
+    return response
 
 
 def _places(known: seen_parts.Parts, causes: t.Iterable[CauseRow]) -> dict[str, list[str]]:
@@ -648,6 +681,7 @@ ENDPOINTS = (
     Endpoint("POST", "/runs/{name}", _act, "patch", "set"),
     Endpoint("POST", "/runs/{name}/delete", _remove, "delete", "delete"),
     Endpoint("GET", "/results/{run}", _result),
+    Endpoint("POST", "/results/{run}/notes", _add_note, "patch", "note"),
     Endpoint("GET", "/results/{run}/{file:path}", _result_file),
     Endpoint("GET", "/digest/{sha256}", _digest),
     Endpoint("GET", "/compare", _compare),

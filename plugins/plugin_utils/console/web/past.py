@@ -163,6 +163,10 @@ class Past:
         """Return the name of the file with the verdicts by the head of a report, in a list; empty if the report lists none."""
         return [file["path"] for file in head.get("files", ()) if file["path"] in verdict_files.NAMES]
 
+    def has(self, run: str) -> bool:
+        """Return True if a run has begun: it has a folder, or the history knows it."""
+        return bool(RUN_ID.fullmatch(run)) and ((self._results / run).is_dir() or self.run(run) is not None)
+
     def seen(self, run: str) -> Seen:
         """Return the parts and RDMA devices of a run's nodes, as far as the run has seen them."""
         return parts.of_run(self._results / run) if RUN_ID.fullmatch(run) else Seen({}, {})

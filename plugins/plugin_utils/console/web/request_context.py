@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.au
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.fleet import FleetReader
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.hub import Hub
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.metrics import Metrics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.notes import Notes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.progress import RunProgress
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.saved_forms import SavedForms
@@ -49,6 +50,7 @@ class Console:
     fleet: FleetReader
     progress: RunProgress
     saved_forms: SavedForms
+    notes: Notes
 
 
 @dataclasses.dataclass
