@@ -25,7 +25,7 @@ MOST_COMMANDS = 16
 START_S, REACH_S = 10.0, 0.2
 
 
-def _settings(stages: t.Iterable[str], variables: t.Mapping[str, t.Any]) -> PlainData:
+def settings_of(stages: t.Iterable[str], variables: t.Mapping[str, t.Any]) -> PlainData:
     """With the defaults of the roles. Templates among those are left as they are, nobody here needs one, but for a stage's Python: it is
     that of all stages."""
     defaults: PlainData = {}
@@ -38,7 +38,7 @@ def _settings(stages: t.Iterable[str], variables: t.Mapping[str, t.Any]) -> Plai
 def shown(stages: t.Sequence[str], variables: t.Mapping[str, t.Any], nodes: t.Sequence[str]) -> t.List[str]:
     """The command of the last stage that has one."""
     shipped = registry.shipped()
-    settings = _settings([name for stage in stages for name in (*shipped[stage].before, stage)], variables)
+    settings = settings_of([name for stage in stages for name in (*shipped[stage].before, stage)], variables)
     commands = (shipped[stage].command(settings, len(nodes)) for stage in reversed(stages))
     return next((command for command in commands if command), [])
 
@@ -46,7 +46,7 @@ def shown(stages: t.Sequence[str], variables: t.Mapping[str, t.Any], nodes: t.Se
 def every(stages: t.Sequence[str], variables: t.Mapping[str, t.Any], nodes: t.Sequence[str]) -> t.List[t.List[str]]:
     """Return the commands of all stages, one for each operation and range of sizes; at most MOST_COMMANDS."""
     shipped = registry.shipped()
-    settings = _settings([name for stage in stages for name in (*shipped[stage].before, stage)], variables)
+    settings = settings_of([name for stage in stages for name in (*shipped[stage].before, stage)], variables)
     commands: t.List[t.List[str]] = []
     for stage in stages:
         axes = [f"{stage}_{axis}" for axis in ("ops", "sizes") if isinstance(settings.get(f"{stage}_{axis}"), list)]
@@ -60,7 +60,7 @@ def every(stages: t.Sequence[str], variables: t.Mapping[str, t.Any], nodes: t.Se
 
 def seconds(stages: t.Sequence[str], variables: t.Mapping[str, t.Any], nodes: int) -> float:
     """About how long it takes where nothing hangs, on links of 400 Gb/s."""
-    settings = _settings(stages, variables)
+    settings = settings_of(stages, variables)
     total = START_S
     for stage in stages:
         total += REACH_S * nodes + registry.shipped()[stage].seconds(settings, nodes, estimate.LAUNCH_S, estimate.GBPS)

@@ -17,7 +17,7 @@ import typing as t
 import zoneinfo
 
 import yaml
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import allowed, calendar, commands, typed
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import allowed, calendar, commands, no_expectation, typed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.spec import (
     COLLECTIVES,
     CollectiveSpec,
@@ -182,6 +182,11 @@ class Request:
     def commands_shown(self) -> t.List[t.List[str]]:
         """Return all commands that run on the nodes, as far as they are known before the nodes are asked, for people."""
         return commands.every(self._stages(), self._settings(), self.nodes)
+
+    def without_expectation(self, gpus: t.Mapping[str, int], models: t.Mapping[str, str]) -> t.List[str]:
+        """Return the collectives for which no shipped expectation is known (no_expectation.missing())."""
+        stages = self._stages()
+        return no_expectation.missing(stages, commands.settings_of(stages, self._settings()), self.nodes, gpus, models)
 
     def estimate(self) -> float:
         """About how many seconds it takes where nothing hangs."""

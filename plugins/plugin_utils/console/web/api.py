@@ -188,9 +188,10 @@ def preview(ask: RequestContext, spec: t.Any) -> PlainData:
     if nodes:
         request = request.on(nodes)
     unknown = [node for node in nodes if node not in limits.devices] if request.device else []
+    state, _problem = ask.console.fleet.state()
     return {
         "command": request.command_shown(), "commands": request.commands_shown(), "seconds": request.estimate(), "nodes": nodes,
-        "devicesUnknown": unknown,
+        "devicesUnknown": unknown, "withoutExpectation": request.without_expectation(limits.gpus, state.models if state else {}),
     }  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import GOOD
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.parts import Part
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
@@ -94,13 +95,15 @@ class WorseSince(t.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class FleetState:
-    """`devices` has the names of all RDMA devices that each node had when they were last seen, by its name in requests."""
+    """`devices` has the names of all RDMA devices that each node had when they were last seen, by its name in requests, and `models` the
+    model of its GPUs, if they are of one model."""
 
     nodes: t.Mapping[str, NodeState] = dataclasses.field(default_factory=dict)
     causes: tuple[CauseLine, ...] = ()
     worse: tuple[WorseSince, ...] = ()
     bad_pairs: int = 0
     devices: t.Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
+    models: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def measured_as(self, name: str) -> str:
         """Return the name under which a node was measured; the given one if it was not."""
@@ -154,9 +157,13 @@ class FleetReader:
         bad_pairs = sum(any(result.verdict in ("FAIL", "UNKNOWN") for result in results.values()) for results in fleet.pairs.values())
         not_accepted = [run.name for run in fleet.runs if not run.accepted]
         devices: dict[str, frozenset[str]] = {}
+        models: dict[str, str] = {}
         for run in reversed(fleet.runs[:RUNS_WITH_DEVICES]):
-            devices.update((requested(name), names) for name, names in self._past.seen(run.name).devices.items())
-        return FleetState(nodes, tuple(self._causes(fleet, not_accepted)), tuple(_worse(store, fleet, not_accepted)), bad_pairs, devices)
+            seen = self._past.seen(run.name)
+            devices.update((requested(name), names) for name, names in seen.devices.items())
+            models.update((requested(name), model) for name, of_node in seen.parts.items() if (model := _gpu_model(of_node)))
+        causes, worse = tuple(self._causes(fleet, not_accepted)), tuple(_worse(store, fleet, not_accepted))
+        return FleetState(nodes, causes, worse, bad_pairs, devices, models)
 
     def _known(self) -> set[str]:
         try:
@@ -181,6 +188,12 @@ class FleetReader:
                 if not name or (name, line.verdict) not in named:
                     named.add((name, line.verdict))
                     yield line
+
+
+def _gpu_model(parts: t.Mapping[str, Part]) -> str:
+    """Return the model of the GPUs among the parts of a node; empty if it is not known, or there are several."""
+    found = {part.model for key, part in parts.items() if key.startswith("gpu/")}
+    return found.pop() if len(found) == 1 else ""
 
 
 def _is_open(fleet: current.Fleet, cause: CauseRow) -> bool:

@@ -214,6 +214,14 @@ def test_every_field_that_can_be_wrong_has_a_label_and_a_place(console: memory.O
     assert set(forms.LABELS.values()) <= set(words.languages()["en"])
 
 
+def test_the_preview_says_what_has_no_expectation(console: memory.Opened) -> None:
+    client = console.signed_in()
+    asked = {"kind": "collective", "nodes": "n0001 n0002", "library": "HCCL", "do": "show"}
+    page = client.get("/start", params=asked).text
+    assert "No expectation is shipped for these" in page and "<li>hccl all_reduce</li>" in page
+    assert "No expectation" not in client.get("/start", params={**asked, "kind": "rdma"}).text
+
+
 def test_a_missing_value_is_said_to_be_missing_and_equal_words_once(console: memory.Opened) -> None:
     client = console.signed_in()
     page = client.get("/start", params={"kind": "stages", "nodes": "", "do": "show"}).text
