@@ -91,8 +91,10 @@ def create_app(
     return Guard(application, settings, metrics, auth.origin, _proven(sessions, auth))
 
 
-def _proven(sessions: Sessions, auth: Auth) -> t.Callable[[str, t.Mapping[str, str]], str]:
-    def name(peer: str, headers: t.Mapping[str, str]) -> str:
+def _proven(sessions: Sessions, auth: Auth) -> t.Callable[[str, t.Mapping[str, str], str], str]:
+    def name(peer: str, headers: t.Mapping[str, str], code: str) -> str:
+        if code:
+            return auth.opens(code)
         cookie = starlette.requests.cookie_parser(headers.get("cookie", "")).get(sessions.cookie, "")
         return auth.proven(peer, headers, sessions.opened(cookie) if cookie else None)
 

@@ -8,6 +8,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import hashlib
 import ipaddress
@@ -26,6 +27,8 @@ ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 # What only looks: a right to it may be remembered for a while.
 LOOKING = ("get", "list", "watch")
 REMEMBERED = 10_000
+# Links of the terminal that hold at a time.
+LINKS = 8
 Headers = t.Mapping[str, str]
 
 
@@ -45,6 +48,9 @@ class Auth(t.Protocol):
 
     def proven(self, peer: str, headers: Headers, session: WebSession | None) -> str:
         """Return the name of a caller whom a request proves without a question to others; empty if it does not."""
+
+    def opens(self, code: str) -> str:
+        """Return the name of the user whom the code of a link would sign in; empty if it holds no longer or never did."""
 
     def enter(self, secret: str) -> Caller | None:
         """Return the user whom a link's code or a token proves, or None."""
@@ -66,15 +72,18 @@ class LocalLogin:
     def __init__(self, name: str, show: t.Callable[[str], None], token: str = "") -> None:
         self._who, self._show, self._token = Caller(name), show, token
         self._lock = threading.Lock()
-        self._code, self._shown = "", float("-inf")
+        # Anybody at this machine may ask for another link: those before hold for a while, so that nobody keeps the user from signing in.
+        self._codes: collections.deque[str] = collections.deque(maxlen=LINKS)
+        self._shown = float("-inf")
 
     def new_link(self, every_s: float = 5.0) -> None:
-        """Another link in the terminal; the one before holds no longer."""
+        """Another link in the terminal; the last LINKS hold until one of them is used."""
         with self._lock:
             if time.monotonic() - self._shown < every_s:
                 return
-            self._code, self._shown = secrets.token_urlsafe(24), time.monotonic()
-            self._show(self._code)
+            self._codes.append(secrets.token_urlsafe(24))
+            self._shown = time.monotonic()
+            self._show(self._codes[-1])
 
     def origin(self, peer: str, headers: Headers) -> str:
         return peer
@@ -89,11 +98,18 @@ class LocalLogin:
         who = self.who(peer, headers, session)
         return who.name if who else ""
 
+    def opens(self, code: str) -> str:
+        with self._lock:
+            return self._who.name if self._holds(code) else ""
+
+    def _holds(self, code: str) -> bool:
+        return any([same(code, one) for one in self._codes])
+
     def enter(self, secret: str) -> Caller | None:
         with self._lock:
-            if not same(secret, self._code):
+            if not self._holds(secret):
                 return None
-            self._code = ""
+            self._codes.clear()
         return self._who
 
     def may(self, who: Caller, verb: str, name: str = "") -> bool:
@@ -226,6 +242,9 @@ class ClusterLogin:
         else:
             who = session.who if session else None
         return who.name if who else ""
+
+    def opens(self, code: str) -> str:
+        return ""
 
     def enter(self, secret: str) -> Caller | None:
         return self._reviews.token(secret) if secret else None

@@ -14,6 +14,7 @@ import contextlib
 import json
 import time
 import typing as t
+import urllib.parse
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.metrics import Metrics
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.settings import CallLimits, Settings
@@ -41,6 +42,8 @@ HEADERS = {
     "cache-control": "private, no-cache",
 }
 CHANGING = ("POST", "PUT", "PATCH", "DELETE")
+# The page to sign in.
+ENTER = "/enter"
 
 
 class _TooMuch(WebError):
@@ -76,9 +79,11 @@ class _CallerRates:
 
 
 class Guard:
-    """`origin` says of a peer and its headers where a request comes from, `proven` who sends it, empty if nobody has signed in.
+    """`origin` says of a peer and its headers where a request comes from, `proven` who sends it, of its code too, which is empty unless the
+    request opens a link to sign in; empty if nobody is proven.
 
-    Whoever has signed in has limits of their own: strangers behind the same address cannot use them up."""
+    Whoever has signed in, or opens a link that holds, has limits of their own: strangers behind the same address cannot use them up. Other
+    attempts to sign in have limits by address, apart from the other requests of strangers."""
 
     def __init__(
         self,
@@ -86,10 +91,10 @@ class Guard:
         settings: Settings,
         metrics: Metrics,
         origin: t.Callable[[str, t.Mapping[str, str]], str],
-        proven: t.Callable[[str, t.Mapping[str, str]], str],
+        proven: t.Callable[[str, t.Mapping[str, str], str], str],
     ) -> None:
         self._app, self._settings, self._metrics, self._origin, self._proven = app, settings, metrics, origin, proven
-        self._signed_in, self._strangers = _CallerRates(settings.limits), _CallerRates(settings.limits)
+        self._signed_in, self._entering, self._strangers = (_CallerRates(settings.limits) for _kind in range(3))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -115,7 +120,7 @@ class Guard:
             await send(message)
 
         try:
-            why = self._refused(peer, scope["origin"], method, headers)
+            why = self._refused(scope, peer, headers)
             if why:
                 if why[1] != "body":  # a connection that is closed before its request was read loses the answer
                     with contextlib.suppress(_TooMuch, TimeoutError):
@@ -134,12 +139,15 @@ class Guard:
             method_label = method if method in (*CHANGING, "GET", "HEAD") else "other"
             self._metrics.requests.labels(method_label, scope.get("way", "other"), str(state["status"])).inc()
 
-    def _refused(self, peer: str, origin: str, method: str, headers: t.Mapping[str, str]) -> tuple[int, str] | None:
+    def _refused(self, scope: Scope, peer: str, headers: t.Mapping[str, str]) -> tuple[int, str] | None:
         limits = self._settings.limits
+        enters = scope["path"] == ENTER
         if self._settings.hosts and headers.get("host", "").lower() not in self._settings.hosts:
             return 421, "host"
-        who = self._proven(peer, headers)
-        if not (self._signed_in.take(who, method) if who else self._strangers.take(origin, method)):
+        code = dict(urllib.parse.parse_qsl(scope["query_string"].decode("latin-1"))).get("code", "") if enters else ""
+        who = self._proven(peer, headers, code)
+        rates = self._signed_in if who else self._entering if enters else self._strangers
+        if not rates.take(who or scope["origin"], scope["method"]):
             return 429, "rate"
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit() or int(length) > limits.body:

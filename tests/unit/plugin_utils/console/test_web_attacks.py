@@ -308,12 +308,38 @@ def test_strangers_behind_an_address_use_up_no_limit_of_those_who_have_signed_in
     stranger = console.client()
     assert [stranger.post("/enter").status_code for _number in range(60)].count(429) >= 25
     guess = {"authorization": "Bearer guessed", "cookie": f"{console.cookie}=guessed"}
-    assert stranger.post("/api/v1/actions", json={}, headers=guess).status_code == 429
+    assert [stranger.post("/api/v1/actions", json={}, headers=guess).status_code for _number in range(60)].count(429) >= 25
     spec = {"rdma": {"nodes": ["n0001", "n0002"]}}
     assert owner.post("/api/v1/actions", json={"name": "one", "spec": spec}, headers=head).status_code == 201
     assert stranger.patch("/api/v1/actions/one", json={"cancel": True}, headers=program).status_code == 200
     # Who has signed in is limited too.
     assert 429 in [owner.patch("/api/v1/actions/one", json={"cancel": True}, headers=head).status_code for _number in range(40)]
+
+
+def test_who_opens_the_link_signs_in_however_often_strangers_try(tmp_path: pathlib.Path) -> None:
+    limits = settings.CallLimits(rate=0.01, burst=5, changes=0.01, changes_burst=2)
+    console = memory.opened(tmp_path / "results", limits=limits)
+    stranger = console.client()
+    console.auth.new_link(every_s=0.0)
+    assert [stranger.get("/runs").status_code for _number in range(7)].count(429) == 2
+    # The page to sign in has limits of its own.
+    home = {"origin": f"http://{memory.HOST}"}
+    assert [stranger.post("/enter", headers=home).status_code for _number in range(4)] == [200, 200, 429, 429]
+    assert [stranger.get("/enter?code=guessed").status_code for _number in range(2)] == [401, 429]
+    # Whoever asks for newer links ends none, until one is used.
+    for _number in range(3):
+        console.auth.new_link(every_s=0.0)
+    assert console.client().get(f"/enter?code={console.links[0]}").status_code == 303
+    assert console.client("192.0.2.9").get(f"/enter?code={console.links[-1]}").status_code == 401
+
+
+def test_only_the_last_links_of_the_terminal_hold() -> None:
+    links: list[str] = []
+    login = auth.LocalLogin("tester", links.append)
+    for _number in range(auth.LINKS + 1):
+        login.new_link(every_s=0.0)
+    assert [bool(login.opens(link)) for link in links] == [False, *[True] * auth.LINKS]
+    assert login.enter(links[0]) is None and login.enter(links[1]) and login.enter(links[2]) is None
 
 
 def test_a_token_of_a_cluster_is_proven_by_its_last_review_without_another() -> None:
