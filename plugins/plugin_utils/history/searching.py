@@ -83,6 +83,7 @@ class FoundVerdict(t.TypedDict):
 # A row of the table of runs with the judgement that holds.
 RunRow = dict[str, t.Any]
 _AGO = re.compile(r"(\d+)\s*(d|w|m|y)")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _DAYS = {"d": 1, "w": 7, "m": 30, "y": 365}
 
 
@@ -173,7 +174,7 @@ def _quantities(connection: sqlalchemy.Connection) -> dict[int, Quantity]:
 
 class Query(t.NamedTuple):
     """A search; empty fields match everything. `node` and `check` may be patterns; `check` is `CHECK` or `STAGE CHECK`. `since` and
-    `until` are days, the last one included, or how long ago, as 30d or 6m."""
+    `until` are days, the last one included, or how long ago, as 30d or 6m, or moments, as 2026-08-01T10:00:00Z."""
 
     node: str = ""
     check: str = ""
@@ -214,7 +215,7 @@ def found_in_runs(store: Store, query: Query, limit: int = 0, regressed: bool = 
     words = [word.strip().upper() for word in query.verdict.split(",") if word.strip()]
     if unknown := sorted(set(words) - set(WORST_FIRST)):
         raise HistoryError(f"verdict: found {unknown[0]}, expected some of {', '.join(WORST_FIRST)}")
-    since, until = since_when(query.since), since_when(query.until, name="until")
+    since, until = _bound(query.since), _bound(query.until, "until")
     with store.reading() as connection:
         runs = _runs(connection, since, query.run, until)
         if query.run and not runs:
@@ -235,6 +236,11 @@ def found_in_runs(store: Store, query: Query, limit: int = 0, regressed: bool = 
                     yield _found_run(run), matches
 
 
+def _bound(text: str, name: str = "since") -> str:
+    """Return a moment as it is, and other text as the day that it means."""
+    return text if _MOMENT.fullmatch(text) else since_when(text, name=name)
+
+
 def since_when(text: str, today: datetime.date | None = None, name: str = "since") -> str:
     """Return the day of 2026-08-01, or of an age such as 30d, 8w, 6m or 1y, as text. `name` is the option, for the error message."""
     if not text:
@@ -249,9 +255,10 @@ def since_when(text: str, today: datetime.date | None = None, name: str = "since
         raise HistoryError(f"{name}: found {text!r}, expected a day as 2026-08-01, or 30d, 8w, 6m, 1y") from None
 
 
-def runs(store: Store, name: str = "", before_run: str = "", limit: int = 50) -> list[JudgedRun]:
-    """Return runs with the judgement that holds, the newest first; one by its name, or those before another."""
-    query = _judged_runs()
+def runs(store: Store, name: str = "", before_run: str = "", limit: int = 50, since: str = "", until: str = "") -> list[JudgedRun]:
+    """Return runs with the judgement that holds, the newest first; one by its name, or those before another. `since` and `until` are as in
+    a Query."""
+    query = _planned(_judged_runs(), _bound(since), _bound(until, "until"))
     if name:
         query = query.where(schema.run.c.name == name)
     if before_run:
@@ -280,13 +287,18 @@ def _judged_runs() -> sqlalchemy.Select[t.Any]:
     )
 
 
-def _runs(connection: sqlalchemy.Connection, since: str, name: str, until: str = "") -> dict[int, RunRow]:
-    """Return runs with the judgement that holds, the last of each."""
-    query = _judged_runs()
+def _planned(query: sqlalchemy.Select[t.Any], since: str, until: str) -> sqlalchemy.Select[t.Any]:
+    """Narrow a query to runs that were planned between two days or moments."""
     if since:
         query = query.where(schema.run.c.planned_at >= since)
     if until:
-        query = query.where(schema.run.c.planned_at <= f"{until}T99")  # the whole day
+        query = query.where(schema.run.c.planned_at <= (until if "T" in until else f"{until}T99"))  # the whole day
+    return query
+
+
+def _runs(connection: sqlalchemy.Connection, since: str, name: str, until: str = "") -> dict[int, RunRow]:
+    """Return runs with the judgement that holds, the last of each."""
+    query = _planned(_judged_runs(), since, until)
     if name:
         query = query.where(schema.run.c.name == name)
     return {row["id"]: dict(row) for row in connection.execute(query).mappings()}

@@ -13,7 +13,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import openapi
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import openapi, ranges
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import starlette
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.request_context import (
     Endpoint,
@@ -119,7 +119,10 @@ def known_parameters(names: t.Iterable[str], endpoint: Endpoint) -> None:
 
 
 def asked(ask: RequestContext) -> Query:
-    return Query(*(ask.one(name).strip()[:200] for name in Query._fields))
+    """Return the search of an address. `from` and `to` are as Grafana writes them, in place of `since` and `until`."""
+    query = Query(*(ask.one(name).strip()[:200] for name in Query._fields))
+    begin, end = (ranges.moment(ask.one(name).strip()[:200]) for name in ("from", "to"))
+    return query._replace(since=query.since or begin, until=query.until or end)
 
 
 def name_of(raw: t.Any) -> str | None:
@@ -208,7 +211,8 @@ def _nodes(ask: RequestContext) -> Response:
 
 
 def _runs(ask: RequestContext) -> Response:
-    runs = ask.console.past.runs(ask.one("before"), limit(ask))
+    query = asked(ask)
+    runs = ask.console.past.runs(ask.one("before"), limit(ask), query.since, query.until)
     noted = ((run, ask.console.notes.last(run["run"])) for run in runs)
     return answer({"runs": [{**run, "note": note._asdict()} if note else run for run, note in noted]})
 
@@ -244,6 +248,10 @@ def _document(ask: RequestContext) -> Response:
 
 ACTIONS = "/api/v1/actions"
 ONE = f"{ACTIONS}/{{name}}"
+_RANGE = (
+    ("since", "2026-08-01, or 30d, 8w, 6m, 1y ago, or 2026-08-01T10:00:00Z"), ("until", "the last day or moment, in the same forms"),
+    ("from", "instead of since, as Grafana has it: now-7d, or milliseconds since 1970"), ("to", "instead of until, in the same forms"),
+)  # fmt: skip
 _LIMIT = ("limit", "at most so many, up to 500")
 ENDPOINTS = (
     Endpoint("GET", ACTIONS, _list, about=openapi.about(
@@ -263,13 +271,12 @@ ENDPOINTS = (
         "Nodes that requests may name.", openapi.NODES, (("text", "a part of the name"), _LIMIT))),
     Endpoint("GET", "/api/v1/runs", _runs, about=openapi.about(
         "Runs of the history, the newest first, each with the newest note on it.", openapi.RUNS,
-        (("before", "those before this run"), _LIMIT))),
+        (("before", "those before this run"), *_RANGE, _LIMIT))),
     Endpoint("GET", "/api/v1/runs/{run}", _run, about=openapi.about(
         "A run, the head of its report, and the notes on it, the newest first.", openapi.RUN)),
     Endpoint("GET", "/api/v1/verdicts", _verdicts, about=openapi.about(
         "Verdicts with their numbers.", openapi.VERDICTS,
-        ("node", "check", ("since", "2026-08-01, or 30d, 8w, 6m, 1y ago"),
-         ("until", "the last day, in the same forms"), ("verdict", "some of FAIL,WARN,..."), "run",
+        ("node", "check", *_RANGE, ("verdict", "some of FAIL,WARN,..."), "run",
          ("regressed", "true"), _LIMIT))),
     Endpoint("GET", "/api/v1/compare", _compare, about=openapi.about(
         "Two runs side by side.", openapi.COMPARED, (("before", "the last accepted one where it is not said"), "after"))),

@@ -458,7 +458,7 @@ def _history(ask: RequestContext) -> Response:
             field = next((name for name in query._fields if wrong.startswith((f"{name}:", f"{name} "))), "")
     rows = _sorted(answer.rows, order, ROWS_BY) if answer else []
     try:
-        runs = ask.console.past.runs(before=ask.one("before"), limit=ON_A_PAGE)
+        runs = ask.console.past.runs(ask.one("before"), ON_A_PAGE, query.since, query.until)
     except HistoryError as error:
         runs, wrong = [], wrong or str(error)
     curves = url("/history/curves", query._asdict()) if answer and answer.rows and (query.node or query.check) else ""
@@ -466,7 +466,7 @@ def _history(ask: RequestContext) -> Response:
         ask, "past", 404 if wrong else 200, asked=query, regressed=regressed, rows=rows, searched=answer is not None, wrong=wrong,
         field=field, runs=runs, curves=curves, cut=bool(answer and answer.cut), sort=order,
         table=url("/history.csv", {**query._asdict(), "regressed": "true" if regressed else ""}),
-        ranges=[(f"{days}d", url("/history", {**query._asdict(), "since": f"{days}d", "until": ""})) for days in RANGES_DAYS],
+        ranges=[(days, url("/history", {**query._asdict(), "since": f"{days}d", "until": ""})) for days in RANGES_DAYS],
         older=runs[-1]["run"] if len(runs) == ON_A_PAGE else "",
     )  # fmt: skip
 

@@ -74,9 +74,9 @@ class Past:
 
     # The history ---------------------------------------------------------------------------------------------------------------------
 
-    def runs(self, before: str = "", limit: int = 50) -> list[searching.JudgedRun]:
+    def runs(self, before: str = "", limit: int = 50, since: str = "", until: str = "") -> list[searching.JudgedRun]:
         store = self.store()
-        return searching.runs(store, before_run=before, limit=limit) if store else []
+        return searching.runs(store, before_run=before, limit=limit, since=since, until=until) if store else []
 
     def run(self, name: str) -> searching.JudgedRun | None:
         store = self.store()

@@ -427,7 +427,7 @@ def test_trouble_with_the_storage_is_on_every_page_and_in_readyz(
 @pytest.mark.parametrize(
     ("query", "field", "expected"),
     [
-        ("nod=a", "nod", "any of node, check, since, until, verdict, run, regressed, limit"),
+        ("nod=a", "nod", "any of node, check, since, until, from, to, verdict, run, regressed, limit"),
         ("verdict=BAD", "verdict", "some of FAIL, UNKNOWN"),
         ("regressed=yes", "regressed", "true or false"),
         ("limit=many", "limit", "a whole number from 1 to 500"),

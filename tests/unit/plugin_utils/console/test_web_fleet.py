@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import pathlib
 import re
@@ -343,6 +344,17 @@ def test_the_history_has_a_last_day_and_links_to_ranges(console: memory.Opened) 
     verdicts = text.partition('id="verdicts"')[2].partition("</table>")[0]
     assert runs.run_id(2) in verdicts and runs.run_id(3) not in verdicts
     assert 'href="/history?node=b&amp;since=7d"' in text
+    # As a dashboard of Grafana links to it.
+    range_of = {"from": "now-1h", "to": "now"}
+    text = client.get("/history", params=range_of).text
+    assert "Nothing found." in text and not any(runs.run_id(day) in text.partition('id="runs"')[2] for day in (1, 2, 3))
+    assert client.get("/api/v1/runs", params=range_of).json()["runs"] == []
+    ends = [int(datetime.datetime(2026, 1, 2, hour, tzinfo=datetime.UTC).timestamp() * 1000) for hour in (0, 23)]
+    told = client.get("/api/v1/runs", params={"from": str(ends[0]), "to": str(ends[1])}).json()["runs"]
+    assert [run["run"] for run in told] == [runs.run_id(2)]
+    found = client.get("/api/v1/verdicts", params={"from": str(ends[0]), "to": str(ends[1])}).json()["verdicts"]
+    assert {row["run"] for row in found} == {runs.run_id(2)}
+    assert "since: found" in client.get("/history", params={"from": "now-1d/d"}).text
     assert "until: found" in client.get("/history", params={"until": "soon"}).text.replace("&#39;", "'")
 
 
