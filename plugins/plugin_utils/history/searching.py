@@ -246,12 +246,12 @@ def since_when(text: str, today: datetime.date | None = None, name: str = "since
     if not text:
         return ""
     ago = _AGO.fullmatch(text.strip())
-    if ago:
-        today = today or datetime.datetime.now(datetime.UTC).date()
-        return (today - datetime.timedelta(days=int(ago[1]) * _DAYS[ago[2]])).isoformat()
     try:
+        if ago:
+            today = today or datetime.datetime.now(datetime.UTC).date()
+            return (today - datetime.timedelta(days=int(ago[1]) * _DAYS[ago[2]])).isoformat()
         return datetime.date.fromisoformat(text.strip()).isoformat()
-    except ValueError:
+    except (ValueError, OverflowError):
         raise HistoryError(f"{name}: found {text!r}, expected a day as 2026-08-01, or 30d, 8w, 6m, 1y") from None
 
 

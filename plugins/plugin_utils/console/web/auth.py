@@ -103,7 +103,7 @@ class LocalLogin:
             return self._who.name if self._holds(code) else ""
 
     def _holds(self, code: str) -> bool:
-        return any([same(code, one) for one in self._codes])
+        return any(same(code, one) for one in self._codes)
 
     def enter(self, secret: str) -> Caller | None:
         with self._lock:

@@ -151,6 +151,12 @@ def test_days_are_said_as_people_say_them() -> None:
     ]
 
 
+@pytest.mark.parametrize("text", ["soon", "99999999999d", "3000y", "9" * 5000 + "d"])
+def test_a_day_that_is_none_is_named(text: str) -> None:
+    with pytest.raises(HistoryError, match="until: found"):
+        searching.since_when(text, name="until")
+
+
 def test_the_table_and_the_page_say_what_was_found(store: Store) -> None:
     asked = Query(node="new")
     found = searching.search(store, asked)
