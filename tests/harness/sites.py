@@ -26,8 +26,8 @@ from ansible.vars.manager import VariableManager
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = "ansible_collections.gpufleet.acceptance.plugins.plugin_utils"
 MODULES = (
-    "judging.expectations", "judging.waivers", "planning.estimate", "planning.inputs", "planning.interface", "planning.kept",
-    "planning.planner", "planning.prepare", "planning.todo", "records.mailbox", "records.plain",
+    "judging.expectations", "judging.waivers", "planes.kubernetes.plane", "planning.estimate", "planning.foreseeable", "planning.inputs",
+    "planning.interface", "planning.kept", "planning.planner", "planning.prepare", "planning.todo", "records.mailbox", "records.plain",
 )  # fmt: skip
 HOSTS = ("gpu-01", "gpu-02", "gpu-03")
 ROLE = {
@@ -79,7 +79,8 @@ def planning(collections: pathlib.Path = ROOT / ".collections", *modules: str) -
     arguments, context.CLIARGS = context.CLIARGS, ImmutableDict({})
     init_plugin_loader([str(collections)])
     try:
-        yield types.SimpleNamespace(**{name.split(".")[1]: importlib.import_module(f"{PACKAGE}.{name}") for name in (*MODULES, *modules)})
+        names = (*MODULES, *modules)
+        yield types.SimpleNamespace(**{name.rpartition(".")[2]: importlib.import_module(f"{PACKAGE}.{name}") for name in names})
     finally:
         _AnsibleCollectionFinder._remove()
         context.CLIARGS = arguments

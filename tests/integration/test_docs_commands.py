@@ -24,7 +24,7 @@ NOT_RUN = {
     r"make (demo|test|test-all|unit|lint|integration|integration-rest|integration-all|docs|sanity|fuzz\b.*|drill.*|release\b.*)":
         "is a step of CI or of the long set itself",
     r"\.ci/run": "is CI itself",
-    r"make setup( .*)?|export .*|\. .*": "sets up what this test runs in",
+    r"make setup( .*)?|export .*|\. .*|python3 -m venv .*": "sets up what this test runs in",
     r"make console|ansible-playbook playbooks/console\.yml .*console_local=true": "lasts until Ctrl-C; test_console_local.py opens it",
     r"ansible-playbook playbooks/exporter\.yml .*|PYTHONPATH=\S+ python -m \S+\.exporter .*":
         "lasts until Ctrl-C; test_observing_prometheus.py scrapes it",
@@ -36,10 +36,11 @@ NOT_RUN = {
         "needs the built collection; test_installed.py and test_release.py do that",
     r"(ansible-builder|ansible-navigator) .*|cp \S*(execution-environment\.yml|\.tar\.gz) \S+":
         "needs an image; test_execution_environment.py builds one and runs it",
+    r"ansible all .*": "needs hosts behind SSH",
     r"ansible-rulebook .*": "lasts until Ctrl-C; test_eda.py runs the same rulebook",
     r"ansible-playbook docs/examples/awx/.*": "needs AWX; test_awx_examples.py holds its files against the modules of awx.awx",
     r"kubectl .*": "needs a cluster; test_console_install.py and the tests of Kubernetes apply the same manifests",
-    r"podman build .*": "needs images from a registry; test_kube_image.py builds the image from Debian's packages",
+    r"podman (build|push) .*": "needs images from a registry; test_kube_image.py builds the image from Debian's packages",
     r"ansible-playbook playbooks/(console|gpu_sharing|logs|observability_preflight)\.yml .*": "needs a cluster; test_kube_*.py run it",
     r"ansible-playbook playbooks/(status|cleanup)\.yml .* -e .*": "needs a cluster; test_kube_*.py run it",
     r"ansible-playbook \S+ .*acceptance_detach=true": "needs a cluster; test_kube_detach.py runs it",

@@ -31,7 +31,8 @@ from rigs import browser, common  # noqa: E402
 
 # The pages of docs/ in the order of the menu. Those that are not here come last.
 CHAPTERS: dict[str, tuple[str, ...]] = {
-    "Use": ("docs/using", "docs/what_it_finds", "docs/hardware", "docs/verdicts", "docs/rules", "docs/history", "docs/console",
+    "Use": ("docs/first_nodes", "docs/first_cluster", "docs/using", "docs/what_it_finds", "docs/hardware", "docs/verdicts", "docs/rules",
+            "docs/history", "docs/console",
             "docs/observability", "docs/kubernetes", "docs/launchers", "docs/awx", "docs/eda", "docs/execution_environment", "docs/sinks",
             "docs/xids"),
     "Stages": ("docs/host_health", "docs/gpu_memory", "docs/nic_loopback", "docs/soak", "docs/dcgm", "docs/rdma", "docs/fabric", "docs/ddp",
@@ -99,7 +100,7 @@ def menu(known: t.Collection[pathlib.Path], pictures: bool) -> str:
     named = {entry for entries in chapters.values() for entry in entries} | {"README"}
     chapters["Use"] += sorted(name for path in known if (name := path.with_suffix("").as_posix()) not in named and path.parts[0] == "docs")
     if pictures:
-        chapters["Use"].insert(1, "docs/pictures")
+        chapters["Use"].insert(chapters["Use"].index("docs/using") + 1, "docs/pictures")
     chapters["Use"] += sorted(path.with_suffix("").as_posix() for path in known if path.parts[0] == "files")
     chapters[REFERENCE] = ["reference/index"]
     return "".join(

@@ -98,6 +98,7 @@ ALLOWED_OF_PLANES: dict[str, tuple[set[str], str]] = {
     "plugin_utils/judging/advice.py": ({"ssh"}, "the same program, where a group is not launched"),
     "plugin_utils/stages/grouping.py": ({"ssh"}, "ssh-keygen, and a public variable of stages over groups"),
     "plugin_utils/planning/foreseeable.py": ({"ssh"}, "Ansible's own variables of a connection, by which two hosts are one machine"),
+    "plugin_utils/console/web/local_server.py": ({"ssh"}, "the program, by which people reach the console"),
     "plugin_utils/redfish/log.py": ({"ssh"}, "messages of management controllers"),
     "plugin_utils/planes/registry.py": ({"ssh"}, "the registry: the plane of a host that names none"),
     "plugin_utils/planes/payload.py": ({"pod"}, "the program of a container, program/pod.py"),

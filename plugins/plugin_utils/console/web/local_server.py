@@ -78,6 +78,7 @@ def run(of: ConsoleFiles, port: int, say: Say, address: str = "127.0.0.1", secon
         application = app.create_app(store, past, options, who, key, lambda: store.limits(store.known()), Audit(audited))
         server = serving.server(application, address, listening.port)
         who.new_link()
+        say(from_elsewhere(host, listening.port))
         say("the link holds once; end the console with Ctrl-C, runs that have begun go on without it")
         if seconds:
             timer = threading.Timer(seconds, lambda: setattr(server, "should_exit", True))
@@ -85,6 +86,12 @@ def run(of: ConsoleFiles, port: int, say: Say, address: str = "127.0.0.1", secon
             timer.start()
         with contextlib.suppress(KeyboardInterrupt):
             server.run(sockets=[listening.socket])
+
+
+def from_elsewhere(host: str, port: int) -> str:
+    """Return how the console is reached from another machine. The port is the same at both ends: requests for another one are refused."""
+    tunnel = f"ssh -N -L {port}:{host}:{port} {getpass.getuser()}@{socket.gethostname()}"
+    return f"from another machine: {tunnel}, and open the link there while it runs"
 
 
 def _is_loopback(address: str) -> bool:

@@ -125,6 +125,13 @@ def test_who_opens_the_console_sees_what_was_measured_from_a_terminal(console: m
     assert runs.run_id(3) not in client.get("/runs", params={"phase": "Running"}).text
 
 
+def test_the_page_shows_the_tunnel_that_the_console_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_server.getpass, "getuser", lambda: "ops")
+    monkeypatch.setattr(local_server.socket, "gethostname", lambda: "controller-1")
+    page = (pathlib.Path(__file__).resolve().parents[4] / "docs/console.md").read_text(encoding="utf-8")
+    assert f"\n    {local_server.from_elsewhere('127.0.0.1', local_server.PORT)}\n" in page
+
+
 def test_who_follows_the_link_before_the_console_serves_waits_and_is_not_turned_away() -> None:
     with local_server._Listening("127.0.0.1", 0) as found, socket.create_connection(("127.0.0.1", found.port), 5):
         pass

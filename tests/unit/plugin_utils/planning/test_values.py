@@ -11,18 +11,19 @@ import datetime
 import functools
 import json
 import re
+import shutil
 import textwrap
+import types
 import typing as t
 
 import pytest
 import yaml
 from ansible.parsing import vault as ansible_vault
+from harness.pages import files_of
 from harness.sites import DISK, ROOT, Site
 
 # Where an example stands, the variable, and what follows its name in YAML.
 Example = tuple[str, str, str]
-# The values of examples that name roles of somebody else's site, by variable.
-ELSEWHERE = {"acceptance_stages": " [stack]"}
 # How many days ahead a waiver may end (acceptance_waiver_days).
 LATEST_DAYS = 90
 # What stands beside an example, by the beginning of its variable.
@@ -32,6 +33,7 @@ BESIDE = {
     "hccl_local_": {"hccl_binary_dir": "/x", "hccl_mpirun": "/x"},
     "host_health_": {"host_health_redfish_user": "x", "host_health_redfish_password": "x", "vault_redfish_password": "x"},
     "nccl_fabric_gpus": {"nccl_fabric_rails": ["mlx5_0"]},
+    "train_minutes": {"train_timeout": 1200},
 }
 
 
@@ -239,14 +241,30 @@ def test_a_page_with_a_waiver_says_how_far_ahead_it_may_end(path: str) -> None:
     assert re.search(rf"expires: 20[0-9-]+.*at most {LATEST_DAYS} days", (ROOT / path).read_text()), path
 
 
+class Day(datetime.date):
+    """A day that stands for today."""
+
+    now = datetime.date.today()
+
+    @classmethod
+    def today(cls) -> datetime.date:  # type: ignore[override]
+        return cls.now
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example[0]} {example[1]}")
-def test_an_example_is_planned_as_it_stands(site: Site, example: Example) -> None:
-    _place, name, value = example
-    value = ELSEWHERE.get(name, value)
-    value = " ssh" if name == "acceptance_plane" and "." in value else value  # the plane of somebody else's collection
-    # The last day of a waiver is the reader's own; a page that gives one says how far ahead it may be.
-    value = re.sub(r"\bexpires: 20[0-9-]+", f"expires: {datetime.date.today() + datetime.timedelta(LATEST_DAYS)}", value)
+def test_an_example_is_planned_as_it_stands(site: Site, monkeypatch: pytest.MonkeyPatch, example: Example) -> None:
+    place, name, value = example
+    # Somebody's own plane is in a collection that test_docs_planes.py makes of its page, and runs.
+    value = " ssh" if name == "acceptance_plane" and "." in value else value
+    ends = re.search(r"\bexpires: (20[0-9-]+)", value)
+    if ends:  # it is planned on the first day on which a reader may copy it
+        monkeypatch.setattr(Day, "now", datetime.date.fromisoformat(ends[1]) - datetime.timedelta(LATEST_DAYS))
+        monkeypatch.setattr(site.of.inputs, "datetime", types.SimpleNamespace(date=Day))
+    if place.startswith("docs/stages.md"):  # with the roles of the page, and without its other variables
+        files_of("docs/stages.md", site.folder)
+        shutil.rmtree(site.folder / "group_vars")
     is_of_cluster = name.startswith(("acceptance_kube", "acceptance_nodes", "acceptance_node_vars", "gpu_sharing")) or "_kube_" in name
+    is_of_cluster |= "manifest" in value
     beside: dict[str, t.Any] = {"demo_node": "/x"}
     beside.update({"acceptance_plane": "kubernetes", "acceptance_kube_image": "x"} if is_of_cluster else {})
     beside.update({"acceptance_plane": "slurm"} if name.startswith("acceptance_slurm") else {})
@@ -262,11 +280,29 @@ def test_an_example_is_planned_as_it_stands(site: Site, example: Example) -> Non
     settings = planner.settings(stages)
     assert json.dumps(settings["gpu-01"], allow_nan=False)
     assert name in settings["gpu-01"] or name == "acceptance_level"
-    if name == "acceptance_node_vars":  # a cluster would have to say which nodes are meant
-        for entry in settings["gpu-01"][name]:
-            site.of.waivers.Book(datetime.date.today()).take(entry.get("waivers") or [], name, "node-07", LATEST_DAYS)
-            site.of.expectations.resolve([("host", entry.get("expectations"))])
-        return
-    assert json.dumps(site.of.inputs.judging_inputs(planner, settings).as_dict(), allow_nan=False)
+    if name == "acceptance_node_vars":  # of one cluster, which has the nodes that an entry means
+        settings = {"gpu-01": settings["gpu-01"]}
+        nodes = {"selector": ["gpu-01/node-01"], "names": ["gpu-01/node-07"]}
+        kubernetes = type(site.of.plane.PLANE)
+        monkeypatch.setattr(kubernetes, "select", lambda _plane, _host, _settings, entry: nodes[next(key for key in nodes if key in entry)])
+    inputs = site.of.inputs.judging_inputs(planner, settings).as_dict()
+    assert json.dumps(inputs, allow_nan=False)
+    if name == "acceptance_node_vars":
+        assert {"gpu-01/node-01", "gpu-01/node-07"} <= inputs["of"].keys() and inputs["waivers"]
     (site.folder / "todo").mkdir()
     site.of.mailbox.Mailbox(site.folder).assign("gpu-01", {"stages": {}, "settings": settings["gpu-01"], "secret": []})
+
+
+PAGES_WITH_INVENTORY = ["docs/first_nodes.md", "docs/first_cluster.md"]
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_INVENTORY)
+def test_the_inventory_of_a_page_is_planned_whole(site: Site, page: str) -> None:
+    files_of(page, site.folder)
+    planner = site.planner(text=(site.folder / "cluster/hosts.yml").read_text())
+    stages, _left_out = planner.stages(["stack", "host_health", "gpu_memory", "nic_loopback", "nccl_node", "gemm", "train"])
+    settings = planner.settings(stages)
+    assert len(settings) == (20 if page == "docs/first_nodes.md" else 1)
+    assert json.dumps(site.of.inputs.judging_inputs(planner, settings).as_dict(), allow_nan=False)
+    shipped = [interface.stage for interface in stages]
+    assert site.of.foreseeable.problem(settings, shipped, planner.layers.variables, lambda _host, _name, value: value) is None
