@@ -18,6 +18,7 @@ from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import membership
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_control import NodeControl
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.progress import Progress
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.upkeep import Operation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver, withheld
@@ -133,6 +134,11 @@ class Plane:
     def preflight(self, host: str, settings: Variables, stages: t.Sequence[Stage]) -> list[str]:
         """Return, in check mode, what these stages would check before they create anything, as lines for people. Changes nothing."""
         return []
+
+    def node_control(self, host: str, variable: t.Callable[[str], t.Any]) -> NodeControl | None:
+        """Return what takes the nodes behind a host out of service and gives them back, without contacting anything; None if nothing here
+        does. `variable` returns the value of a variable of the host, None if it has none. Raise RunError for a wrong one."""
+        return None
 
     def on(self, action: t.Any, planned: PlannedRun, task_vars: Variables) -> StageOnTarget:
         """Return one stage of a run on one inventory host, ready to run."""

@@ -14,6 +14,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes import operations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.devices import asks_for_devices
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_control import NodeControl
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlannedRun, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
@@ -137,6 +138,16 @@ class Kubernetes(base.Plane):
         except client.KubeError as error:
             if error.reason_code != "cluster_unreachable":
                 raise RunError(f"{error.reason}; a run would get no pod: tried without creating it") from error
+
+    def node_control(self, host: str, variable: t.Callable[[str], t.Any]) -> NodeControl:
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client, control
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
+
+        variables = {name: variable(name) for name in self.connection_variables}
+        try:
+            return control.KubeControl(client.connect(of_variables.connection(host, variables)))
+        except client.KubeError as error:
+            raise RunError(error.reason) from error
 
     def on(self, action: t.Any, planned: PlannedRun, task_vars: Variables) -> base.StageOnTarget:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages import (

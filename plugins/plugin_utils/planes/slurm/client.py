@@ -75,9 +75,10 @@ class Client:
         hint = "; expected Slurm's client commands there: see acceptance_slurm_ssh" if status == 127 else ""
         return "slurm_unreachable", f"{self.host}: {program} fails: {words}{hint}"
 
-    def nodes(self) -> list[SlurmNode]:
-        """Return all nodes. Raise SlurmError if none of the ways to read them works."""
-        for argv in (("scontrol", "show", "nodes", "--json"), ("sinfo", "--json")):
+    def nodes(self, name: str = "") -> list[SlurmNode]:
+        """Return all nodes; with a name that one, and others if Slurm tells of them all the same. Raise SlurmError if none of the ways to
+        read them works."""
+        for argv in (("scontrol", "show", "nodes", *([name] if name else []), "--json"), ("sinfo", *_named(name), "--json")):
             done = self._run(argv)
             if done.returncode == NOT_REACHED and self.ssh:
                 break
@@ -85,7 +86,9 @@ class Client:
             if found is not None:
                 return found
         mark = secrets.token_hex(8)
-        return reading.nodes_of_lines(self.run("sinfo", "-h", "-a", "-N", "-o", reading.form(mark, reading.NODE_FIELDS)), mark)
+        return reading.nodes_of_lines(
+            self.run("sinfo", "-h", "-a", "-N", *_named(name), "-o", reading.form(mark, reading.NODE_FIELDS)), mark
+        )
 
     def partitions(self) -> list[Partition]:
         """Return all partitions."""
@@ -103,3 +106,8 @@ class Client:
     def _jobs(self, chosen: str) -> list[SlurmJob]:
         mark = secrets.token_hex(8)
         return reading.jobs_of_lines(self.run("squeue", "-h", chosen, "-o", reading.form(mark, reading.JOB_FIELDS)), mark)
+
+
+def _named(node: str) -> tuple[str, ...]:
+    """Return the arguments of sinfo for one node, none for all."""
+    return ("-n", node) if node else ()

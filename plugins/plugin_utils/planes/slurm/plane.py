@@ -11,6 +11,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_control import NodeControl
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import operations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlannedRun, Variables
@@ -57,6 +58,13 @@ class Slurm(base.Plane):
         if stage.topology in (MANIFEST, CLUSTER):
             return "it is made of objects of a Kubernetes API"
         return None if stage.topology == ALONE else "stages between the nodes of a Slurm cluster are not there yet (docs/slurm.md)"
+
+    def node_control(self, host: str, variable: t.Callable[[str], t.Any]) -> NodeControl:
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import client, control
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import settings as of_variables
+
+        settings = of_variables.of(host, {name: variable(name) for name in self.connection_variables})
+        return control.SlurmControl(client.Client(host, settings.ssh))
 
     def preflight(self, host: str, settings: Variables, stages: t.Sequence[Stage]) -> list[str]:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import preflight

@@ -59,6 +59,7 @@ def _node(record: dict[str, t.Any]) -> SlurmNode:
         gres=_text(record.get("gres")),
         version=_text(record.get("version") or record.get("slurmd_version")),
         reservation=_text(record.get("reservation")),
+        comment=_text(record["comment"]) if "comment" in record else None,
     )
 
 
@@ -119,6 +120,7 @@ def nodes_of_lines(text: str, mark: str) -> list[SlurmNode]:
             tuple(_words(_named(features))),
             _named(gres),
             _named(version),
+            comment=None,
         )
     return list(nodes.values())
 

@@ -39,6 +39,8 @@ class SlurmNode(t.NamedTuple):
     gres: str = ""
     version: str = ""
     reservation: str = ""
+    # None if the answer of Slurm does not have it.
+    comment: str | None = ""
 
     @property
     def gpus(self) -> str:
@@ -50,6 +52,16 @@ class SlurmNode(t.NamedTuple):
     def is_busy(self) -> bool:
         """True if a job of somebody has all or a part of the node."""
         return not self.states.isdisjoint(_BUSY)
+
+    @property
+    def is_drained(self) -> bool:
+        """True if somebody has taken the node out of service, whatever still runs there."""
+        return not self.states.isdisjoint(_DRAINED)
+
+    @property
+    def not_ready(self) -> str:
+        """What keeps the node from working besides a drain, in a sentence; empty if nothing does."""
+        return next((self._sentence(text) for state, text in _NOT_READY.items() if state in self.states), "")
 
     def obstacle(self, reservation: str = "") -> tuple[str, str] | None:
         """Return (reason code, sentence) if no job of ours can start on the node, None if one can, perhaps after others. `reservation`:

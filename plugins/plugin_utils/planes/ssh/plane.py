@@ -28,6 +28,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base, interruption, payload, registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret, one_line, why_nothing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_control import NodeControl
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.ssh import heartbeats, operations, reaching
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.mailbox import HEARTBEAT
@@ -263,6 +264,12 @@ class Ssh(base.Plane):
             "acceptance_detach is for clusters: machines behind SSH keep a result until the deadline of its test only; "
             f"leave out {host}, by --limit for example"
         )
+
+    def node_control(self, host: str, variable: t.Callable[[str], t.Any]) -> NodeControl | None:
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.ssh import control
+
+        hook = control.hook_of(host, variable(control.VARIABLE))
+        return control.HookControl(host, hook) if hook else None
 
     def on(self, action: t.Any, planned: PlannedRun, task_vars: Variables) -> base.StageOnTarget:
         return StageOnHost(action, planned, task_vars, self.name)

@@ -1,0 +1,55 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a plane takes its nodes out of service and gives them back (Plane.node_control), for playbooks/quarantine.yml.
+
+A plane only does what it is told. Whose node it is, and how many may be taken, is decided by the package `quarantine`, which reads a node
+again right before each change.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+
+class NodeState(t.NamedTuple):
+    """The state of a node as it is now. `name` is its subject id.
+
+    `held`: nothing new is started on it, whoever wants that. `reason`: why, in the words that stand at the node. `comment`: a note of ours
+    at the node that has no effect. `obstacle`: why the node is in a state that nobody should change now, empty if it is in none.
+    `version`: what tells this state from a later one, where the plane has such a thing.
+    """
+
+    name: str
+    held: bool
+    reason: str = ""
+    comment: str = ""
+    partitions: tuple[str, ...] = ()
+    obstacle: str = ""
+    version: str = ""
+
+
+class NodeControl:
+    """The nodes behind one inventory host. Each method raises RunError if the plane refuses or does not answer."""
+
+    def nodes(self) -> list[NodeState]:
+        """Return all nodes behind the host, whether a run has measured them or not: caps are counted by them."""
+        raise NotImplementedError
+
+    def read(self, name: str) -> NodeState | None:
+        """Return the state of one node now, None if there is no such node."""
+        raise NotImplementedError
+
+    def drain(self, node: NodeState, reason: str) -> None:
+        """Let nothing new be started on a node. What runs there goes on."""
+        raise NotImplementedError
+
+    def resume(self, node: NodeState) -> None:
+        """Give a node back, and remove its reason."""
+        raise NotImplementedError
+
+    def comment(self, node: NodeState, text: str) -> None:
+        """Write a note to a node, or remove it if the text is empty."""
+        raise NotImplementedError
