@@ -1,0 +1,169 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Quarantine as playbooks/quarantine.yml asks for it: from a run and the nodes as they are now to what is done and said.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_control import NodeControl
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine import convictions, doing, rules
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, target_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID
+
+QUARANTINE, UNDO, RETURN = "quarantine", "undo", "return"
+# The options of the module.
+OPTIONS: PlainData = {
+    "run_id": {"type": "str", "required": True},
+    "results_dir": {"type": "str", "required": True},
+    "confirm": {"type": "bool", "default": False},
+    "mode": {"type": "str", "choices": ["drain", "comment"], "default": "drain"},
+    "unknown": {"type": "bool", "default": False},
+    "second_run": {"type": "str", "default": ""},
+    "undo": {"type": "bool", "default": False},
+    "return": {"type": "bool", "default": False},
+    "simulated": {"type": "bool", "default": False},
+    "percent": {"type": "float", "default": 10},
+    "percent_per_hour": {"type": "float", "default": 5},
+    "per_rack": {"type": "int", "default": 1},
+}
+
+
+class Hosts:
+    """The inventory hosts of the play. `variable(host, name)` is the value of a variable of a host, None if it has none."""
+
+    def __init__(self, names: t.Sequence[str], variable: t.Callable[[str, str], t.Any]) -> None:
+        self.domains: dict[str, str] = {}
+        self.controls: dict[str, NodeControl] = {}
+        self.without: list[str] = []
+        for host in names:
+            plane = planes.of({planes.VARIABLE: variable(host, planes.VARIABLE)}, host)
+            self.domains[host] = plane.reachability_domain(host)
+            control = plane.node_control(host, functools.partial(variable, host))
+            if control is None:
+                self.without.append(host)
+            else:
+                self.controls[host] = control
+
+
+def carry_out(options: PlainData, hosts: Hosts, check_mode: bool) -> doing.Done:
+    """Do what the options ask for, if they confirm it. Raise RunError for options that contradict each other or name no run."""
+    run = str(options["run_id"])
+    if not RUN_ID.fullmatch(run):
+        raise RunError(f"run_id: found {run!r}, expected the id of a run, like 20260101T000000Z-0a1b2c")
+    if options["undo"] and options["return"]:
+        raise RunError("undo, return: found both, expected one: undo takes back what was done for a run, return what a later run passes")
+    caps = rules.Caps(float(options["percent"]), float(options["percent_per_hour"]), int(options["per_rack"]))
+    if not (0 <= caps.percent <= 100 and 0 <= caps.percent_per_hour <= 100 and caps.per_rack >= 0):
+        found = f"quarantine_percent {caps.percent:g}, quarantine_percent_per_hour {caps.percent_per_hour:g}"
+        raise RunError(f"found {found}, quarantine_per_rack {caps.per_rack}; expected percentages of 0 to 100, and 0 nodes or more")
+    judged = None if options["undo"] else convictions.read(str(options["results_dir"]), run)
+    states, unread = doing.states(hosts.controls)
+    racks = judged.racks if judged else {}
+    fleet = rules.Fleet(states, {name: hosts.domains[target_of(name)] for name in states}, racks, int(time.time()))
+    notes: list[str] = []
+    if judged is None:
+        steps = rules.undo(fleet, run)
+    elif options["return"]:
+        steps = rules.give_back(fleet, judged, _checks_of(options))
+    else:
+        steps, notes = _quarantined(options, judged, fleet, caps, hosts)
+    really = bool(options["confirm"]) and not check_mode
+    done = doing.carry_out(steps, fleet, hosts.controls, really)
+    done.failed += unread
+    done.lines = [*done.lines, *unread, *notes, *_summary(done, steps, really, options)]
+    return done
+
+
+def _quarantined(
+    options: PlainData, judged: convictions.Judged, fleet: rules.Fleet, caps: rules.Caps, hosts: Hosts
+) -> tuple[list[rules.Step], list[str]]:
+    """Return the steps for the nodes that a run convicts, and sentences about the others."""
+    second = _second(options, judged)
+    words = (convictions.FAIL, convictions.UNKNOWN) if options["unknown"] else (convictions.FAIL,)
+    chosen = [c for c in judged.convictions if c.verdict in words and (options["simulated"] or not c.simulated)]
+    unreal = [c.node for c in judged.convictions if c.verdict in words and c not in chosen]
+    notes = [f"{node}: left: its numbers are those of a simulated tool" for node in unreal]
+    unknown = sum(c.verdict == convictions.UNKNOWN for c in judged.convictions)
+    if unknown and not options["unknown"]:
+        notes.append(f"{_nodes(unknown)} UNKNOWN and left; -e quarantine_unknown=true takes UNKNOWN nodes as well")
+    elsewhere = [c for c in chosen if target_of(c.node) not in hosts.controls]
+    notes += [f"{c.node}: left: {_why_not(target_of(c.node), hosts)} ({c.verdict}: {c.words})" for c in elsewhere]
+    steps = rules.quarantine(
+        [c for c in chosen if c not in elsewhere], fleet, caps, judged.run, str(options["mode"]),
+        lambda conviction: second is not None and convictions.confirmed(conviction, second),
+    )  # fmt: skip
+    notes += [f"{step.node}: {left}" for step in steps if step.do == rules.DRAIN and (left := _of_rack(step.node, fleet))]
+    notes += judged.unconvicted
+    ready = [step.node for step in rules.give_back(fleet, judged, _checks_of(options)) if step.do == rules.RESUME]
+    if ready:
+        notes.append(f"ready to return, by -e return=true: {', '.join(ready)}")
+    return steps, notes
+
+
+def _of_rack(node: str, fleet: rules.Fleet) -> str:
+    """Return what the rack of a node loses without it, empty if no rack is stated."""
+    rack = fleet.racks.get(node)
+    count = sum(other == rack for other in fleet.racks.values())
+    if not rack or count < 2:
+        return ""
+    return (
+        f"{count - 1} of {count} nodes of rack {rack} are left without it; if it is one NVLink domain, jobs over all of it wait, and the "
+        "IMEX configuration of the others still lists this node"
+    )
+
+
+def _why_not(host: str, hosts: Hosts) -> str:
+    if host in hosts.without:
+        return "nothing takes it out of service: see acceptance_quarantine_hook, or for a plane of your own docs/planes.md"
+    return f"{host} is not among the hosts of this play"
+
+
+def _second(options: PlainData, judged: convictions.Judged) -> convictions.Judged | None:
+    """Return the second run, None if none is named."""
+    name = str(options["second_run"])
+    if name == judged.run:
+        raise RunError(f"second_run: found {name}, expected another run than run_id")
+    return convictions.read(str(options["results_dir"]), name) if name else None
+
+
+def _checks_of(options: PlainData) -> t.Callable[[str, str], t.Sequence[Key] | None]:
+    """Return what gives the checks by which a run convicted a node, None if its results are not here."""
+
+    @functools.cache
+    def read(run: str) -> dict[str, convictions.Conviction]:
+        try:
+            return {conviction.node: conviction for conviction in convictions.read(str(options["results_dir"]), run).convictions}
+        except RunError:
+            return {}
+
+    def checks(run: str, node: str) -> t.Sequence[Key] | None:
+        conviction = read(run).get(node)
+        return conviction.checks if conviction else None
+
+    return checks
+
+
+def _summary(done: doing.Done, steps: t.Sequence[rules.Step], really: bool, options: PlainData) -> list[str]:
+    """Return what was done in a line, and what to do next."""
+    beyond = sum(step.beyond for step in steps)
+    left = sum(step.do == rules.LEAVE for step in steps)
+    what = QUARANTINE if not options["undo"] and not options["return"] else UNDO if options["undo"] else RETURN
+    counted = f"{what}: {_nodes(len(done.changed))} {'changed' if really else 'would be changed'}, {left} left, {len(done.failed)} failed"
+    lines = [f"{counted}{f', {beyond} of those left beyond the cap' if beyond else ''}"]
+    if not really and done.changed:
+        lines.append("nothing was done: -e confirm=true does it")
+    return lines
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"
