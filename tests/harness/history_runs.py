@@ -31,7 +31,7 @@ EXPECTED = {
 @dataclasses.dataclass
 class Machine:
     """A machine with its GPUs, {number of the UUID: TFLOPS}. `silent`: it says nothing, as one that cannot be reached. `sweep`: what
-    each of its message sizes gives, as a share of what is usual."""
+    each of its message sizes gives, as a share of what is usual. `lists`: those of its parts, as their checks list them."""
 
     machine_id: str
     gpus: dict[int, float]
@@ -39,6 +39,7 @@ class Machine:
     silent: bool = False
     simulated: bool = False
     sweep: float = 1.0
+    lists: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
 
 
 def run_id(day: int) -> str:
@@ -98,7 +99,8 @@ def _observed(run: Run, name: str, machine: Machine) -> list[dict[str, t.Any]]:
     units = {"busbw": "GB/s", "size": "B"}
     context = {"gpu": GPU, "gpus": len(uuids), "gpu_uuids": uuids, "identity": identity, "series_units": units}
     facts = {"driver": machine.driver, "kernel": "6.1", "free_disk_gib_/": 60.0 + len(run.id)}
-    found = [stack.complete(observation.measured("facts", context={**context, "machine_id": machine.machine_id, "facts": facts}))]
+    of_machine = {**context, "machine_id": machine.machine_id, "facts": facts, **machine.lists}
+    found = [stack.complete(observation.measured("facts", context=of_machine))]
     for part, value in [("", min(machine.gpus.values())), *((f"gpu/{uuid(n)}", value) for n, value in machine.gpus.items())]:
         metrics = {"tflops": {"value": value, "unit": "TFLOPS"}, "time_ms": {"value": round(1.1e6 / value) / 1000, "unit": "ms"}}
         series = [] if part else [{"size": 8 << number, "busbw": (100.0 + number) * machine.sweep} for number in range(4)]

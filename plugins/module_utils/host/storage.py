@@ -153,8 +153,10 @@ def _smart(tree: Tree, report: CheckReport) -> None:
     read = 0
     unread: list[str] = []
     is_silent = False
+    rows: list[dict[str, str | None]] = []
     for name, words in disk_words.items():
         answer = _ask_disk(tree, report, name)
+        rows.append(_row(tree, name, answer))
         if answer.unread:
             unread.append(f"{name}: {answer.unread}")
             is_silent = is_silent or answer.is_silent
@@ -163,11 +165,19 @@ def _smart(tree: Tree, report: CheckReport) -> None:
         serial = f", serial number {answer.serial}" if answer.serial and answer.serial not in words else ""
         for code, problem in answer.problems:
             report.found(code, f"{words}{serial}: {problem}")
+    report.details["disks"] = rows
     if read:
         report.saw(f"SMART of {read} of {len(disk_words)} disks")
     if unread:
         words = f"SMART of disks: {'; '.join(unread[:4])}{f'; and {len(unread) - 4} more' if len(unread) > 4 else ''}"
         report.silent("smart", words) if is_silent else report.missed("smart", words)
+
+
+def _row(tree: Tree, name: str, answer: smart.Smart) -> dict[str, str | None]:
+    """Return the model, serial number and PCIe address of a disk, as far as the kernel or the disk tells them."""
+    of = f"/sys/class/nvme/{name}" if name.startswith("nvme") else f"/sys/block/{name}/device"
+    model, serial = tree.text(f"{of}/model") or answer.model, tree.text(f"{of}/serial") or answer.serial
+    return {"disk": name, "model": model or None, "serial": serial or None, "pci": tree.text(f"{of}/address")}
 
 
 def _ask_disk(tree: Tree, report: CheckReport, name: str) -> smart.Smart:

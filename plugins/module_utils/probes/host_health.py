@@ -70,7 +70,7 @@ PARTS: dict[str, tuple[str, t.Callable[[Tree], t.Iterable[str]]]] = {
     "pcie": ("pci", _pci_devices), "storage": ("disks", changes.local_disks),
 }  # fmt: skip
 # Details of a machine that a second look does not repeat, since they are the same: most of what a record of it holds.
-SAME = ("dimms", "links", "system")
+SAME = ("dimms", "disks", "links", "system")
 FIRST, AFTER = "first", "after"
 # A fault that was taken back long ago is of no use, and a log may have thousands.
 MOST_ENDED = 50

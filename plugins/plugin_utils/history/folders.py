@@ -8,13 +8,14 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing, part_sheets
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, journal, verdict_files, versions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, journal, parts, verdict_files, versions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import Line
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
@@ -47,7 +48,8 @@ def of_judged(of: Judged) -> importing.Content:
         coverage=of.judgement.coverage,
         verdicts=of.judgement.verdicts,
     )
-    return importing.Content(of.plan, journal_digest, measurements, [judged])
+    run = Run(of.folder.parents[0 if of.folder.name == of.run_id else 2], of.run_id)
+    return importing.Content(of.plan, journal_digest, measurements, [judged], functools.partial(_parts, run))
 
 
 def of_folder(run: Run) -> importing.Content:
@@ -67,9 +69,18 @@ def of_folder(run: Run) -> importing.Content:
             raise HistoryError(f"an older version wrote no {integrity.LISTED}; {judge} judges it again for the history")
         judgements = [_judgement(run.dir, folder, str(plan.mode)) for folder in reports]
         journal_digest = next(file["sha256"] for file in evidence.files if file["path"] == run.journal.path.name)
-        return importing.Content(plan, journal_digest, _deciding(evidence.records, judgements[-1].verdicts), judgements)
+        deciding = _deciding(evidence.records, judgements[-1].verdicts)
+        return importing.Content(plan, journal_digest, deciding, judgements, functools.partial(_parts, run))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise HistoryError(f"it cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _parts(run: Run) -> part_sheets.Listed:
+    """Return what a journal lists of the parts of its nodes, nothing if it cannot be read. Measurements in memory do not have all of it."""
+    try:
+        return part_sheets.listed(run.journal.as_data(*parts.MARKS))
+    except OSError:
+        return {}
 
 
 def _judgement(run: pathlib.Path, folder: pathlib.Path, mode: str) -> importing.Judging:

@@ -17,7 +17,7 @@ import json
 import typing as t
 import zlib
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import schema
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import part_sheets, schema
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.identity import NAME, Identities, Who, who
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store, chunks, clean, insert
@@ -48,12 +48,14 @@ class Judging:
 
 @dataclasses.dataclass
 class Content:
-    """The content of a run with its judgements. `measurements` are those that were judged."""
+    """The content of a run with its judgements. `measurements` are those that were judged, `parts` reads what the journal lists of the
+    parts of its nodes."""
 
     plan: Plan
     journal_sha256: str
     measurements: t.Sequence[Measurement]
     judgements: t.Sequence[Judging]
+    parts: t.Callable[[], part_sheets.Listed] = dict
 
 
 class Written(t.NamedTuple):
@@ -230,13 +232,32 @@ class _Import:
             ((*key[:2], quantities[_check(m), name, unit], value) for key, m in keyed for name, unit, value in _numbers(m)),
         )
         insert(self.connection, schema.sweep, ((*key, _packed(m.series)) for key, m in keyed if m.series))
-        self._write_facts(
-            (key[1], _sheet(m)) for key, m in keyed if m.subject.kind == "node" and isinstance(m.context.get("facts"), dict)
+        self._write_sheets(
+            schema.fact,
+            ((key[1], _sheet(m)) for key, m in keyed if m.subject.kind == "node" and isinstance(m.context.get("facts"), dict)),
         )
+        self._write_parts()
         return metrics
 
-    def _write_facts(self, sheets: t.Iterable[tuple[int, bytes]]) -> None:
-        """Write the facts of nodes, given as (subject id, text). The texts of all nodes are never in memory at once."""
+    def _write_parts(self) -> None:
+        """Write the parts of the nodes, and of those sheets that are new the names of their parts."""
+        names: dict[str, list[str]] = {}
+
+        def sheets() -> t.Iterator[tuple[int, bytes]]:
+            known = {node: lists for node, lists in self.content.parts().items() if node in self.subjects}
+            for node, seen in part_sheets.of_nodes(known):
+                text = part_sheets.packed(seen)
+                names.setdefault(hashlib.sha256(text).hexdigest(), sorted({clean(name) for of in seen for name in part_sheets.names(of)}))
+                yield self.subjects[node], text
+
+        first_new = self._next(schema.sheet)
+        ids = self._write_sheets(schema.hardware, sheets())
+        new = sorted((name, ids[digest]) for digest, of_sheet in names.items() for name in of_sheet if ids[digest] >= first_new)
+        insert(self.connection, schema.part_name, new)
+
+    def _write_sheets(self, table: sqlalchemy.Table, sheets: t.Iterable[tuple[int, bytes]]) -> dict[str, int]:
+        """Write texts of nodes, given as (subject id, text), and return the id of each by its digest. The texts of all nodes are never in
+        memory at once."""
         digests: dict[int, str] = {}
         rows: dict[str, tuple[str, bytes]] = {}
         for subject, text in sheets:
@@ -244,7 +265,8 @@ class _Import:
             if digest not in rows:
                 rows[digest] = (digest, zlib.compress(text, 6))
         ids = self._ids(schema.sheet, set(rows.values()), "digest", ("digest",))
-        insert(self.connection, schema.fact, ((self.run, subject, ids[rows[digest]]) for subject, digest in sorted(digests.items())))
+        insert(self.connection, table, ((self.run, subject, ids[rows[digest]]) for subject, digest in sorted(digests.items())))
+        return {digest: ids[row] for digest, row in rows.items()}
 
     def _write_judgement(self, content: Judging) -> None:
         judgement = self._next(schema.judgement)

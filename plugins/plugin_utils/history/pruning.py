@@ -87,6 +87,6 @@ def _take_out(connection: sqlalchemy.Connection, run: int) -> None:
     judged = sa.select(schema.judgement.c.id).where(schema.judgement.c.run_id == run)
     connection.execute(schema.verdict.delete().where(schema.verdict.c.judgement_id.in_(judged)))
     for table in schema.OF_RUN:
-        if table is not schema.placement:  # the names of a subject stay known
+        if table not in schema.LASTING:
             connection.execute(table.delete().where(table.c.run_id == run))
     connection.execute(schema.run.update().where(schema.run.c.id == run).values(pruned=True))

@@ -20,7 +20,7 @@ except ImportError:
 __all__ = ["sa"]  # the others of this room have it from here
 
 # The migrations in their order; a new database is made whole, by the tables below.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 
 if sa is not None:
     METADATA = sa.MetaData()
@@ -122,6 +122,11 @@ if sa is not None:
     sheet = _table("sheet", _key("id"), _text("digest"), sa.Column("facts", sa.LargeBinary, nullable=False), sa.UniqueConstraint("digest"))
     fact = _table("fact", _key("run_id", "run.id"), _key("subject_id", "subject.id"), _int("sheet_id", "sheet.id"))
 
+    # The parts that a node had in a run, as JSON in a sheet, and the names by which parts are found in sheets (hardware.py).
+    hardware = _table("hardware", _key("run_id", "run.id"), _key("subject_id", "subject.id"), _int("sheet_id", "sheet.id"))
+    sa.Index("hardware_sheet", hardware.c.sheet_id)
+    part_name = _table("part_name", sa.Column("text", sa.Text, primary_key=True), _key("sheet_id", "sheet.id"))
+
     # What is left of the numbers of runs that were taken out by their age.
     month = _table(
         "month", _key("subject_id", "subject.id"), _key("quantity_id", "quantity.id"), sa.Column("month", sa.Text, primary_key=True),
@@ -129,4 +134,6 @@ if sa is not None:
     )  # fmt: skip
 
     # What holds rows of one run, and of one judgement.
-    OF_RUN = (placement, measurement, metric, sweep, fact)
+    OF_RUN = (placement, measurement, metric, sweep, fact, hardware)
+    # What stays of a run whose numbers were taken out: where its subjects and their parts were.
+    LASTING = (placement, hardware)

@@ -17,7 +17,7 @@ import json
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing, schema
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import hardware, importing, schema
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, chunks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
@@ -174,7 +174,8 @@ def _quantities(connection: sqlalchemy.Connection) -> dict[int, Quantity]:
 
 class Query(t.NamedTuple):
     """A search; empty fields match everything. `node` and `check` may be patterns; `check` is `CHECK` or `STAGE CHECK`. `since` and
-    `until` are days, the last one included, or how long ago, as 30d or 6m, or moments, as 2026-08-01T10:00:00Z."""
+    `until` are days, the last one included, or how long ago, as 30d or 6m, or moments, as 2026-08-01T10:00:00Z. `part` is a name of a
+    part, at whatever node it was."""
 
     node: str = ""
     check: str = ""
@@ -182,11 +183,17 @@ class Query(t.NamedTuple):
     verdict: str = ""
     run: str = ""
     until: str = ""
+    part: str = ""
 
 
 def number_of(row: FoundVerdict) -> NumberData:
     """Return the number that a verdict was made by."""
     return {"metric": row["metric"], "value": row["value"], "unit": row["unit"]}
+
+
+def literally(name: str) -> str:
+    """Return a name that a search does not take for a pattern."""
+    return "".join(f"[{character}]" if character in "*?[" else character for character in name)
 
 
 class SearchResult(t.NamedTuple):
@@ -223,6 +230,11 @@ def found_in_runs(store: Store, query: Query, limit: int = 0, regressed: bool = 
         places = _places(connection, query.node, runs) if query.node else None
         if query.node and not places:
             raise HistoryError(f"node {query.node} is not in the history {store.where}{_known_nodes(connection, query.node)}")
+        if query.part:
+            of_part = _places_of_part(connection, query.part, runs)
+            if of_part is None:
+                raise HistoryError(f"part {query.part} is not in the history {store.where}")
+            places = {run: [one for one in of_part[run] if places is None or one in places.get(run, ())] for run in of_part}
         checks = _checks(connection, query.check)
         if query.check and not checks:
             raise HistoryError(f"check {query.check} is not in the history {store.where}{_known_checks(connection, query.check)}")
@@ -335,6 +347,22 @@ def _places(connection: sqlalchemy.Connection, node: str, runs: t.Container[int]
     for many in chunks(sorted(nodes), importing.MANY):
         query = sa.select(placed.c.run_id, placed.c.subject_id).where(placed.c.node_id.in_(many)).distinct()
         for row in connection.execute(query):
+            if row.run_id in runs:
+                subjects_by_run[row.run_id].append(row.subject_id)
+    return dict(subjects_by_run)
+
+
+def _places_of_part(connection: sqlalchemy.Connection, part: str, runs: t.Container[int]) -> dict[int, list[int]] | None:
+    """Return {run: the subjects whose numbers are those of a part, pairs included}; None if there is no such part."""
+    parts = hardware.found(connection, part)
+    if not parts:
+        return None
+    placed = schema.placement
+    subjects_by_run: dict[int, list[int]] = collections.defaultdict(list)
+    subjects = hardware.with_pairs(connection, {subject for found in parts for subject in found.subjects})
+    for many in chunks(sorted(subjects), importing.MANY):
+        query = sa.select(placed.c.run_id, placed.c.subject_id).where(placed.c.subject_id.in_(many)).distinct()
+        for row in connection.execute(query).all():
             if row.run_id in runs:
                 subjects_by_run[row.run_id].append(row.subject_id)
     return dict(subjects_by_run)

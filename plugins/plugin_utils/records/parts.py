@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The parts of nodes as a technician finds them: GPUs, RDMA devices and memory modules with slot, address and serial number.
+"""The parts of nodes as a technician finds them: GPUs, RDMA devices, disks and memory modules with slot, address and serial number.
 
 A person who is to replace a part needs them; verdicts name a part by its UUID or device only. They are read from a run's journal, whose
 checks have listed the parts of their node. What a node did not say is said to be unknown.
@@ -19,21 +19,24 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 
 # Which lines of a journal describe parts; the others are not parsed.
-MARKS = (b'"gpu_table"', b'"serial_number"', b'"dimms": [{', b'"links": [{', b'"machine_product"')
+MARKS = (b'"gpu_table"', b'"serial_number"', b'"dimms": [{', b'"disks": [{', b'"links": [{', b'"machine_product"')
 SHOWN = 80
 # The most parts of a node that a cause is shown with.
 MOST = 4
 # The key of the machine itself among the parts of its node.
 MACHINE = ""
+# The model of a memory slot without a module.
+EMPTY = "empty"
 _GPU_FACTS = ("slot or tray", "PCIe", "serial number", "board part number")
 _NIC_FACTS = ("slot or tray", "PCIe", "serial number", "board part number", "cable to")
 _KINDS = {"gpu": ("GPU", _GPU_FACTS), "nic": ("RDMA device", _NIC_FACTS)}
 
 
 class Part(t.NamedTuple):
-    """A GPU (`gpu/UUID`), an RDMA device (`nic/DEVICE`), a memory module (`dimm/SLOT`) or the machine. `slot` are the words
-    for where it is plugged in, `board` its part number, `connected` the switch and its port at each port of the device. What is not known
-    is empty; `facts` are those that a part of its kind should have."""
+    """A GPU (`gpu/UUID`), an RDMA device (`nic/DEVICE`), a memory module (`dimm/SLOT`), a disk (`disk/NAME`) or the machine. `slot` are the
+    words for where it is plugged in, `board` its part number, of a machine that of its main board, `connected` the switch and its port at
+    each port of the device, `switches` the names of these switches. What is not known is empty; `facts` are those that a part of its kind
+    should have."""
 
     key: str
     name: str
@@ -44,12 +47,20 @@ class Part(t.NamedTuple):
     slot: str = ""
     board: str = ""
     facts: tuple[str, ...] = ()
+    guid: str = ""
+    switches: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """Return `gpu`, `nic`, `dimm`, `disk` or `machine`."""
+        return self.key.partition("/")[0] or "machine"
 
     @property
     def place(self) -> str:
         """Return what a person at the machine needs, in one line: where the part is, its numbers, and last its UUID."""
         known = {
-            "slot or tray": self.slot, "PCIe": self.pci, "serial number": self.serial, "board part number": self.board,
+            "slot or tray": self.slot, "PCIe": self.pci, "serial number": self.serial,
+            "board part number" if self.key else "board": self.board,
             "cable to": self.connected,
         }  # fmt: skip
         words = [self.name, self.slot, *(f"{fact} {value}" for fact, value in known.items() if value and value != self.slot), self.model]
@@ -107,7 +118,7 @@ def places(parts: Parts, subject: str, texts: t.Iterable[str] = ()) -> list[str]
         node = keys.node_of(end)
         of_node, prefix = parts.get(node, {}), f"{node} " if "|" in subject else ""
         if end == node:
-            named = [part for part in of_node.values() if part.key != MACHINE and _names(part, texts)]
+            named = [part for part in of_node.values() if part.key != MACHINE and names(part, texts)]
             lines += [part.place for part in named[:MOST]]
             lines += [f"and {len(named) - MOST} more parts of {node}"] if len(named) > MOST else []
         else:
@@ -124,19 +135,29 @@ def name(parts: Parts, subject: str) -> str:
     return f"{keys.node_of(subject)} {part.name}" if part and part.key.startswith("gpu/") else ""
 
 
+def names(part: Part, texts: t.Iterable[str]) -> bool:
+    """Return True if a text names a part by its index, device or slot."""
+    name = part.key.partition("/")[2] if part.key.startswith("dimm/") else part.name
+    named = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\d)")
+    return any(named.search(text) for text in texts)
+
+
+def ids(parts: Parts, subject: str, texts: t.Iterable[str]) -> list[str]:
+    """Return the ids, as `NODE/gpu/UUID` or `NODE/dimm/SLOT`, of the parts that `places` has lines for."""
+    found: list[str] = []
+    for end in keys.ends_of(subject) if "|" in subject else (subject,):
+        of_node = parts.get(end, {})
+        found += [f"{end}/{part.key}" for part in of_node.values() if part.key != MACHINE and names(part, texts)][:MOST]
+        found += [end] if keys.node_of(end) != end else []
+    return found
+
+
 def _unknown(subject: str, node: str) -> str:
     kind, _slash, of_kind = subject[len(node) + 1 :].partition("/")
     word, facts = _KINDS.get(kind, ("part", _GPU_FACTS))
     missing = ", ".join(("index", *facts) if kind == "gpu" else facts)
     own = f"UUID {of_kind}" if kind == "gpu" else of_kind
     return f"{word} · not known: {missing} (no check of this run listed the parts of {node}) · {own}"
-
-
-def _names(part: Part, texts: t.Iterable[str]) -> bool:
-    """Return True if a text names a part by its index, device or slot."""
-    name = part.key.partition("/")[2] if part.key.startswith("dimm/") else part.name
-    named = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\d)")
-    return any(named.search(text) for text in texts)
 
 
 def _joined(first: Part, second: Part) -> Part:
@@ -158,6 +179,7 @@ def _listed(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
     yield from _gpus(context)
     yield from _devices(context)
     yield from _modules(context)
+    yield from _disks(context)
     yield from _machine(context)
 
 
@@ -176,7 +198,7 @@ def _devices(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
             serial, pci, board = (_text(row.get(name)) for name in ("serial_number", "pci", "part_number"))
             yield Part(
                 f"nic/{row['device']}", _text(row["device"]), _text(row.get("type")), serial, pci, _connected(context, row["device"]), "",
-                board, _NIC_FACTS,
+                board, _NIC_FACTS, _text(row.get("guid")), tuple(_text(port["switch"]) for port in _plugged(context, row["device"])),
             )  # fmt: skip
 
 
@@ -184,17 +206,25 @@ def _modules(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
     dimms = context.get("dimms")
     for row in dimms if isinstance(dimms, list) else ():
         if isinstance(row, dict) and row.get("slot"):
-            size = f"{row['mib'] / 1024:g} GiB" if row.get("mib") else "empty"
+            size = f"{row['mib'] / 1024:g} GiB" if row.get("mib") else EMPTY
             slot, bank = _text(row["slot"]), _text(row.get("bank"))
             facts = ("serial number",) if row.get("mib") else ()
             yield Part(f"dimm/{slot}", "memory module", size, _text(row.get("serial")), slot=f"{slot}{bank and f' ({bank})'}", facts=facts)
+
+
+def _disks(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
+    disks = context.get("disks")
+    for row in disks if isinstance(disks, list) else ():
+        if isinstance(row, dict) and row.get("disk"):
+            name, model, serial, pci = (_text(row.get(field)) for field in ("disk", "model", "serial", "pci"))
+            yield Part(f"disk/{name}", name, model, serial, pci, facts=("serial number",))
 
 
 def _machine(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
     facts, system = context.get("facts"), context.get("system")
     if isinstance(facts, dict) and facts.get("machine_product"):
         words = " ".join(_text(facts.get(name)) for name in ("machine_vendor", "machine_product") if facts.get(name))
-        yield Part(MACHINE, "machine", words, facts=("serial number",))
+        yield Part(MACHINE, "machine", words, board=_text(facts.get("machine_board")), facts=("serial number",))
     if isinstance(system, dict):
         yield Part(MACHINE, "machine", "", _text(system.get("serial")), facts=("serial number",))
 
@@ -215,8 +245,12 @@ def _short(address: str) -> str:
 
 def _connected(context: t.Mapping[str, t.Any], device: str) -> str:
     """Return the switches and their ports that a device is connected to: `leaf-03 Ethernet1/7`."""
-    ports = [port for port in context.get("ports") or () if port.get("device") == device and port.get("switch")]
-    return ", ".join(f"{_text(port['switch'])} {_text(port.get('switch_port'))}".strip() for port in ports)
+    return ", ".join(f"{_text(port['switch'])} {_text(port.get('switch_port'))}".strip() for port in _plugged(context, device))
+
+
+def _plugged(context: t.Mapping[str, t.Any], device: str) -> list[t.Mapping[str, t.Any]]:
+    """Return the ports of a device of which the switch is known."""
+    return [port for port in context.get("ports") or () if port.get("device") == device and port.get("switch")]
 
 
 def _text(value: t.Any) -> str:

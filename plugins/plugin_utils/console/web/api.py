@@ -13,7 +13,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import openapi, ranges
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import one_part, openapi, ranges
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import starlette
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.request_context import (
     Endpoint,
@@ -210,6 +210,10 @@ def _nodes(ask: RequestContext) -> Response:
     return answer({"nodes": listed, "count": len(matching)})
 
 
+def _parts(ask: RequestContext) -> Response:
+    return answer({"parts": one_part.listed(ask.console.past, ask.one("name").strip()[:200])})
+
+
 def _runs(ask: RequestContext) -> Response:
     query = asked(ask)
     runs = ask.console.past.runs(ask.one("before"), limit(ask), query.since, query.until)
@@ -269,6 +273,9 @@ ENDPOINTS = (
         body=openapi.SPEC_ONLY)),
     Endpoint("GET", "/api/v1/nodes", _nodes, about=openapi.about(
         "Nodes that requests may name.", openapi.NODES, (("text", "a part of the name"), _LIMIT))),
+    Endpoint("GET", "/api/v1/parts", _parts, about=openapi.about(
+        "Parts of nodes by any of their names, with the places where they were and causes that are about them.", openapi.PARTS,
+        (("name", "a UUID, GUID, serial number or switch, or a node with a device or slot of it, as `gpu-01 mlx5_2`"),))),
     Endpoint("GET", "/api/v1/runs", _runs, about=openapi.about(
         "Runs of the history, the newest first, each with the newest note on it.", openapi.RUNS,
         (("before", "those before this run"), *_RANGE, _LIMIT))),
@@ -277,6 +284,7 @@ ENDPOINTS = (
     Endpoint("GET", "/api/v1/verdicts", _verdicts, about=openapi.about(
         "Verdicts with their numbers.", openapi.VERDICTS,
         ("node", "check", *_RANGE, ("verdict", "some of FAIL,WARN,..."), "run",
+         ("part", "a name of a part, at whatever node it was"),
          ("regressed", "true"), _LIMIT))),
     Endpoint("GET", "/api/v1/compare", _compare, about=openapi.about(
         "Two runs side by side.", openapi.COMPARED, (("before", "the last accepted one where it is not said"), "after"))),

@@ -62,6 +62,14 @@ _NODE = _whole(
 )  # fmt: skip
 NODES = _whole(nodes=_list(_NODE), count={"type": "integer"})
 NOTE = _whole(text=TEXT, to=TEXT, who=TEXT, at=TEXT)
+_PLACE = _whole(node=TEXT, slot=TEXT, name=TEXT, pci=TEXT, simulated={"type": "boolean"}, since=TEXT, since_at=TEXT, until=TEXT,
+                until_at=TEXT)  # fmt: skip
+_PART = _whole(
+    kind={"enum": ["gpu", "nic", "dimm", "disk", "machine", "switch"]}, name=TEXT, address=TEXT, node=TEXT, model=TEXT, serial=TEXT,
+    guid=TEXT, pci=TEXT, slot=TEXT, board=TEXT, connected=TEXT, places=_list(_PLACE),
+    causes=_list(_whole(run=TEXT, verdict=TEXT, said=TEXT)),
+)  # fmt: skip
+PARTS = _whole(parts=_list(_PART))
 _RUN = _object(("run",), run=TEXT, planned_at=TEXT, inventory=TEXT, accepted={"type": "boolean"}, word=TEXT,
                why=TEXT, partial={"type": "boolean"}, simulated={"type": "boolean"}, counts=ANY, journal_sha256=TEXT,
                note=NOTE)  # fmt: skip

@@ -27,6 +27,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web im
     forms,
     home,
     notes,
+    one_part,
     parts,
     progress,
     standing,
@@ -41,8 +42,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.re
     RequestRefused,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.sessions import TooLong
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, exporting, machine, searching
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Query
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, exporting, machine, part_sheets, searching
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Query, literally
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.advice import ADVICE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
@@ -320,7 +321,7 @@ def _act_on_many(ask: RequestContext) -> Response:
 
 
 def _find(ask: RequestContext) -> Response:
-    """Answer with the page of a run, action, node or digest of this name; else with the nodes or actions that have it in theirs."""
+    """Answer with the page of a run, action, node, part or digest of this name; else with the nodes or actions that have it in theirs."""
     text = ask.one("q").strip()[:200]
     if RUN_ID.fullmatch(text):
         return starlette.responses.RedirectResponse(f"/results/{text}", 303)
@@ -333,11 +334,23 @@ def _find(ask: RequestContext) -> Response:
         if actions.NAME.match(text):
             with contextlib.suppress(actions.NotFound):
                 return starlette.responses.RedirectResponse(f"/runs/{ask.console.actions.get(text, ask.namespace).name}", 303)
+        if to := _in_history(ask, text):
+            return starlette.responses.RedirectResponse(to, 303)
         if any(text in name for name in names):
             return starlette.responses.RedirectResponse(url("/nodes", {"q": text}), 303)
     except actions.ActionError:
         pass  # the page of actions says so
     return starlette.responses.RedirectResponse(url("/runs", {"text": text}), 303)
+
+
+def _in_history(ask: RequestContext, name: str) -> str:
+    """Return the address of the page of a node or part that any run had under this name; empty if there is none."""
+    with contextlib.suppress(HistoryError):  # the page that follows says so
+        if name and ask.console.past.is_node(name):
+            return url("/node", {"name": name})
+        if ask.console.past.parts(name):
+            return url("/part", {"name": name})
+    return ""
 
 
 # Results ------------------------------------------------------------------------------------------------------------------------------
@@ -366,8 +379,8 @@ def _result(ask: RequestContext) -> Response:
         rows=_sorted(rows_found.rows, ask.one("sort"), ROWS_BY) if rows_found else [], cut=bool(rows_found and rows_found.cut),
         sort=ask.one("sort"),
         earlier=past.runs(before=run, limit=ON_A_PAGE), causes=causes[:MOST_CAUSES], causes_all=len(causes),
-        again=url("/start", forms.fields_again(causes)), places=_places(past.seen(run).parts, causes[:MOST_CAUSES]) if causes else {},
-        **_notes(ask, run),
+        again=url("/start", forms.fields_again(causes)), **_notes(ask, run),
+        **_places(past.seen(run).parts if causes else {}, causes[:MOST_CAUSES]),
     )  # fmt: skip
 
 
@@ -393,9 +406,19 @@ def _add_note(ask: RequestContext) -> Response:
     return response
 
 
-def _places(known: seen_parts.Parts, causes: t.Iterable[CauseRow]) -> dict[str, list[str]]:
-    """Return {subject of a cause: where its parts are}. The reports of earlier versions do not say it."""
-    return {cause["subject"]: cause.get("place") or seen_parts.places(known, cause["subject"], [cause["said"]]) for cause in causes}
+def _places(known: seen_parts.Parts, causes: t.Sequence[CauseRow]) -> PlainData:
+    """Return {subject of a cause: where its parts are} as `places`, which reports of earlier versions do not say, and as `part_names` the
+    names that lead to the pages of these parts."""
+    return {
+        "places": {
+            cause["subject"]: cause.get("place") or seen_parts.places(known, cause["subject"], [cause["said"]]) for cause in causes
+        },
+        "part_names": {
+            cause["subject"]: cause["subject"].split("|") if cause["kind"] == one_part.SWITCH
+            else seen_parts.ids(known, cause["subject"], [cause["said"]])
+            for cause in causes
+        },
+    }  # fmt: skip
 
 
 def _result_file(ask: RequestContext) -> Response:
@@ -461,7 +484,7 @@ def _history(ask: RequestContext) -> Response:
         runs = ask.console.past.runs(ask.one("before"), ON_A_PAGE, query.since, query.until)
     except HistoryError as error:
         runs, wrong = [], wrong or str(error)
-    curves = url("/history/curves", query._asdict()) if answer and answer.rows and (query.node or query.check) else ""
+    curves = url("/history/curves", query._asdict()) if answer and answer.rows and (query.node or query.check or query.part) else ""
     return draw(
         ask, "past", 404 if wrong else 200, asked=query, regressed=regressed, rows=rows, searched=answer is not None, wrong=wrong,
         field=field, runs=runs, curves=curves, cut=bool(answer and answer.cut), sort=order,
@@ -473,7 +496,7 @@ def _history(ask: RequestContext) -> Response:
 
 def _curves(ask: RequestContext) -> Response:
     query = api.asked(ask)
-    if not (query.node or query.check or query.run):
+    if not (query.node or query.check or query.run or query.part):
         raise RequestRefused(400, "error_curves")
     return starlette.responses.HTMLResponse(ask.console.past.curves(query), headers=OF_A_RUN)
 
@@ -523,12 +546,14 @@ def _node(ask: RequestContext) -> Response:
         info = None
     facts, timeline = past.facts(name), past.timeline(name)
     try:
-        every = past.search(Query(node=_literally(name)), limit=ROWS_OF_NODE).rows
+        every = past.search(Query(node=literally(name)), limit=ROWS_OF_NODE).rows
     except HistoryError:
         every = []
     if info is None and not facts and not every:
         raise RequestRefused(404, "error_no_node")
-    hardware = parts.of_node([past.seen(run.run) for run in timeline[:RUNS_WITH_PARTS]], name)
+    # A history of an older version has no parts.
+    seen = past.seen_on(name) or [past.seen(run.run) for run in timeline[:RUNS_WITH_PARTS]]
+    hardware = parts.of_node(seen, name)
     stands = standing.of_node(every, hardware.has)
     broken = [row for row in stands if row["verdict"] not in GOOD]
     rows = every[: ON_A_PAGE * 4]
@@ -539,20 +564,31 @@ def _node(ask: RequestContext) -> Response:
         hardware=_verdicts_of_parts(name, hardware, stands),
         rows=rows, findings=findings, passed=[row for row in shown if row["verdict"] in GOOD], cut=len(every) > len(rows),
         broken=standing.causes_first(broken, lambda run: _causes(past, run)),
-        curves=url("/history/curves", {"node": _literally(name)}) if rows else "",
-        start=url("/start", {"nodes": fleet.requested(name)}), history=url("/history", {"node": _literally(name)}),
+        curves=url("/history/curves", {"node": literally(name)}) if rows else "",
+        start=url("/start", {"nodes": fleet.requested(name)}), history=url("/history", {"node": literally(name)}),
     )  # fmt: skip
 
 
 def _verdicts_of_parts(
     node: str, hardware: parts.Hardware, stands: t.Iterable[searching.FoundVerdict]
-) -> list[tuple[seen_parts.Part, str]]:
-    """Return the parts of a node, each with the worst of its verdicts that stand."""
+) -> list[tuple[seen_parts.Part, str, str]]:
+    """Return the parts of a node, each with its name in addresses and the worst of its verdicts that stand. Of a part that no check has as
+    its subject these are the findings of the node that name it."""
     verdicts: dict[str, list[str]] = {}
     for row in stands:
         part = seen_parts.find({node: hardware.parts}, row["subject"])
-        verdicts.setdefault(part.key if part else "", []).append(row["verdict"])
-    return [(part, min(verdicts.get(key, []), key=WORST_FIRST.index, default="")) for key, part in sorted(hardware.parts.items())]
+        named = [part] if part else []
+        if not part and row["verdict"] not in GOOD:
+            named = [
+                one for one in hardware.parts.values()
+                if one.kind in one_part.NAMED_ONLY and seen_parts.names(one, [row["reason"] or ""])
+            ]  # fmt: skip
+        for one in named:
+            verdicts.setdefault(one.key, []).append(row["verdict"])
+    return [
+        (part, part_sheets.address(part, node), min(verdicts.get(key, []), key=WORST_FIRST.index, default=""))
+        for key, part in hardware.parts.items()
+    ]
 
 
 def _causes(past: Past, run: str) -> list[CauseRow]:
@@ -570,11 +606,6 @@ def _changes(facts: t.Sequence[machine.FactsSince]) -> list[PlainData]:
         changed = [(name, old.facts.get(name), new.facts.get(name)) for name in names]
         changes.append({"run": new.run, "planned_at": new.planned_at, "changed": changed})
     return changes
-
-
-def _literally(name: str) -> str:
-    """A name that a search does not take for a pattern."""
-    return "".join(f"[{character}]" if character in "*?[" else character for character in name)
 
 
 def _sorted(rows: t.Sequence[t.Any], order: str, by: t.Mapping[str, t.Callable[[t.Any], t.Any]]) -> list[t.Any]:
@@ -690,6 +721,7 @@ ENDPOINTS = (
     Endpoint("GET", "/history.csv", _csv),
     Endpoint("GET", "/nodes", _nodes),
     Endpoint("GET", "/node", _node),
+    Endpoint("GET", "/part", one_part.part),
     Endpoint("GET", "/enter", _enter_page, ""),
     Endpoint("POST", "/enter", _enter, ""),
     Endpoint("POST", "/leave", _leave, "", "leave"),

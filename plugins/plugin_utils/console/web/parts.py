@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import functools
 import pathlib
+import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import journal
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.parts import MARKS, Part, Seen, of_records
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.parts import EMPTY, MARKS, Part, Seen, of_records
 
+KINDS = ("machine", "gpu", "nic", "disk", "dimm")
 # Journals of very large runs are not read for a page.
 MOST_BYTES, MOST_PACKED_BYTES = 64 * 1024 * 1024, 4 * 1024 * 1024
 
@@ -37,14 +39,23 @@ def of_node(runs: t.Sequence[Seen], node: str) -> Hardware:
     there are fewer it may have failed, and stays."""
     known: dict[str, Part] = {}
     gone: set[str] = set()
-    for kind in ("gpu/", "nic/"):
-        seen = [{key: part for key, part in run.parts.get(node, {}).items() if key.startswith(kind)} for run in runs]
+    for kind in KINDS:
+        seen = [
+            {key: part for key, part in run.parts.get(node, {}).items() if part.kind == kind and part.model != EMPTY} for run in runs
+        ]
         seen = [parts for parts in seen if parts]
         for parts in reversed(seen):
             known.update(parts)
         if seen and len(seen[0]) >= max(map(len, seen)):
             gone.update(key for parts in seen for key in parts if key not in seen[0])
-    return Hardware({key: part for key, part in known.items() if key not in gone}, frozenset(gone))
+    there = [part for key, part in known.items() if key not in gone]
+    return Hardware({part.key: part for part in sorted(there, key=_order)}, frozenset(gone))
+
+
+def _order(part: Part) -> tuple[int, list[tuple[bool, int, str]]]:
+    """Return the key by which parts are sorted: by kinds, and within a kind by their numbers and names."""
+    words = re.findall(r"\d+|\D+", f"{part.name} {part.slot or part.key}")
+    return KINDS.index(part.kind), [(word.isdecimal(), int(word) if word.isdecimal() else 0, word) for word in words]
 
 
 def of_run(run: pathlib.Path) -> Seen:

@@ -14,7 +14,7 @@ import threading
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import parts
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, machine, searching, showing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, hardware, machine, searching, showing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, is_there, url_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, raw, verdict_files
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
@@ -123,6 +123,21 @@ class Past:
     def timeline(self, node: str) -> list[machine.RunOfNode]:
         store = self.store()
         return machine.timeline(store, node) if store else []
+
+    def parts(self, name: str) -> list[hardware.FoundPart]:
+        """Return the parts that have this name, as of any run."""
+        store = self.store()
+        return hardware.find(store, name) if store else []
+
+    def seen_on(self, node: str) -> list[Seen]:
+        """Return the parts of a node as the newest runs with it have seen them."""
+        store = self.store()
+        return [Seen({node: parts}, {}) for parts in hardware.of_node(store, node)] if store else []
+
+    def is_node(self, name: str) -> bool:
+        """Return True if any run had a node of this name."""
+        store = self.store()
+        return store is not None and hardware.is_node(store, name)
 
     # The folders ---------------------------------------------------------------------------------------------------------------------
 

@@ -312,6 +312,7 @@ def test_the_api_does_what_its_document_says(console: memory.Opened) -> None:
     assert ask("GET", f"/api/v1/runs/{runs.run_id(3)}", "/api/v1/runs/{run}")["report"]["accepted"] is False
     bad = ask("GET", "/api/v1/verdicts?verdict=FAIL")["verdicts"]
     assert {(one["run"], one["subject"].split("/")[0]) for one in bad} == {(runs.run_id(3), "b")}
+    assert ask("GET", f"/api/v1/parts?name={runs.uuid(ord('b'))}")["parts"][0]["node"] == "b"
     compared = ask("GET", f"/api/v1/compare?after={runs.run_id(3)}")
     assert compared["before"] == runs.run_id(2) and compared["compared"] > 1
     assert ask("GET", "/api/v1/runs?limit=0")["problems"][0]["field"] == "limit"
@@ -434,7 +435,7 @@ def test_trouble_with_the_storage_is_on_every_page_and_in_readyz(
 @pytest.mark.parametrize(
     ("query", "field", "expected"),
     [
-        ("nod=a", "nod", "any of node, check, since, until, from, to, verdict, run, regressed, limit"),
+        ("nod=a", "nod", "any of node, check, since, until, from, to, verdict, run, part, regressed, limit"),
         ("verdict=BAD", "verdict", "some of FAIL, UNKNOWN"),
         ("regressed=yes", "regressed", "true or false"),
         ("limit=many", "limit", "a whole number from 1 to 500"),

@@ -469,7 +469,7 @@ def test_nothing_that_anybody_says_becomes_markup(hostile: memory.Opened) -> Non
             ("/history", "run"), ("/start", "nodes"), ("/start", "q"), ("/start", "name"), ("/nodes", "q"), ("/nodes", "label"),
             ("/nodes", "sort"), ("/runs", "text"), ("/runs", "phase"), ("/compare", "before"), ("/compare", "after"),
             ("/runs", "lang"), ("/runs", "after"), ("/start", "kind"), ("/", "q"), ("/", "by"), ("/", "verdict"), ("/", "stage"),
-            ("/history", "until"), ("/runs/x0", "node"),
+            ("/history", "until"), ("/runs/x0", "node"), ("/part", "name"), ("/history", "part"),
         ):  # fmt: skip
             seen += _harmless(client.get(path, params={name: text, **({"do": "show"} if path == "/start" else {})}))
         _harmless(client.get("/history/curves", params={"node": "*"}), of_a_run=True)

@@ -46,6 +46,8 @@ def tables(store: Store) -> dict[str, t.Any]:
 def test_an_older_history_is_brought_up_to_date_and_is_then_as_a_new_one(results: pathlib.Path) -> None:
     with Store(url_of(results)) as store, store.writing() as connection:
         schema.month.drop(connection)
+        schema.hardware.drop(connection)
+        schema.part_name.drop(connection)
         connection.exec_driver_sql("DROP INDEX verdict_worse")
         connection.exec_driver_sql("ALTER TABLE verdict DROP COLUMN regressed")
         connection.exec_driver_sql("ALTER TABLE judgement DROP COLUMN word")
@@ -65,6 +67,8 @@ def test_what_passed_and_was_not_proven_is_not_accepted_after_an_upgrade(results
     fine, gates = "all 49 planned checks on 2 nodes are acceptable", "; gates of GPU sharing: P0 not proven, P1 proven"
     kept = [(True, fine + gates), (False, fine + gates), (False, "1 FAIL" + gates), (True, fine)]
     with Store(url_of(results)) as store, store.writing() as connection:
+        schema.hardware.drop(connection)
+        schema.part_name.drop(connection)
         connection.exec_driver_sql("DROP INDEX verdict_worse")
         connection.exec_driver_sql("ALTER TABLE judgement DROP COLUMN word")
         connection.exec_driver_sql("ALTER TABLE run DROP COLUMN inventory")
