@@ -19,7 +19,7 @@ import time
 import typing as t
 
 import pytest
-from harness import console_hostile, console_memory
+from harness import console_hostile, console_memory, history_runs
 from rigs import axe
 from rigs.browser import Browser, executable
 from rigs.simulated import laptop_fleet
@@ -435,6 +435,58 @@ def test_what_nodes_say_is_never_run(browser: Browser, tmp_path: pathlib.Path) -
             browser.value("document.querySelectorAll('details').forEach((d) => { d.open = true })")
             assert browser.value("[window.harm, document.querySelectorAll('main img, main script').length]") == [None, 0], page
             assert browser.dialogs == [] and all(one.startswith(f"http://127.0.0.1:{port}/") for one in browser.requests), page
+
+
+@contextlib.contextmanager
+def entered(browser: Browser, opened: console_memory.Opened) -> t.Iterator[str]:
+    """The address of a console that the browser has signed in to."""
+    with console_memory.serving(opened.app) as port:
+        opened.auth.new_link(every_s=0.0)
+        browser.open(f"http://127.0.0.1:{port}/enter?code={opened.links[-1]}", "location.pathname === '/'")
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture
+def moved(tmp_path: pathlib.Path) -> console_memory.Opened:
+    """A console over two runs between which a GPU moved from node a to node b, where it is slow."""
+    table = [{"uuid": history_runs.uuid(1), "index": 3, "serial": "165201", "bdf": "0000:4b:00.0", "name": history_runs.GPU}]
+    for day, (name, tflops) in enumerate((("a", 672.0), ("b", 400.0)), 1):
+        machine = history_runs.Machine(name * 32, {1: tflops}, lists={"gpu_table": table})
+        history_runs.judged(tmp_path / "results", day, {name: machine}, acceptance_history=True)
+    return console_memory.opened(tmp_path / "results", hosts=frozenset())
+
+
+def test_a_part_is_found_by_its_serial_number_with_the_places_where_it_was(
+    browser: Browser, moved: console_memory.Opened, pictures: pathlib.Path
+) -> None:
+    with entered(browser, moved) as address:
+        browser.value("document.querySelector('[data-jump]').focus()")
+        browser.type("165201")
+        browser.press("Enter")
+        browser.wait("location.pathname === '/part' && document.querySelector('#places')")
+        assert history_runs.uuid(1) in browser.value(TEXT) and "400 TFLOPS" in browser.value(TEXT)
+        nodes = "[...document.querySelectorAll('#places ~ .scroll tbody')][0].innerText"
+        assert re.findall(r"(?m)^([ab])\b", browser.value(nodes)) == ["b", "a"]
+        for language in ("zh", "ru", "en") if axe.here() else ():
+            for width in (375, 1280):
+                browser.size(width, 900)
+                browser.open(f"{address}/part?name=165201&lang={language}")
+                assert axe.violations(browser) == [], (language, width)
+                assert browser.value("document.documentElement.scrollWidth") <= width, language
+                picture(browser, pictures / f"part-{language}-{width}.png", full=True)
+
+
+def test_the_map_of_a_large_fleet_has_whole_pixels_on_a_wide_screen(
+    browser: Browser, tmp_path: pathlib.Path, pictures: pathlib.Path
+) -> None:
+    opened = console_memory.opened(tmp_path, memory=console_memory.Memory(console_memory.nodes(5000)), hosts=frozenset())
+    with entered(browser, opened) as address:
+        browser.size(1400, 900)
+        browser.open(f"{address}/", "document.querySelector('svg.wall')")
+        assert browser.value("document.querySelector('svg.wall').getBoundingClientRect().width") == 1000
+        assert browser.value("document.documentElement.scrollWidth") <= 1400
+        picture(browser, pictures / "fleet-1400.png")
+    browser.size(1280, 900)
 
 
 def test_nothing_comes_from_elsewhere(console: Console, browser: Browser) -> None:

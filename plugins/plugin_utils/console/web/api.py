@@ -211,7 +211,7 @@ def _nodes(ask: RequestContext) -> Response:
 
 
 def _parts(ask: RequestContext) -> Response:
-    return answer({"parts": one_part.listed(ask.console.past, ask.one("name").strip()[:200])})
+    return answer({"parts": one_part.listed(ask.console.past, one_part.named(ask, ask.one("name").strip()[:200]))})
 
 
 def _runs(ask: RequestContext) -> Response:

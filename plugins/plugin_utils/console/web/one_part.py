@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow
 
-__all__ = ["NAMED_ONLY", "SWITCH", "about", "listed", "part"]
+__all__ = ["NAMED_ONLY", "SWITCH", "about", "listed", "named", "part"]
 
 if t.TYPE_CHECKING:
     from starlette.responses import Response
@@ -34,6 +34,8 @@ if t.TYPE_CHECKING:
 ROWS, SHOWN = 2000, 200
 # The newest nodes of a part whose findings are looked through for its name, and the newest runs whose causes are.
 NODES, RUNS_WITH_CAUSES = 3, 5
+# The most parts of an answer to a program.
+LISTED = 20
 # Kinds of parts that no check has as its subject: findings about them are those of their node.
 NAMED_ONLY = ("dimm", "disk")
 
@@ -49,7 +51,7 @@ class Shown(t.NamedTuple):
 def part(ask: RequestContext) -> Response:
     """Answer with the page of a part, or with a list if several have this name."""
     name = ask.one("name").strip()[:200]
-    found = ask.console.past.parts(name)
+    found = named(ask, name)
     if not found:
         raise RequestRefused(404, "error_no_part")
     if len(found) > 1:
@@ -64,8 +66,18 @@ def part(ask: RequestContext) -> Response:
     )  # fmt: skip
 
 
-def listed(past: Past, name: str) -> list[PlainData]:
-    """Return the parts with this name as plain data, for programs."""
+def named(ask: RequestContext, name: str) -> list[FoundPart]:
+    """Return the parts with this name, in which a node of a cluster may have the name that requests have for it."""
+    found = ask.console.past.parts(name)
+    node, _blank, rest = name.partition(" ")
+    if found or not rest:
+        return found
+    state, _problem = ask.console.fleet.state()
+    return ask.console.past.parts(f"{state.measured_as(node)} {rest}") if state else []
+
+
+def listed(past: Past, found: t.Sequence[FoundPart]) -> list[PlainData]:
+    """Return parts as plain data, for programs."""
     return [
         {
             **{field: getattr(one.part, field) for field in ("name", "model", "serial", "guid", "pci", "slot", "board", "connected")},
@@ -73,7 +85,7 @@ def listed(past: Past, name: str) -> list[PlainData]:
             "places": [stay._asdict() for stay in one.stays],
             "causes": [{"run": run, "verdict": cause["verdict"], "said": cause["said"]} for run, cause in about(past, one).causes],
         }
-        for one in past.parts(name)[:NODES]
+        for one in found[:LISTED]
     ]  # fmt: skip
 
 

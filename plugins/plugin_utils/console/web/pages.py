@@ -348,7 +348,7 @@ def _in_history(ask: RequestContext, name: str) -> str:
     with contextlib.suppress(HistoryError):  # the page that follows says so
         if name and ask.console.past.is_node(name):
             return url("/node", {"name": name})
-        if ask.console.past.parts(name):
+        if one_part.named(ask, name):
             return url("/part", {"name": name})
     return ""
 

@@ -132,6 +132,15 @@ def test_several_parts_of_one_name_are_listed(tmp_path: pathlib.Path) -> None:
     assert len(links) == 2 and all("mlx5_" in client.get(link).text for link in links)
 
 
+def test_a_node_of_a_cluster_is_named_as_requests_name_it(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(current, "DAYS", 36500)
+    runs.judged(tmp_path, 1, {"lab/a": machine("a", 1, 672.0)}, acceptance_history=True)
+    client = memory.opened(tmp_path, memory=memory.Memory([actions.NodeInfo("a", 8, 8)])).signed_in()
+    assert client.get("/find?q=a GPU 3").headers["location"] == "/part?name=a+GPU+3"
+    for name in ("a GPU 3", "lab/a GPU 3", f"lab/a/gpu/{runs.uuid(1)}"):
+        assert runs.uuid(1) in client.get("/part", params={"name": name}).text
+
+
 @pytest.mark.parametrize("name", ["", "nobody", "b mlx5_9", "<script>", "\x00"])
 def test_a_part_that_nobody_saw_is_not_found(console: memory.Opened, name: str) -> None:
     answer = console.signed_in().get("/part", params={"name": name})
