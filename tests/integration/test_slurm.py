@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Runs over a real Slurm: node stages as jobs, and that nothing is left of them."""
+"""Runs over a real Slurm: stages of nodes and of groups as jobs, and that nothing is left of them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import settings
 from harness.fleet_runs import GATE, wait
 from harness.slurm_runs import Runs
+from rigs.simulated.mpi import build
 from rigs.slurm.slurm import Slurm
 
 pytestmark = pytest.mark.fleet
@@ -45,7 +46,7 @@ def test_four_nodes_are_accepted_and_left_as_they_were(runs: Runs) -> None:
 
 
 def test_a_job_has_nothing_of_the_environment_of_who_starts_it(runs: Runs) -> None:
-    argv = settings.of("rig", {}).job("gpufleet-environment", "a test", runs.slurm.fleet.hosts[0], "", 60.0)
+    argv = settings.of("rig", {}).job("gpufleet-environment", "a test", runs.slurm.fleet.hosts[:1], "", 60.0)
     said = runs.slurm.client("env", "NCCL_ALGO=Ring", "A_TOKEN=secret", *argv, "env").splitlines()
     assert f"PATH={settings.PATH}" in said and not [line for line in said if line.startswith(("NCCL_", "A_TOKEN"))]
 
@@ -95,6 +96,69 @@ def test_a_refusal_is_in_the_words_of_slurm(runs: Runs, variables: dict[str, t.A
     found = {(v["verdict"], v["reason_code"]) for v in done.verdicts}
     assert found == {("UNKNOWN", "job_refused")} and all(words in v["reason"] for v in done.verdicts), done.output
     runs.nothing_left(10)
+
+
+# A group over three of the four nodes, two ranks on each: a real mpirun, and a real MPI program that stands in for nccl-tests.
+GROUP = {
+    "acceptance_nodes": {"names": ["gpu-01", "gpu-02", "gpu-03"]}, "nccl_fabric_gpus": [2], "nccl_fabric_sizes": ["256M:1G"],
+    "nccl_fabric_binary_dir": "/opt/simulated/bin", "nccl_fabric_binary_suffix": "_mpi", "nccl_fabric_mpirun": "/usr/bin/mpirun.openmpi",
+    "nccl_fabric_mpi_args": ["--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0"],
+    "nccl_fabric_join_timeout": 60, "nccl_fabric_test_timeout": 90, "nccl_fabric_timeout": 300, "nccl_fabric_repeats": 1,
+    "acceptance_expectations": [
+        {"id": "test-fabric", "match": {"stage": "nccl_fabric", "check": "all_reduce", "size": 1073741824}, "metric": "busbw", "value": 375,
+         "unit": "GB/s", "source": "test", "date": "2026-11", "confidence": "measured"}
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def fabric(runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    build.plant(runs.slurm.fleet, build.build("openmpi", tmp_path_factory.mktemp("mpi")))
+    return runs
+
+
+def test_a_group_is_one_job_and_is_accepted(fabric: Runs) -> None:
+    done = fabric.run(["nccl_fabric"], **GROUP)
+    assert done.status == 0, done.output
+    (group,) = [m for m in done.journal if m["subject"]["kind"] == "group"]
+    assert group["context"]["hosts"] == dict.fromkeys(("gpu-01", "gpu-02", "gpu-03"), 2) and group["subject"]["id"] == "nccl_fabric/rig"
+    assert {v["subject"]["id"]: v["verdict"] for v in done.verdicts} == {
+        "nccl_fabric/rig": "PASS", "rig/gpu-01": "PASS", "rig/gpu-02": "PASS", "rig/gpu-03": "PASS",
+    }  # fmt: skip
+    assert len({m["context"]["slurm_job"] for m in done.journal}) == 1
+    fabric.nothing_left(10)
+
+
+def test_a_group_goes_on_without_a_node_that_is_drained_or_stays_busy(fabric: Runs) -> None:
+    slurm = fabric.slurm
+    slurm.drain("gpu-02", "a test")
+    other = slurm.client("sbatch", "--parsable", "-w", "gpu-03", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 300").strip()
+    try:
+        nodes = {"names": slurm.fleet.hosts}
+        done = fabric.run(["nccl_fabric"], **{**GROUP, "acceptance_nodes": nodes, "acceptance_slurm_wait": 5})
+    finally:
+        slurm.client("scancel", other)
+        slurm.resume("gpu-02")
+        slurm.until_idle("gpu-03")
+    assert [on(done.verdicts, f"gpu-0{n}") for n in (2, 3)] == [{("UNKNOWN", "node_drained")}, {("UNKNOWN", "node_busy")}], done.output
+    assert on(done.verdicts, "gpu-01") == on(done.verdicts, "gpu-04") == {("PASS", None)}, done.output
+    (group,) = [v for v in done.verdicts if v["subject"]["kind"] == "group"]
+    assert group["verdict"] == "UNKNOWN" and "gpu-03 is in use" in group["reason"], group
+
+
+def test_after_kill_9_of_the_controller_no_job_of_a_group_is_left(fabric: Runs) -> None:
+    gates = {host: fabric.slurm.fleet.plant(host) / "gate" for host in ("gpu-01", "gpu-02", "gpu-03")}
+    for gate in gates.values():
+        gate.mkdir(exist_ok=True)
+        (gate / "reached").unlink(missing_ok=True)
+        (gate / "all_reduce_perf_mpi").write_text(GATE)
+        (gate / "all_reduce_perf_mpi").chmod(0o755)
+    controller = fabric.start(["nccl_fabric"], **{**GROUP, "nccl_fabric_binary_dir": "/opt/simulated/gate"})
+    wait(lambda: all((gate / "reached").exists() for gate in gates.values()), controller.process)
+    assert len(fabric.slurm.jobs()) == 1
+    os.killpg(controller.process.pid, signal.SIGKILL)
+    fabric.nothing_left(60)
+    controller.process.wait(30)
 
 
 def at_gate(runs: Runs) -> tuple[t.Any, dict[str, pathlib.Path]]:

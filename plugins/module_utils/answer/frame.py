@@ -37,7 +37,6 @@ LINE_LIMIT = 4096
 RESULT_LIMIT = 8 << 20
 # What the kubelet takes of a termination message; of a longer one it keeps the end.
 MESSAGE_LIMIT = 4096
-_ROOM = (LINE_LIMIT - 100) // 4 * 3
 
 
 def nonce_of(secret: str, uid: str) -> str:
@@ -45,14 +44,15 @@ def nonce_of(secret: str, uid: str) -> str:
     return hmac.new(secret.encode(), uid.encode(), hashlib.sha256).hexdigest()[:32]
 
 
-def lines(record: dict[str, t.Any], nonce: str) -> list[bytes]:
-    """Return `record` as the lines of a frame, each with its newline and at most LINE_LIMIT bytes. Raise ValueError if it is larger than
+def lines(record: dict[str, t.Any], nonce: str, limit: int = LINE_LIMIT) -> list[bytes]:
+    """Return `record` as the lines of a frame, each with its newline and at most `limit` bytes. Raise ValueError if it is larger than
     RESULT_LIMIT."""
     text = json.dumps(record, allow_nan=False, default=str).encode()
     if len(text) > RESULT_LIMIT:
         raise ValueError(f"the result has {len(text)} bytes, more than {RESULT_LIMIT}")
     packed = zlib.compress(text, 6)
-    pieces = [packed[at : at + _ROOM] for at in range(0, len(packed), _ROOM)]
+    room = (limit - 100) // 4 * 3
+    pieces = [packed[at : at + room] for at in range(0, len(packed), room)]
     head = TAG + nonce.encode() + b" "
     digest = hashlib.sha256(text).hexdigest()
     framed = [head + f"open {len(text)} {digest} {len(pieces)}".encode()]
@@ -60,9 +60,10 @@ def lines(record: dict[str, t.Any], nonce: str) -> list[bytes]:
     return [line + b"\n" for line in [*framed, head + b"close"]]
 
 
-def write(record: dict[str, t.Any], nonce: str, handle: int) -> None:
-    """Write a frame to a file descriptor. A newline comes first, as another process may have written half a line."""
-    for line in [b"\n", *lines(record, nonce)]:
+def write(record: dict[str, t.Any], nonce: str, handle: int, limit: int = LINE_LIMIT) -> None:
+    """Write a frame, in lines of at most `limit` bytes, to a file descriptor. A newline comes first, as another process may have written
+    half a line."""
+    for line in [b"\n", *lines(record, nonce, limit)]:
         while line:
             line = line[os.write(handle, line) :]
 

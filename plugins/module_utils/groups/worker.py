@@ -29,6 +29,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node im
 
 CHECK = "worker"
 START_S = 20.0
+# How the name of the folder for the files of sshd begins.
+PREFIX = "gpufleet-worker-"
 # Words of sshd's log.
 _LISTENS, _IN_USE = "Server listening on", "already in use"
 # Not for ranks: these belong to the process that has them.
@@ -43,11 +45,11 @@ _LIMITS = {"MaxStartups": "512", "MaxSessions": "256", "LoginGraceTime": "30"}
 
 def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """Start sshd on a node of a group and yield the observations of the member, or why the worker cannot be entered. `params`: {"port",
-    "authorized_keys": path, "work": the request of what the node does itself as a member, or None}.
+    "authorized_keys": path, or "public_key": the key itself, "work": the request of what the node does itself as a member, or None}.
 
     Without a member's half the worker stays to its deadline.
     """
-    with tempfile.TemporaryDirectory(prefix="gpufleet-") as folder:
+    with _folder(node) as folder:
         try:
             child = _start(params, node, folder)
         except ReasonedError as error:
@@ -62,20 +64,46 @@ def probe(params: Params, node: Node) -> t.Iterator[Observation]:
             process.end(child)
 
 
+@contextlib.contextmanager
+def _folder(node: Node) -> t.Iterator[str]:
+    """A folder for the files of sshd. It is in the ledger first, since a probe may be killed."""
+    lease = {"folder": os.path.join(tempfile.gettempdir(), f"{PREFIX}{os.urandom(8).hex()}")}
+    if node.ledger:
+        node.ledger.record("worker", **lease)
+    os.mkdir(lease["folder"], 0o700)
+    try:
+        yield lease["folder"]
+    finally:
+        undo(lease)
+
+
+def undo(entry: dict[str, t.Any]) -> str:
+    """Remove the folder of a ledger record. Safe to repeat."""
+    folder = str(entry["folder"])
+    if not os.path.basename(folder).startswith(PREFIX) or not os.path.isdir(folder):
+        return ""
+    shutil.rmtree(folder, ignore_errors=True)
+    return f"removed {folder}"
+
+
 def _start(params: dict[str, t.Any], node: Node, folder: str) -> subprocess.Popen[bytes]:
     """sshd, once it can be entered."""
     program = next((located for name in _PROGRAMS if (located := shutil.which(name))), None)
     if program is None:
-        raise ReasonedError("tool_missing", "the image has no sshd: install openssh-server in it")
+        raise ReasonedError("tool_missing", "the node or image has no sshd: install openssh-server in it")
     key = f"{folder}/host_key"
     keygen = node.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key])
     if not keygen.ok:
         raise ReasonedError("tool_missing", f"ssh-keygen: {keygen.missing or ' '.join(keygen.err.split())[-200:]}")
     with contextlib.suppress(OSError):  # compiled in; most images lack it
         os.makedirs("/run/sshd", 0o755, exist_ok=True)
+    keys = params.get("authorized_keys") or f"{folder}/authorized_keys"
+    if "public_key" in params:
+        with open(keys, "w", encoding="ascii") as target:
+            target.write(f"{params['public_key']}\n")
     path = f"{folder}/sshd_config"
     with open(path, "w", encoding="utf-8") as target:
-        target.write(config(params["port"], key, params["authorized_keys"], dict(os.environ)))
+        target.write(config(params["port"], key, keys, dict(os.environ)))
     with open(f"{folder}/log", "wb") as log:
         child = process.spawn([program, "-D", "-e", "-f", path], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     node.record(child.pid)

@@ -15,7 +15,8 @@ on standard input:
 
 News are lines of JSON on standard output:
 
-    {"line": NAME, "text": TEXT}                a line that a command has printed, if it begins like one of ours
+    {"line": NAME, "text": TEXT}                a line that a command has printed, if it begins like one of ours, perhaps behind a label
+                                                such as "12: "
     {"ended": NAME, "status": NUMBER, "words": TEXT, "dropped": BYTES}   its status, what it said on standard error, and how much it printed
 
 At the end of standard input, or SILENCE_S seconds after the last order, all commands are ended: each gets the end of its standard input,
@@ -30,6 +31,7 @@ import collections
 import contextlib
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -44,7 +46,7 @@ ORDERLY_S, AGAIN_S, KILL_S = 30.0, 2.0, 8.0
 END_S = 42.0
 # How long the last command may take.
 LAST_S = 15.0
-OURS = b"gpufleet-"
+OURS = re.compile(rb" *(?:\d+: )?gpufleet-")
 LINE_LIMIT, WORDS_LIMIT = 8192, 4096
 # At most so many bytes of a command's lines are passed on: more than the largest result.
 PASSED_LIMIT = 16 << 20
@@ -107,7 +109,7 @@ class Command:
             self.dropped += len(self.rest) - LINE_LIMIT
             self.rest = self.rest[:LINE_LIMIT]
         for line in lines:
-            if line.startswith(OURS) and len(line) <= LINE_LIMIT and self.passed < PASSED_LIMIT:
+            if OURS.match(line) and len(line) <= LINE_LIMIT and self.passed < PASSED_LIMIT:
                 self.passed += len(line)
                 yield line.decode("utf-8", "replace")
             else:

@@ -4,7 +4,8 @@
 """The program of a job on a node: the probe runs under its guardian, and its answer is a frame on standard output.
 
 Whoever started the job sends bytes to its standard input as long as it lives. At the end of standard input, or SILENCE_S seconds after the
-last byte, the probe ends and gives back what it has changed. The first line says that the job runs; it has the number of the job.
+last byte, the probe ends and gives back what it has changed. The first line says that the job runs; it has the number of the job and the
+name of the node.
 
 This module util is PRIVATE to the collection.
 """
@@ -27,17 +28,19 @@ SILENCE_S = 45.0
 GIVE_BACK_S = 25.0
 LOOK_S = 0.1
 BEGUN = "gpufleet-job/1"
+# srun breaks lines of 1024 bytes and more into several where it labels them with the number of the task.
+LINE_LIMIT = 1000
 
 
-def main(request: dict[str, t.Any], nonce: str, number: str) -> None:
+def main(request: dict[str, t.Any], nonce: str, number: str, name: str) -> None:
     """Run the request, which is that of runner.answer(), in a process of its own, and end it if nobody waits for its answer. `number` is
-    that of the job."""
+    that of the job, `name` that of the node."""
     params = request["params"]
     params["state_dir"] = params.get("state_dir") or state_dir()
     process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)  # the guardian becomes our child, to be waited for
     told: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: told.append(number))
-    os.write(1, f"{BEGUN} {nonce} begun {number}\n".encode())
+    os.write(1, f"{BEGUN} {nonce} begun {number} {name}\n".encode())
     child = os.fork()
     if child == 0:
         _answer_and_exit(request, nonce)
@@ -78,6 +81,6 @@ def _answer_and_exit(request: dict[str, t.Any], nonce: str) -> None:
     try:
         signal.signal(signal.SIGTERM, lambda _number, _frame: os._exit(143))
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        frame.write(runner.answer_or_fault(request), nonce, 1)
+        frame.write(runner.answer_or_fault(request), nonce, 1, LINE_LIMIT)
     finally:
         os._exit(0)

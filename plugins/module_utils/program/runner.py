@@ -16,7 +16,7 @@ import zlib
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import member
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import member, worker
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import governor
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import checkpoints, heartbeat, probing
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.machine import Machine
@@ -70,6 +70,7 @@ COMMON: dict[str, dict[str, t.Any]] = {
 # Whichever module runs next on a node gives back what any other has left.
 LEASES.setdefault("governor", governor.undo)
 LEASES.setdefault("member", member.undo)
+LEASES.setdefault("worker", worker.undo)
 
 RAW_LIMIT = 1 << 20
 # How long after its deadline the guardian may need to end everything.

@@ -200,7 +200,7 @@ class Grouped(base.Stage):
         token = secrets.token_hex(16)
         variables = settings[head]
         timeout, joining = variables[f"{self.name}_timeout"], variables[f"{self.name}_join_timeout"]
-        private, public = _key(self.name) if variables[f"{self.name}_ssh"] == "ephemeral" else ("", "")
+        private, public = new_key(self.name) if variables[f"{self.name}_ssh"] == "ephemeral" else ("", "")
         seats = []
         unknown: dict[str, str] = {}
         for node, target in target_of.items():
@@ -310,8 +310,8 @@ def addresses(records: t.Iterable[Measurement]) -> dict[str, list[str]]:
     }
 
 
-def _key(stage: str) -> tuple[str, str]:
-    """A new ed25519 key: (private, public without its comment)."""
+def new_key(stage: str) -> tuple[str, str]:
+    """Return a new ed25519 key: (private, public without its comment)."""
     with tempfile.TemporaryDirectory(prefix="gpufleet-") as folder:
         argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", f"{folder}/key"]
         try:

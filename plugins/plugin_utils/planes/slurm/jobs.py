@@ -1,10 +1,13 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The jobs of one stage: one for each node, started together over one connection, and their answers as they arrive.
+"""The jobs of one stage, each over one node or over a group of nodes, started together over one connection, and their answers as they
+arrive.
 
 module_utils/program/feeding.py runs on the machine with the client commands: it has an srun for each job, and ends them all when it
-hears nothing of us. program/job.py runs on the node. The answer of a job is that of the node that Slurm gave it, whatever the job prints.
+hears nothing of us. program/job.py runs on each node. The answer of a job of one node is that of the node that Slurm gave it, whatever
+the job prints. In a job of a group srun labels each line with the number of the task that printed it, and a task has the node that Slurm
+says on its first line; a node that two tasks say is nobody's.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -17,12 +20,14 @@ import dataclasses
 import json
 import os
 import queue
+import re
 import secrets
 import signal
 import subprocess
 import tempfile
 import threading
 import time
+import types
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import frame
@@ -44,34 +49,80 @@ while len(text) < length:
 exec(text)
 """
 BEAT_S, LOOK_S = 5.0, 0.5
+# How many nodes of a job are named.
+SHOWN = 8
 # How long jobs may take to end when we are done, or are interrupted.
 END_S = 60.0
 # Reasons of a job that waits which time may end; any other, such as PartitionDown or QOSMaxJobsPerUserLimit, is a refusal.
 _OF_TIME = ("Resources", "Priority", "None", "ReqNodeNotAvail", "BeginTime", "Cleaning", "Prolog")
 
 
+# {node or nodes: (reason code, why no job starts there)}
+Whys = dict[str, tuple[str, str]]
+# The label of a task, which srun sets before each line of a job of several tasks.
+_LABELLED = re.compile(r" *(\d{1,6}): (.*)", re.DOTALL)
+
+
+class Task:
+    """What one task of a job has printed: the node that it says to be on, and its answer."""
+
+    def __init__(self, nonce: str) -> None:
+        self.node = ""
+        self.reader = frame.Reader(nonce)
+
+
 @dataclasses.dataclass
 class Job:
-    """The job of one node. `begun_at`, by our clock, is 0.0 while it waits for the node; `number` is Slurm's."""
+    """A job over `nodes`, with one task on each. `requests`: the request to each node, {"": the request to those that are not named}.
+    `begun_at`, by our clock, is 0.0 while it waits for its nodes; `number` is Slurm's."""
 
-    node: str
+    nodes: tuple[str, ...]
     argv: list[str]
-    request: NodeWork
+    requests: dict[str, NodeWork]
     nonce: str = dataclasses.field(default_factory=lambda: secrets.token_hex(16))
     asked_at: float = 0.0
     begun_at: float = 0.0
     number: str = ""
 
     def __post_init__(self) -> None:
-        self.reader = frame.Reader(self.nonce)
+        self.tasks: dict[str, Task] = {}
+
+    @property
+    def name(self) -> str:
+        """The job for people, and among the orders of one launch."""
+        return ",".join(self.nodes) if len(self.nodes) <= SHOWN else f"{self.nodes[0]} and {len(self.nodes) - 1} more nodes"
 
     def own(self) -> str:
-        """Return what the program of this job has behind the common text."""
-        packed = base64.b64encode(json.dumps(self.request).encode()).decode()
+        """Return what the program of this job has behind the common text. Without the variables of the job: they are options of mpirun and
+        of MPI libraries, which would start steps of it."""
+        packed = base64.b64encode(json.dumps(self.requests).encode()).decode()
         return (
             f"\nimport base64, json, os\nfrom {payload.PACKAGE}.program import job\n"
-            f"job.main(json.loads(base64.b64decode({packed!r})), {self.nonce!r}, os.environ.get('SLURM_JOB_ID', ''))\n"
+            "node, number = (os.environ.get(name, '') for name in ('SLURMD_NODENAME', 'SLURM_JOB_ID'))\n"
+            "for name in [name for name in os.environ if name.startswith(('SLURM', 'PMI_', 'PMIX_'))]:\n    del os.environ[name]\n"
+            f"requests = json.loads(base64.b64decode({packed!r}))\n"
+            f"job.main(requests.get(node) or requests[''], {self.nonce!r}, number, node)\n"
         )
+
+    def take(self, text: str) -> None:
+        """Take a line that the job has printed."""
+        label, line = "", text
+        if len(self.nodes) > 1:
+            match = _LABELLED.fullmatch(text)
+            if not match or int(match[1]) >= len(self.nodes):
+                return
+            label, line = match[1], match[2]
+        task = self.tasks.setdefault(label, Task(self.nonce))
+        words = line.split(" ")
+        if words[:3] == [BEGUN, self.nonce, "begun"] and not task.node:
+            task.node = self.nodes[0] if len(self.nodes) == 1 else words[-1]
+            self.number = self.number or (words[3] if words[3].isdecimal() and len(words[3]) < 20 else "")
+            self.begun_at = self.begun_at or time.monotonic()
+        task.reader.feed(line.encode("utf-8", "replace"))
+
+    def of(self, node: str) -> list[Task]:
+        """Return the tasks that say to be on a node: one, unless the job did not begin there, or somebody lies."""
+        return [task for task in self.tasks.values() if task.node == node]
 
     def facts(self) -> dict[str, t.Any]:
         """Return what is known of the job besides its answer."""
@@ -80,10 +131,12 @@ class Job:
 
 
 class Answered(t.NamedTuple):
-    """The answer of a node, or what stands in its place."""
+    """The answers of the nodes of a job, or what stands in their place. `blockers`: if the job has not begun, why not, by those of its
+    nodes to which that is due."""
 
     job: Job
-    answer: NodeAnswer
+    answers: dict[str, NodeAnswer]
+    blockers: t.Mapping[str, NodeAnswer] = types.MappingProxyType({})
 
 
 class Launch:
@@ -111,10 +164,10 @@ class Launch:
             threading.Thread(target=work, daemon=True).start()
         self._order({"common": common})
         self._order({"finally": ["scancel", f"--name={self.name}"]})
-        waiting = {job.node: job for job in jobs}
+        waiting = {job.name: job for job in jobs}
         for job in jobs:
             job.asked_at = time.monotonic()
-            self._order({"start": job.node, "argv": job.argv, "own": job.own()})
+            self._order({"start": job.name, "argv": job.argv, "own": job.own()})
         while waiting:
             with contextlib.suppress(queue.Empty):
                 news = self._news.get(timeout=LOOK_S)
@@ -125,36 +178,46 @@ class Launch:
                     yield answered
             yield from self._late(waiting)
         for job in waiting.values():
-            yield Answered(job, self._lost())
+            yield self._all(job, self._lost())
 
     def _take(self, news: dict[str, t.Any], waiting: dict[str, Job]) -> Answered | None:
         job = waiting.get(str(news.get("line") or news.get("ended") or ""))
         if job is None:
             return None
         if "ended" in news:
-            del waiting[job.node]
-            return Answered(job, self._answer(job, news))
-        line = str(news["text"])
-        if line.startswith(f"{BEGUN} {job.nonce} begun ") and not job.begun_at:
-            job.begun_at = time.monotonic()
-            number = line.rpartition(" ")[2]
-            job.number = number if number.isdecimal() and len(number) < 20 else ""
-        job.reader.feed(line.encode("utf-8", "replace"))
+            del waiting[job.name]
+            return self._ended(job, news)
+        job.take(str(news["text"]))
         return None
 
-    def _answer(self, job: Job, news: dict[str, t.Any]) -> NodeAnswer:
-        """Return the answer of a job that has ended."""
+    @staticmethod
+    def _all(job: Job, answer: NodeAnswer) -> Answered:
+        """Return one answer for all nodes of a job."""
+        return Answered(job, dict.fromkeys(job.nodes, answer))
+
+    def _ended(self, job: Job, news: dict[str, t.Any]) -> Answered:
+        """Return the answers of a job that has ended."""
         said = reasons.words_of(str(news["words"]))
         why = f": {said}" if said else f" with status {news['status']}"
         if not job.begun_at:
             code = "no_python" if "execve():" in said else "job_refused"
-            return node_messages.refused(code, f"no job of ours runs on {job.node}{why}")
+            return self._all(job, node_messages.refused(code, f"no job of ours runs on {job.name}{why}"))
+        return Answered(job, {node: self._answer(job, node, why) for node in job.nodes})
+
+    @staticmethod
+    def _answer(job: Job, node: str, why: str) -> NodeAnswer:
+        """Return the answer of one node of a job that has ended. `why` it has ended."""
+        tasks = job.of(node)
+        if len(tasks) > 1:
+            reason = f"output of job {job.number}: {len(tasks)} of its tasks say that they are on {node}"
+            return node_messages.refused("forged_frame", reason)
         try:
-            return t.cast(NodeAnswer, job.reader.result())
+            if tasks:
+                return t.cast(NodeAnswer, tasks[0].reader.result())
         except ReasonedError as error:
-            if error.reason_code == "no_result":
-                return node_messages.refused("job_ended", f"job {job.number} on {job.node} ended before its answer{why}")
-            return node_messages.refused(error.reason_code, f"output of job {job.number} on {job.node}: {error.reason}")
+            if error.reason_code != "no_result":
+                return node_messages.refused(error.reason_code, f"output of job {job.number} on {node}: {error.reason}")
+        return node_messages.refused("job_ended", f"job {job.number} on {node} ended before its answer{why}")
 
     def _late(self, waiting: dict[str, Job]) -> t.Iterator[Answered]:
         """Give up jobs that have waited or run for too long."""
@@ -163,29 +226,45 @@ class Launch:
         if unbegun:
             states = self._states()
             for job in unbegun:
-                yield self._give_up(job, waiting, self._not_free(job, *states.get(job.node, ("node_busy", ""))))
+                self._give_up(job, waiting)
+                yield self._not_free(job, *states)
         for job in [job for job in waiting.values() if job.begun_at and now > job.begun_at + self.run_s]:
-            yield self._give_up(job, waiting, {"state": "running"})
+            self._give_up(job, waiting)
+            yield self._all(job, {"state": "running"})
 
-    def _give_up(self, job: Job, waiting: dict[str, Job], answer: NodeAnswer) -> Answered:
-        self._order({"end": job.node})
-        del waiting[job.node]
-        return Answered(job, answer)
+    def _give_up(self, job: Job, waiting: dict[str, Job]) -> None:
+        self._order({"end": job.name})
+        del waiting[job.name]
 
-    def _states(self) -> dict[str, tuple[str, str]]:
-        """Return {node: (reason code, why the job for it does not start, in Slurm's words)}: by the node, else by the job."""
-        states: dict[str, tuple[str, str]] = {}
+    def _states(self) -> tuple[Whys, Whys, Whys]:
+        """Return why jobs do not start, as (reason code, sentence in Slurm's words): by the nodes that a job asks for, as squeue writes
+        them; by nodes on which none starts; and by nodes that somebody uses."""
+        of_jobs: Whys = {}
+        obstacles: Whys = {}
+        busy: Whys = {}
         with contextlib.suppress(SlurmError):
             for job in self.client.jobs(self.name):
                 code = "node_busy" if job.reason.startswith(_OF_TIME) else "job_refused"
-                states[job.node] = code, f"job {job.id} is {job.state}, {reasons.printable(job.reason)}"
+                of_jobs[job.node] = code, f"job {job.id} is {job.state}, {reasons.printable(job.reason)}"
         with contextlib.suppress(SlurmError):
-            states.update({node.name: obstacle for node in self.client.nodes() if (obstacle := node.obstacle())})
-        return states
+            nodes = self.client.nodes()
+            obstacles = {node.name: obstacle for node in nodes if (obstacle := node.obstacle())}
+            busy = {node.name: ("node_busy", f"node {node.name} is in use") for node in nodes if node.is_busy}
+        return of_jobs, obstacles, busy
 
-    def _not_free(self, job: Job, code: str, why: str) -> NodeAnswer:
-        words = f"no job of ours started on {job.node} in the {self.wait_s:.0f} s of acceptance_slurm_wait"
-        return node_messages.refused(code, f"{words}: {why}" if why else words)
+    def _not_free(self, job: Job, of_jobs: Whys, obstacles: Whys, busy: Whys) -> Answered:
+        """Return the answers for a job that has not begun in time."""
+        words = f"no job of ours started on {job.name} in the {self.wait_s:.0f} s of acceptance_slurm_wait"
+
+        def answer(code: str, why: str) -> NodeAnswer:
+            return node_messages.refused(code, f"{words}: {why}" if why else words)
+
+        unknown = ("node_busy", "")
+        if len(job.nodes) == 1:
+            return self._all(job, answer(*(obstacles.get(job.nodes[0]) or of_jobs.get(job.nodes[0]) or unknown)))
+        taken = {**busy, **obstacles}
+        why = next(iter(of_jobs.values()), unknown)  # the job of a group is the only one of its name
+        return self._all(job, answer(*why))._replace(blockers={node: answer(*taken[node]) for node in job.nodes if node in taken})
 
     def _lost(self) -> NodeAnswer:
         self._words.seek(0)

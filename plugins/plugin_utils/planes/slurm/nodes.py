@@ -34,12 +34,17 @@ class StageOnSlurm(StageBehindHost):
         stage_jobs = self._jobs(present, settings)
         if not stage_jobs:
             return
-        timeout = float(stage_jobs[0].request["params"]["timeout"])
-        launch = jobs.Launch(client, settings.python, self.job_name, settings.wait, timeout + of_variables.MORE_S)
-        probe = "" if "source" in stage_jobs[0].request else stage_jobs[0].request["probe"]
+        request = stage_jobs[0].requests[""]
+        probe = "" if "source" in request else request["probe"]
+        launch = self.launch(client, settings, float(request["params"]["timeout"]))
         with jobs.ended_with(launch, self.controller):
-            for job, answer in launch.run(stage_jobs, payload.unpacking(probe, "job")):
-                self.record_all([(f"{self.host}/{job.node}", with_facts(answer, job.facts()))])
+            for answered in launch.run(stage_jobs, payload.unpacking(probe, "job")):
+                facts = answered.job.facts()
+                self.record_all([(f"{self.host}/{node}", with_facts(answer, facts)) for node, answer in answered.answers.items()])
+
+    def launch(self, client: Client, settings: of_variables.Settings, timeout: float) -> jobs.Launch:
+        """Return a launch of jobs of which each may run for `timeout` seconds and what ending takes."""
+        return jobs.Launch(client, settings.python, self.job_name, settings.wait, timeout + of_variables.MORE_S)
 
     @property
     def job_name(self) -> str:
@@ -48,26 +53,37 @@ class StageOnSlurm(StageBehindHost):
 
     def _jobs(self, present: t.Mapping[str, SlurmNode], settings: of_variables.Settings) -> list[jobs.Job]:
         """Return the jobs of the nodes. Record a refusal at once for nodes on which no job can start."""
-        comment = f"gpufleet.acceptance run {self.acting.id} stage {self.stage}"
         requests: dict[tuple[tuple[str, str], ...], NodeWork] = {}
         stage_jobs: list[jobs.Job] = []
         refused: list[tuple[str, NodeAnswer]] = []
         for subject in sorted(self.unanswered):
             name = subject.partition("/")[2]
-            node = present.get(name)
-            why = node.obstacle(settings.reservation) if node else ("node_absent", self._absent(name))
-            if node is None or why:
-                refused.append((subject, node_messages.refused(*(why or ("node_absent", "")))))
+            why = self.obstacle(name, present, settings)
+            if why:
+                refused.append((subject, node_messages.refused(*why)))
                 continue
             checks = tuple((check, variant) for check, variant, _subject in self.checks_of[subject])
             if checks not in requests:
                 args = {**self.args(), "checks": [{"check": check, "variant": variant} for check, variant in checks]}
                 requests[checks] = self.request(args)
             request = requests[checks]
-            argv = settings.job(self.job_name, comment, name, node.gpus, float(request["params"]["timeout"]))
-            stage_jobs.append(jobs.Job(name, [*argv, settings.python, "-c", jobs.READ_EXACTLY], request))
+            timeout = float(request["params"]["timeout"])
+            stage_jobs.append(self.job(settings, [name], present[name].gpus, timeout, {"": request}))
         self.record_all(refused)
         return stage_jobs
+
+    def job(
+        self, settings: of_variables.Settings, nodes: t.Sequence[str], gpus: str, timeout: float, requests: dict[str, NodeWork]
+    ) -> jobs.Job:
+        """Return the job that asks these nodes."""
+        comment = f"gpufleet.acceptance run {self.acting.id} stage {self.stage}"
+        argv = settings.job(self.job_name, comment, nodes, gpus, timeout)
+        return jobs.Job(tuple(nodes), [*argv, settings.python, "-c", jobs.READ_EXACTLY], requests)
+
+    def obstacle(self, name: str, present: t.Mapping[str, SlurmNode], settings: of_variables.Settings) -> tuple[str, str] | None:
+        """Return (reason code, sentence) if no job can start on a node, None if one can."""
+        node = present.get(name)
+        return node.obstacle(settings.reservation) if node else ("node_absent", self._absent(name))
 
     def _absent(self, name: str) -> str:
         if not name:

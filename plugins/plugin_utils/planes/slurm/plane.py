@@ -1,7 +1,8 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plane `slurm`: an inventory host is a Slurm cluster, its nodes are found by its client commands, and a stage is a job on each.
+"""The plane `slurm`: an inventory host is a Slurm cluster, its nodes are found by its client commands, and a stage is jobs on
+them.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -15,7 +16,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_co
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import operations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlannedRun, Variables
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, CLUSTER, MANIFEST, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, CLUSTER, GROUP, MANIFEST, Stage
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
 
@@ -57,7 +59,8 @@ class Slurm(base.Plane):
     def refuses(self, stage: Stage) -> str | None:
         if stage.topology in (MANIFEST, CLUSTER):
             return "it is made of objects of a Kubernetes API"
-        return None if stage.topology == ALONE else "stages between the nodes of a Slurm cluster are not there yet (docs/slurm.md)"
+        pairs = "tests of pairs of nodes of a Slurm cluster are not there yet (docs/slurm.md)"
+        return None if stage.topology in (ALONE, GROUP) else pairs
 
     def node_control(self, host: str, variable: t.Callable[[str], t.Any]) -> NodeControl:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import client, control
@@ -72,9 +75,10 @@ class Slurm(base.Plane):
         return preflight.lines(host, settings) if any(not self.refuses(stage) for stage in stages) else []
 
     def on(self, action: t.Any, planned: PlannedRun, task_vars: Variables) -> base.StageOnTarget:
-        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import nodes
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import groups, nodes
 
-        return nodes.StageOnSlurm(action, planned, task_vars, self.name)
+        is_group = registry.of(task_vars["acceptance_stage"]).topology == GROUP
+        return (groups.GroupsOnSlurm if is_group else nodes.StageOnSlurm)(action, planned, task_vars, self.name)
 
 
 PLANE = Slurm()

@@ -32,7 +32,7 @@ def lines(host: str, variables: t.Mapping[str, t.Any]) -> list[str]:
     obstacles = {node.name: node.obstacle(settings.reservation) for node in nodes}
     free = [node for node in nodes if not obstacles[node.name]]
     if free:
-        job = settings.job("gpufleet-check", "gpufleet.acceptance check", free[0].name, free[0].gpus, TRIED_S)
+        job = settings.job("gpufleet-check", "gpufleet.acceptance check", [free[0].name], free[0].gpus, TRIED_S)
         try:
             client.run(job[0], "--test-only", *job[1:], settings.python)
         except SlurmError as error:

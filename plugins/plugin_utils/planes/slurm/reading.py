@@ -56,6 +56,7 @@ def _node(record: dict[str, t.Any]) -> SlurmNode:
         reason=Reason(text, _text(record.get("reason_set_by_user")), _number(record.get("reason_changed_at"))) if text else NONE,
         partitions=tuple(_words(record.get("partitions"))),
         features=tuple(_words(record.get("features"))),
+        address=_text(record.get("address")),
         gres=_text(record.get("gres")),
         version=_text(record.get("version") or record.get("slurmd_version")),
         reservation=_text(record.get("reservation")),
@@ -103,7 +104,8 @@ def lines(text: str, mark: str, fields: t.Sequence[str]) -> t.Iterator[list[str]
 
 
 def nodes_of_lines(text: str, mark: str) -> list[SlurmNode]:
-    """Return the nodes of `sinfo -N` with NODE_FIELDS: it has a line for each partition of a node."""
+    """Return the nodes of `sinfo -N` with NODE_FIELDS: it has a line for each partition of a node. Their addresses are their names, as
+    Slurm has them unless slurm.conf says otherwise."""
     nodes: dict[str, SlurmNode] = {}
     for name, partition, state, features, gres, version, user, at, reason in lines(text, mark, NODE_FIELDS):
         if not NAME.fullmatch(name):
@@ -122,7 +124,7 @@ def nodes_of_lines(text: str, mark: str) -> list[SlurmNode]:
             _named(version),
             comment=None,
         )
-    return list(nodes.values())
+    return [node._replace(address=node.name) for node in nodes.values()]
 
 
 def _named(value: str) -> str:

@@ -29,7 +29,8 @@ _GRES = re.compile(r"gpu(?::(?P<model>[A-Za-z][\w.-]*))?:(?P<count>\d{1,4})(?:\(
 
 
 class SlurmNode(t.NamedTuple):
-    """A node. `states` are upper-case words, the base state and flags; `gres` is as slurm.conf has it."""
+    """A node. `states` are upper-case words, the base state and flags; `gres` is as slurm.conf has it; `address` is that by which nodes
+    reach one another, empty if it is not known."""
 
     name: str
     states: frozenset[str]
@@ -38,6 +39,7 @@ class SlurmNode(t.NamedTuple):
     features: tuple[str, ...] = ()
     gres: str = ""
     version: str = ""
+    address: str = ""
     reservation: str = ""
     # None if the answer of Slurm does not have it.
     comment: str | None = ""

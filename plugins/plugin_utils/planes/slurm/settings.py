@@ -19,6 +19,7 @@ PREFIX = "acceptance_slurm_"
 OURS = (
     "--nodelist", "--nodes", "--ntasks", "--job-name", "--comment", "--input", "--output", "--time", "--pty", "--label", "--jobid",
     "--het-group", "--no-allocate", "--exclude", "--exclusive", "--oversubscribe", "--test-only", "--immediate", "--kill-on-bad-exit",
+    "--ntasks-per-node", "--unbuffered", "--wait",
 )  # fmt: skip
 _NODE_KEYS = {"names", "feature", "expected"}
 # srun gives a job the environment of its caller, with secrets and settings such as NCCL_ALGO, unless it is told what a job has.
@@ -49,15 +50,18 @@ class Settings:
         """Return the time limit of a job for a probe with this deadline in seconds."""
         return self.time or math.ceil((timeout + MORE_S) / 60)
 
-    def job(self, name: str, comment: str, node: str, gpus: str, timeout: float) -> list[str]:
-        """Return the arguments of srun for one job that has a whole node. `gpus`: all GPUs of the node, as --gres takes them."""
+    def job(self, name: str, comment: str, nodes: t.Sequence[str], gpus: str, timeout: float) -> list[str]:
+        """Return the arguments of srun for one job that has these nodes whole, with a task on each. `gpus`: all GPUs of a node, as --gres
+        takes them. Lines of several tasks have the label of their task, for which srun must not pass on pieces of lines."""
+        tasks = ["--unbuffered"] if len(nodes) == 1 else ["--label", "--wait=0"]
         chosen = {
             "partition": self.partition, "account": self.account, "qos": self.qos, "reservation": self.reservation,
             "constraint": self.constraint, "gres": self.gres or gpus,
         }  # fmt: skip
         return [
-            "srun", f"--job-name={name}", f"--comment={comment}", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--exclusive", "--mem=0",
-            f"--time={self.minutes(timeout)}", "--chdir=/", "--cpu-bind=none", "--kill-on-bad-exit=1", "--mpi=none", "--unbuffered",
+            "srun", f"--job-name={name}", f"--comment={comment}", f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}",
+            f"--ntasks={len(nodes)}", "--ntasks-per-node=1", "--exclusive", "--mem=0",
+            f"--time={self.minutes(timeout)}", "--chdir=/", "--cpu-bind=none", "--kill-on-bad-exit=1", "--mpi=none", *tasks,
             f"--export=PATH={PATH}",
             *(f"--{option}={value}" for option, value in chosen.items() if value), *self.extra,
         ]  # fmt: skip

@@ -18,7 +18,8 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import group, head, launching, worker
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process, session
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 
@@ -44,13 +45,16 @@ def entering(port: int, keys: pathlib.Path, folder: pathlib.Path, command: str) 
     return subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
 
 
+@pytest.mark.parametrize("is_file", [True, False])
 def test_a_worker_lets_the_groups_key_in_and_passes_its_environment_on(
-    keys: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    keys: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, is_file: bool
 ) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/hpcx/lib:/a b")
     monkeypatch.setenv("GPUFLEET_POD_UID", "u-1")
     port = free_port()
-    child = worker._start({"port": port, "authorized_keys": str(keys / "identity.pub")}, Node(60), str(tmp_path))
+    public = keys / "identity.pub"
+    key = {"authorized_keys": str(public)} if is_file else {"public_key": public.read_text().strip()}
+    child = worker._start({"port": port, **key}, Node(60), str(tmp_path))
     try:
         said = entering(port, keys, tmp_path / "head", "env")
         assert said.returncode == 0, said.stderr
@@ -61,6 +65,15 @@ def test_a_worker_lets_the_groups_key_in_and_passes_its_environment_on(
         assert entering(port, keys, tmp_path / "again", "true").returncode == 255
     finally:
         worker.process.end(child)
+
+
+def test_the_files_of_a_worker_that_is_killed_are_given_back(tmp_path: pathlib.Path) -> None:
+    assert session.LEASES["worker"] is worker.undo and runner.LEASES is session.LEASES
+    ledger = session.Ledger(str(tmp_path))
+    with worker._folder(Node(60, ledger)) as folder:
+        pathlib.Path(folder, "host_key").touch()
+        assert ledger.undo() == [f"removed {folder}"] and not pathlib.Path(folder).exists()
+    assert not worker.undo({"folder": str(tmp_path)}) and tmp_path.exists()
 
 
 def test_a_port_in_use_is_named(keys: pathlib.Path) -> None:

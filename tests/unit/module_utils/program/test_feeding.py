@@ -22,7 +22,7 @@ TEXT = pathlib.Path(feeding.__file__).read_text(encoding="utf-8")
 # It prints how long the text is that it was given, and then lives until its standard input ends.
 COUNTING = """import sys
 length = int(sys.stdin.buffer.readline()); text = sys.stdin.buffer.read(length)
-print("noise"); print("gpufleet-x", len(text), text[-3:].decode(), flush=True)
+print("noise"); print("12: other"); print(" 3: gpufleet-x", len(text), text[-3:].decode(), flush=True)
 sys.stdin.buffer.read(); print("gpufleet-x end", flush=True)
 """
 
@@ -64,12 +64,12 @@ def test_a_command_gets_common_and_own_text_and_its_lines_come_back(feeders: t.C
     feeder = feeders()
     feeder.order(common="c" * 300_000)
     feeder.order(start="n1", argv=[sys.executable, "-c", COUNTING], own="own")
-    assert feeder.news() == {"line": "n1", "text": "gpufleet-x 300003 own"}
+    assert feeder.news() == {"line": "n1", "text": " 3: gpufleet-x 300003 own"}
     feeder.order(end="n1")
     ended = feeder.news()
     assert ended == {"line": "n1", "text": "gpufleet-x end"}  # it could end in order
     ended = feeder.news()
-    assert (ended["ended"], ended["status"], ended["dropped"]) == ("n1", 0, len("noise\n"))
+    assert (ended["ended"], ended["status"], ended["dropped"]) == ("n1", 0, len("noise\n12: other\n"))
 
 
 def test_a_command_that_takes_no_notice_is_signalled(feeders: t.Callable[..., Feeder]) -> None:

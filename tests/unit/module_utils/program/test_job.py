@@ -36,7 +36,7 @@ def answer(request):
     return {"state": "done", "observations": [], "dir": params["state_dir"]}
 runner.answer = answer
 job.SILENCE_S = float(sys.argv[1])
-job.main({"probe": "x", "params": eval(sys.argv[2])}, sys.argv[3], "77")
+job.main({"probe": "x", "params": eval(sys.argv[2])}, sys.argv[3], "77", "n1")
 """
 
 
@@ -50,7 +50,7 @@ def start(folder: pathlib.Path, work_s: float, silence_s: float = 30.0) -> subpr
 def test_the_answer_is_a_frame_behind_a_line_that_says_that_it_runs(tmp_path: pathlib.Path) -> None:
     process = start(tmp_path, 0.1)
     out = process.stdout.read() if process.stdout else b""
-    assert process.wait(30) == 0 and out.startswith(f"{job.BEGUN} {NONCE} begun 77\n".encode())
+    assert process.wait(30) == 0 and out.startswith(f"{job.BEGUN} {NONCE} begun 77 n1\n".encode())
     reader = frame.Reader(NONCE)
     for line in out.splitlines():
         reader.feed(line)

@@ -9,12 +9,12 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import functools
-import secrets
 import typing as t
 
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import with_observations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.groups_behind import GroupsBehindHost
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import discovery
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
@@ -32,11 +32,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import node_messages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer, NodeWork
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeWork
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import MEMBER
 
 
-class GroupsOnCluster(StageOnCluster):
+class GroupsOnCluster(GroupsBehindHost, StageOnCluster):
     """Runs every planned group of the cluster, one after the other. Each of its nodes is a member."""
 
     def measure(self) -> None:
@@ -45,13 +45,8 @@ class GroupsOnCluster(StageOnCluster):
         choice = discovery.choose(client, self.settings.get("acceptance_kube_group_launcher") or discovery.AUTO)
         for line in choice.why:
             Display().vv(f"{self.host}: {line}")
-        for subject, members in self._groups().items():
+        for subject, members in self.groups().items():
             self._run_group(client, pods, choice, subject, members)
-
-    def _groups(self) -> dict[str, list[str]]:
-        """Return {subject of a group: subjects of its nodes} for the groups that are still to be measured."""
-        groups = (item["subject"] for item in self.planned.values() if item["subject"]["kind"] == "group")
-        return {subject["id"]: subject["members"] for subject in groups if subject["id"] in self.unanswered}
 
     def _run_group(
         self,
@@ -71,7 +66,7 @@ class GroupsOnCluster(StageOnCluster):
             self._record(member, node_messages.refused(code, reason))
         able = list(usable)
         refusal = None
-        refused = next((item["refused"] for (_c, _v, s), item in self.planned.items() if s == subject and "refused" in item), None)
+        refused = self.why_refused(subject)
         if refused:
             refusal = ("member", refused)
         elif len(able) < 2:
@@ -81,7 +76,7 @@ class GroupsOnCluster(StageOnCluster):
         if isinstance(devices, str):
             refusal = refusal or ("gpu_count", devices)
         if refusal:
-            self._give_up_group(subject, members, node_messages.refused(*refusal))
+            self.give_up_group(subject, members, node_messages.refused(*refusal))
             return
         absent = [{"name": member, "address": "", "problem": reason} for member, (_code, reason) in problems.items()]
         while True:
@@ -99,19 +94,8 @@ class GroupsOnCluster(StageOnCluster):
         self._tell(subject, members, answer, pods)
 
     def _work_of_head(self, subject: str) -> NodeWork:
-        """Return the request to the stage's probe on the head of a group. A module of a stage over groups has the options of
-        module_utils/groups/membership.py, and "floors" if the stage's description returns any."""
-        floors = self.description.floors(self.acting.plan(), self.host)
-        args = {
-            **self.args(),
-            "checks": [{"check": c, "variant": v} for c, v, s in self.planned if s == subject],
-            "group": subject,
-            "token": secrets.token_hex(16),
-            **({"floors": floors} if floors else {}),
-            "exec": {"kind": "host"},
-            "root": "/",
-        }
-        return self.request(args)
+        """Return the request to the stage's probe on the head of a group."""
+        return self.request({**self.head_args(subject), "exec": {"kind": "host"}, "root": "/"})
 
     def _devices(self, has: dict[str, int], options: PlainData) -> int | str:
         """Return the number of devices that each worker requests: that of the checks, else all of a node. Return a sentence if the nodes
@@ -179,12 +163,4 @@ class GroupsOnCluster(StageOnCluster):
                 # A worker speaks for its own node only.
                 own_result = with_observations(result, lambda item: {**item, "subject": None})
                 self._record(f"{self.host}/{node}", with_floating(with_image(own_result, ran, pods.allow)))
-        self._give_up_group(subject, members, with_image(answer.result, ran, pods.allow))
-
-    def _give_up_group(self, subject: str, members: list[str], result: NodeAnswer) -> None:
-        """Record the group's own result. Members without a result get the group's reason."""
-        self._record(subject, result)
-        reason = result.get("reason") or "the group ended without a word of this node"
-        for member in [member for member in members if member in self.unanswered]:
-            code = result.get("reason_code") or "no_result"
-            self._record(member, {**node_messages.refused(code, reason), "ran": result.get("ran") or {}})
+        self.give_up_group(subject, members, with_image(answer.result, ran, pods.allow))

@@ -22,14 +22,27 @@ COMMON = f"""import os, sys, types
 sys.path[:0] = {sys.path!r}
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import frame
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import job
-def main(request, nonce, number):
-    os.write(1, f"gpufleet-job/1 {{nonce}} begun {{number}}\\n".encode())
+def main(request, nonce, number, name):
+    name = request["params"].get("claims", name)
+    os.write(1, f"gpufleet-job/1 {{nonce}} begun {{number}} {{name}}\\n".encode())
     exec(request["params"].get("do", ""))
-    frame.write({{"state": "done", "observations": [], "probe": request["probe"]}}, nonce, 1)
+    of_slurm = [name for name in os.environ if name.startswith(("SLURM", "PMI"))]
+    frame.write({{"state": "done", "observations": [], "probe": request["probe"], "of_slurm": of_slurm}}, nonce, 1, 1000)
 job.main = main
 """
 SRUN = """export SLURM_JOB_ID=7
 while [[ $1 == -* ]]; do case $1 in --nodelist=*) node=${1#*=};; esac; shift; done
+case $node in
+waits*) ;;
+*,*) # a task on each node, each with the whole of standard input, and its lines labelled
+    task=0; outs=()
+    for name in ${node//,/ }; do
+        mkfifo $TMPDIR/$name
+        SLURMD_NODENAME=$name "$@" < $TMPDIR/$name > >(sed "s/^/$task: /") & outs+=($TMPDIR/$name); task=$((task + 1))
+    done
+    exec 3<&0; tee "${outs[@]}" <&3 > /dev/null &
+    wait $(jobs -p | head -$task); exit;;
+esac
 case $node in
 refused*) echo "srun: error: Unable to allocate resources: Invalid account or account/partition combination specified" >&2; exit 1;;
 waits*) echo "srun: job 9 queued and waiting for resources" >&2; exec sleep 60;;
@@ -40,63 +53,68 @@ exit $status
 """
 
 
+class Single(t.NamedTuple):
+    """The answer of one node."""
+
+    job: jobs.Job
+    answer: jobs.NodeAnswer
+
+
 @pytest.fixture
-def run(program: Program, tmp_path: pathlib.Path) -> t.Callable[..., dict[str, jobs.Answered]]:
+def run(program: Program, tmp_path: pathlib.Path) -> t.Callable[..., dict[str, Single]]:
     program("srun", SRUN)
     program("scancel", f'echo "$@" >> {tmp_path}/cancelled')
     program("sinfo", "exit 1")
     program("scontrol", "exit 1")
     program("squeue", 'for last in "$@"; do :; done; echo "${last%%|*}|9|x|PENDING|Resources|waits-1"')
 
-    def of(wait_s: float = 30.0, run_s: float = 30.0, **actions: str) -> dict[str, jobs.Answered]:
+    def of(wait_s: float = 30.0, run_s: float = 30.0, **actions: str) -> dict[str, Single]:
         launch = jobs.Launch(Client("lab", ()), sys.executable, "gpufleet-run", wait_s, run_s)
         try:
             made = [
                 jobs.Job(
-                    node.replace("_", "-"), ["srun", f"--nodelist={node.replace('_', '-')}", sys.executable, "-c", jobs.READ_EXACTLY],
-                    {"probe": "stack", "params": {"do": action}},
+                    (node.replace("_", "-"),), ["srun", f"--nodelist={node.replace('_', '-')}", sys.executable, "-c", jobs.READ_EXACTLY],
+                    {"": {"probe": "stack", "params": {"do": action}}},
                 )
                 for node, action in actions.items()
             ]  # fmt: skip
-            return {answered.job.node: answered for answered in launch.run(made, COMMON)}
+            return {node: Single(a.job, answer) for a in launch.run(made, COMMON) for node, answer in a.answers.items()}
         finally:
             launch.close()
 
     return of
 
 
-def test_each_node_answers_for_itself(run: t.Callable[..., dict[str, jobs.Answered]]) -> None:
+def test_each_node_answers_for_itself(run: t.Callable[..., dict[str, Single]]) -> None:
     found = run(n1="", n2="print('noise')")
     for node in ("n1", "n2"):
         assert found[node].answer["state"] == "done" and found[node].job.number == "7" and found[node].job.facts()["slurm_waited_s"] < 20
 
 
-def test_a_frame_of_another_job_is_no_answer(run: t.Callable[..., dict[str, jobs.Answered]]) -> None:
+def test_a_frame_of_another_job_is_no_answer(run: t.Callable[..., dict[str, Single]]) -> None:
     forged = f"frame.write({{'state': 'done', 'observations': []}}, '{frame.nonce_of('a', 'b')}', 1); os._exit(0)"
     assert run(n1=forged)["n1"].answer["reason_code"] == "forged_frame"
 
 
-def test_why_a_node_has_no_answer(run: t.Callable[..., dict[str, jobs.Answered]], tmp_path: pathlib.Path) -> None:
-    found = run(wait_s=3.0, refused_1="", waits_1="", ends_1="os._exit(3)", good_1="")
+def test_why_a_node_has_no_answer(run: t.Callable[..., dict[str, Single]], tmp_path: pathlib.Path) -> None:
+    found = run(wait_s=8.0, refused_1="", waits_1="", ends_1="os._exit(3)", good_1="")
     answers = {node: (a.answer.get("reason_code"), a.answer.get("reason")) for node, a in found.items()}
     account = "Unable to allocate resources: Invalid account or account/partition combination specified"
     assert answers["refused-1"] == ("job_refused", f"no job of ours runs on refused-1: {account}")
     assert answers["waits-1"] == (
-        "node_busy", "no job of ours started on waits-1 in the 3 s of acceptance_slurm_wait: job 9 is PENDING, Resources"
+        "node_busy", "no job of ours started on waits-1 in the 8 s of acceptance_slurm_wait: job 9 is PENDING, Resources"
     )  # fmt: skip
     assert answers["ends-1"] == ("job_ended", "job 7 on ends-1 ended before its answer: ends-1: task 0: Exited with exit code 3")
     assert answers["good-1"] == (None, None)
 
 
-def test_a_job_that_waits_for_what_time_does_not_change_is_refused(
-    run: t.Callable[..., dict[str, jobs.Answered]], program: Program
-) -> None:
+def test_a_job_that_waits_for_what_time_does_not_change_is_refused(run: t.Callable[..., dict[str, Single]], program: Program) -> None:
     program("squeue", 'for last in "$@"; do :; done; echo "${last%%|*}|9|x|PENDING|QOSMaxJobsPerUserLimit|waits-1"')
     answer = run(wait_s=1.0, waits_1="")["waits-1"].answer
     assert answer["reason_code"] == "job_refused" and "job 9 is PENDING, QOSMaxJobsPerUserLimit" in answer["reason"]
 
 
-def test_a_job_that_runs_for_too_long_is_ended(run: t.Callable[..., dict[str, jobs.Answered]]) -> None:
+def test_a_job_that_runs_for_too_long_is_ended(run: t.Callable[..., dict[str, Single]]) -> None:
     began = time.monotonic()
     assert run(run_s=1.0, n1="sys.stdin.buffer.raw.read(); [None for _ in iter(lambda: os.read(0, 9), b'')]; os._exit(0)")["n1"].answer == {
         "state": "running"
@@ -107,9 +125,55 @@ def test_a_job_that_runs_for_too_long_is_ended(run: t.Callable[..., dict[str, jo
 def test_a_connection_that_ends_loses_its_nodes_and_cancels_what_waits(program: Program, tmp_path: pathlib.Path) -> None:
     program("ssh", "echo 'kex_exchange_identification: Connection closed' >&2; exit 255")
     launch = jobs.Launch(Client("lab", ("ssh", "login")), sys.executable, "gpufleet-run", 30.0, 30.0)
-    (found,) = launch.run([jobs.Job("n1", ["srun"], {"probe": "stack", "params": {}})], COMMON)
+    (found,) = launch.run([jobs.Job(("n1",), ["srun"], {"": {"probe": "stack", "params": {}}})], COMMON)
     launch.close()
-    assert found.answer["reason_code"] == "slurm_unreachable" and "Connection closed" in found.answer["reason"]
+    answer = found.answers["n1"]
+    assert answer["reason_code"] == "slurm_unreachable" and "Connection closed" in answer["reason"]
+
+
+Group = t.Callable[..., jobs.Answered]
+
+
+@pytest.fixture
+def group(run: t.Callable[..., dict[str, Single]], program: Program, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Group:
+    """Return what runs one job over nodes, with the parameters of some of them."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    def of(nodes: tuple[str, ...], wait_s: float = 30.0, **params: t.Any) -> jobs.Answered:
+        launch = jobs.Launch(Client("lab", ()), sys.executable, "gpufleet-run", wait_s, 30.0)
+        requests: dict[str, jobs.NodeWork] = {"": {"probe": "worker", "params": {}}}
+        requests.update({node: {"probe": f"of {node}", "params": own} for node, own in params.items()})
+        argv = ["srun", f"--nodelist={','.join(nodes)}", sys.executable, "-c", jobs.READ_EXACTLY]
+        try:
+            (answered,) = launch.run([jobs.Job(nodes, argv, requests)], COMMON)
+        finally:
+            launch.close()
+        return answered
+
+    return of
+
+
+def test_each_node_of_a_group_answers_its_own_request(group: Group) -> None:
+    found = group(("n1", "n2", "n3"), n1={"do": "print('0: noise', flush=True)"})
+    assert {node: answer.get("probe") for node, answer in found.answers.items()} == {"n1": "of n1", "n2": "worker", "n3": "worker"}
+    assert found.job.number == "7" and found.job.facts()["slurm_waited_s"] < 20
+    assert all(answer.get("of_slurm") == [] for answer in found.answers.values())  # mpirun would start steps of the job
+
+
+def test_a_node_of_a_group_that_two_claim_is_nobody_s(group: Group) -> None:
+    codes = {node: answer.get("reason_code") for node, answer in group(("n1", "n2", "n3"), n2={"claims": "n1"}).answers.items()}
+    assert codes == {"n1": "forged_frame", "n2": "job_ended", "n3": None}
+
+
+def test_a_group_that_waits_says_for_which_of_its_nodes(group: Group, program: Program) -> None:
+    states = '{"nodes": [{"name": "waits-1", "state": ["IDLE"]}, {"name": "b", "state": ["MIXED"]}, {"name": "c", "state": ["DOWN"]}]}'
+    program("scontrol", f"echo '{states}'")
+    program("squeue", 'for last in "$@"; do :; done; echo "${last%%|*}|9|x|PENDING|Resources|b,waits-1"')
+    found = group(("waits-1", "b", "c"), wait_s=1.0)
+    assert {answer["reason_code"] for answer in found.answers.values()} == {"node_busy"}
+    assert "job 9 is PENDING, Resources" in found.answers["b"]["reason"]
+    assert {node: answer["reason_code"] for node, answer in found.blockers.items()} == {"b": "node_busy", "c": "node_down"}
+    assert "node b is in use" in found.blockers["b"]["reason"]
 
 
 def test_words_of_srun_that_matter() -> None:

@@ -25,7 +25,7 @@ def test_sinfo_of_22_05_has_whole_nodes(fixtures: pathlib.Path) -> None:
     nodes = reading.nodes_of_json(text_of(fixtures, "22.05-sinfo-reasons.json"))
     assert nodes is not None and [node.name for node in nodes] == ["gpu-01", "gpu-02", "gpu-03", "gpu-04"]
     idle, drained, down, _reserved = nodes
-    assert idle == SlurmNode("gpu-01", frozenset({"IDLE"}), NONE, ("all", "closed"), ("hgx",), "gpu:h200:8", "22.05.8")
+    assert idle == SlurmNode("gpu-01", frozenset({"IDLE"}), NONE, ("all", "closed"), ("hgx",), "gpu:h200:8", "22.05.8", address="gpu-01")
     assert drained.states == {"IDLE", "DRAIN"} and drained.reason == Reason(FORGED, "root", 1795742058)
     assert down.states == {"DOWN"} and down.reason.text == "alice: swapping NIC mlx5_3"
 
@@ -42,6 +42,7 @@ def test_scontrol_of_24_11_has_whole_nodes(fixtures: pathlib.Path) -> None:
             (),
             "gpu:h200:8",
             "24.11.5",
+            address="gpu-02",
         )
     ]
     record = json.loads(text)

@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors
 
 def job(**variables: t.Any) -> list[str]:
     named = {f"acceptance_slurm_{name}": value for name, value in variables.items()}
-    return settings.of("lab", named).job("gpufleet-x", "a run", "n1", "gpu:h200:8", 600.0)
+    return settings.of("lab", named).job("gpufleet-x", "a run", ["n1"], "gpu:h200:8", 600.0)
 
 
 def test_a_job_has_one_node_alone_a_name_a_comment_and_a_limit() -> None:
@@ -23,6 +23,12 @@ def test_a_job_has_one_node_alone_a_name_a_comment_and_a_limit() -> None:
     for word in ("--nodelist=n1", "--nodes=1", "--exclusive", "--job-name=gpufleet-x", "--comment=a run", "--time=12", "--gres=gpu:h200:8"):
         assert word in argv
     assert argv[0] == "srun" and not any(word.startswith(("--partition", "--account", "--qos")) for word in argv)
+
+
+def test_a_job_of_a_group_has_a_labelled_task_on_each_of_its_nodes() -> None:
+    argv = settings.of("lab", {}).job("gpufleet-x", "a run", ["n1", "n2"], "", 600.0)
+    assert {"--nodelist=n1,n2", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--label", "--wait=0"} <= set(argv)
+    assert "--unbuffered" in job() and "--unbuffered" not in argv  # by which a line would come in pieces, each with a label
 
 
 def test_variables_become_options() -> None:

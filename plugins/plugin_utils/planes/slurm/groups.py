@@ -1,0 +1,146 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A stage over groups of nodes of one Slurm cluster: one job over all nodes of a group.
+
+Each node runs the program of a member. The first one is the head, which launches over the others as behind SSH: each of them runs an sshd
+within the job, on a port and with a key of this job alone, so that neither logins of users nor MPI of a certain build are needed.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import random
+import typing as t
+
+from ansible.utils.display import Display
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program.runner import COMMON
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.behind import with_context
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.groups_behind import GroupsBehindHost
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import jobs
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import settings as of_variables
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.client import Client
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.nodes import StageOnSlurm, with_facts
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.records import SlurmNode
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import node_messages
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer, NodeWork
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import MEMBER
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.grouping import new_key
+
+# Ports of the sshd of a job: below those that Linux gives to connections.
+PORTS = range(20000, 32000)
+
+
+class GroupsOnSlurm(GroupsBehindHost, StageOnSlurm):
+    """Runs every planned group of the cluster, one after the other."""
+
+    def measure(self) -> None:
+        settings = of_variables.of(self.host, self.settings)
+        client = Client(self.host, settings.ssh)
+        present = {node.name: node for node in client.nodes()}
+        for subject, members in self.groups().items():
+            self._run_group(client, settings, present, subject, members)
+
+    def _run_group(
+        self, client: Client, settings: of_variables.Settings, present: t.Mapping[str, SlurmNode], subject: str, members: list[str]
+    ) -> None:
+        names = [member.partition("/")[2] for member in members]
+        absent: dict[str, NodeAnswer] = {}
+        for name in names:
+            why = self.obstacle(name, present, settings)
+            if why:
+                self._leave_out(absent, name, node_messages.refused(*why))
+        while True:
+            able = [name for name in names if name not in absent]
+            refusal = self._refusal(subject, able, absent, present, settings)
+            if refusal:
+                self.give_up_group(subject, members, refusal)
+                return
+            answered = self._launched(client, settings, present, subject, able, absent)
+            if not answered.blockers or len(able) - len(answered.blockers) < 2:
+                break
+            for name, answer in answered.blockers.items():  # the others are measured without it, like without a drained node
+                Display().display(f"{self.host}: {subject} goes on without {name}: {answer['reason']}")
+                self._leave_out(absent, name, answer)
+        self._tell(subject, members, able[0], answered)
+
+    def _leave_out(self, absent: dict[str, NodeAnswer], name: str, answer: NodeAnswer) -> None:
+        """Record that a node does not take part."""
+        absent[name] = answer
+        if f"{self.host}/{name}" in self.unanswered:
+            self._record(f"{self.host}/{name}", answer)
+
+    def _refusal(
+        self, subject: str, able: list[str], absent: t.Mapping[str, NodeAnswer], present: t.Mapping[str, SlurmNode],
+        settings: of_variables.Settings,
+    ) -> NodeAnswer | None:  # fmt: skip
+        """Return the answer of a group that cannot be launched, None if it can."""
+        refused = self.why_refused(subject)
+        if refused:
+            return node_messages.refused("member", refused)
+        if len(able) < 2:
+            words = "; ".join(f"{name}: {answer['reason']}" for name, answer in absent.items())
+            return node_messages.refused("member", f"{len(able)} of {len(able) + len(absent)} nodes can take part: {words}")
+        gpus = {name: present[name].gpus for name in able}
+        if len(set(gpus.values())) > 1 and not settings.gres:
+            words = ", ".join(f"{name}: {gres or 'none'}" for name, gres in gpus.items())
+            hint = "set acceptance_slurm_gres, or make two groups"
+            return node_messages.refused("gpu_count", f"nodes of one group must have the same GPUs as gres, they have {words}: {hint}")
+        return None
+
+    def _launched(
+        self, client: Client, settings: of_variables.Settings, present: t.Mapping[str, SlurmNode], subject: str, able: list[str],
+        absent: t.Mapping[str, NodeAnswer],
+    ) -> jobs.Answered:  # fmt: skip
+        """Return the answers of the job of a group."""
+        members: list[PlainData] = [
+            {"name": f"{self.host}/{name}", "address": present[name].address or name, "local": name == able[0]} for name in able
+        ]
+        members += [{"name": f"{self.host}/{name}", "address": "", "problem": answer["reason"]} for name, answer in absent.items()]
+        head, worker = self._requests(subject, members)
+        timeout = float(worker["params"]["timeout"])
+        launch = self.launch(client, settings, timeout)
+        with jobs.ended_with(launch, self.controller):
+            job = self.job(settings, able, present[able[0]].gpus, timeout, {able[0]: head, "": worker})
+            (answered,) = launch.run([job], payload.unpacking("", "job"))
+        return answered
+
+    def _requests(self, subject: str, members: list[PlainData]) -> tuple[NodeWork, NodeWork]:
+        """Return the requests to the head of a group and to its other nodes."""
+        args = self.head_args(subject)
+        private, public = new_key(self.stage)
+        port = random.choice(PORTS)
+        own_check = {"check": MEMBER, "variant": ""}
+        entry = {"members": members, "key": {"private": private}, "ssh_args": ["-p", str(port)]}
+        head = self.request({**args, **entry, "checks": [*args["checks"], own_check]})
+        options = head["params"]
+        # A member outlasts its head, however much later that one begins.
+        member = {
+            **options, "checks": [own_check], "members": [], "key": None, "timeout": float(options["timeout"]) + options["join_timeout"],
+        }  # fmt: skip
+        if "floors" in member:
+            member["floors"] = []
+        work: NodeWork = {**head, "params": member}
+        common = {name: member[name] for name in COMMON}
+        return head, {"probe": "groups.worker", "params": {**common, "port": port, "public_key": public, "work": work}}
+
+    def _tell(self, subject: str, members: list[str], head: str, answered: jobs.Answered) -> None:
+        """Record the answers of a group and of its nodes: each speaks for itself, and the head for the group too."""
+        facts = answered.job.facts()
+        for name, answer in answered.answers.items():
+            own = _of_checks(answer, lambda check: check == MEMBER)
+            if f"{self.host}/{name}" in self.unanswered:
+                self._record(f"{self.host}/{name}", with_facts(own, facts))
+        of_group = _of_checks(answered.answers[head], lambda check: check != MEMBER)
+        self.give_up_group(subject, members, {**with_context(of_group, lambda _context: facts), "ran": facts})
+
+
+def _of_checks(answer: NodeAnswer, chosen: t.Callable[[t.Any], bool]) -> NodeAnswer:
+    """Return an answer with those of its observations whose check is chosen."""
+    observations = answer.get("observations")
+    if not isinstance(observations, list):
+        return answer
+    return {**answer, "observations": [item for item in observations if isinstance(item, dict) and chosen(item.get("check"))]}
