@@ -90,24 +90,26 @@ def _quarantined(
     """Return the steps for the nodes that a run convicts, and sentences about the others."""
     second = _second(options, judged)
     words = (convictions.FAIL, convictions.UNKNOWN) if options["unknown"] else (convictions.FAIL,)
-    chosen = [c for c in judged.convictions if c.verdict in words and (options["simulated"] or not c.simulated)]
-    unreal = [c.node for c in judged.convictions if c.verdict in words and c not in chosen]
-    notes = [f"{node}: left: its numbers are those of a simulated tool" for node in unreal]
-    unknown = sum(c.verdict == convictions.UNKNOWN for c in judged.convictions)
+    asked = [conviction for conviction in judged.convictions if conviction.verdict in words]
+    chosen, left = [], []
+    for conviction in asked:
+        why = _why_not(conviction, options, hosts)
+        if why:
+            left.append(rules.Step(conviction.node, rules.LEAVE, f"{why} ({conviction.verdict}: {conviction.words})"))
+        else:
+            chosen.append(conviction)
+    steps = rules.quarantine(
+        chosen, fleet, caps, judged.run, str(options["mode"]), lambda c: second is not None and convictions.confirmed(c, second)
+    )
+    notes = [f"{step.node}: {rack}" for step in steps if step.do == rules.DRAIN and (rack := _of_rack(step.node, fleet))]
+    unknown = sum(conviction.verdict == convictions.UNKNOWN for conviction in judged.convictions)
     if unknown and not options["unknown"]:
         notes.append(f"{_nodes(unknown)} UNKNOWN and left; -e quarantine_unknown=true takes UNKNOWN nodes as well")
-    elsewhere = [c for c in chosen if target_of(c.node) not in hosts.controls]
-    notes += [f"{c.node}: left: {_why_not(target_of(c.node), hosts)} ({c.verdict}: {c.words})" for c in elsewhere]
-    steps = rules.quarantine(
-        [c for c in chosen if c not in elsewhere], fleet, caps, judged.run, str(options["mode"]),
-        lambda conviction: second is not None and convictions.confirmed(conviction, second),
-    )  # fmt: skip
-    notes += [f"{step.node}: {left}" for step in steps if step.do == rules.DRAIN and (left := _of_rack(step.node, fleet))]
     notes += judged.unconvicted
     ready = [step.node for step in rules.give_back(fleet, judged, _checks_of(options)) if step.do == rules.RESUME]
     if ready:
         notes.append(f"ready to return, by -e return=true: {', '.join(ready)}")
-    return steps, notes
+    return [*steps, *left], notes
 
 
 def _of_rack(node: str, fleet: rules.Fleet) -> str:
@@ -122,7 +124,13 @@ def _of_rack(node: str, fleet: rules.Fleet) -> str:
     )
 
 
-def _why_not(host: str, hosts: Hosts) -> str:
+def _why_not(conviction: convictions.Conviction, options: PlainData, hosts: Hosts) -> str:
+    """Return why a convicted node cannot be quarantined from here, empty if it can."""
+    host = target_of(conviction.node)
+    if conviction.simulated and not options["simulated"]:
+        return "its numbers are those of a simulated tool"
+    if host in hosts.controls:
+        return ""
     if host in hosts.without:
         return "nothing takes it out of service: see acceptance_quarantine_hook, or for a plane of your own docs/planes.md"
     return f"{host} is not among the hosts of this play"

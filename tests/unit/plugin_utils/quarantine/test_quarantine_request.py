@@ -105,7 +105,8 @@ def test_numbers_of_simulated_tools_take_nobody_unless_the_inventory_is_simulate
     found = fleet(b=500)
     found["b"].simulated = True
     runs.judged(tmp_path, 1, found)
-    assert "b: left: its numbers are those of a simulated tool" in do(1, mode="comment", confirm=True).lines
+    left = do(1, mode="comment", confirm=True)
+    assert left.lines[0].startswith("b: left: its numbers are those of a simulated tool") and "1 left" in left.lines[-1]
     assert do(1, mode="comment", confirm=True, simulated=True).changed == {"b": "commented"}
 
 
