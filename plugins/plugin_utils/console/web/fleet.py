@@ -18,8 +18,9 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import ActionError, NodeInfo
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current, worsening
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current, searching, worsening
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import GOOD
@@ -153,6 +154,7 @@ class FleetReader:
     def _state_of(self, store: Store) -> FleetState:
         known = self._known()
         fleet = current.fleet(store, exists=lambda name: name in known or requested(name) in known)
+        self._let_failures_stand(store, fleet)
         nodes = {name: _node_state(name, node) for name, node in fleet.nodes.items() if node.kind == "node"}
         bad_pairs = sum(any(result.verdict in ("FAIL", "UNKNOWN") for result in results.values()) for results in fleet.pairs.values())
         not_accepted = [run.name for run in fleet.runs if not run.accepted]
@@ -164,6 +166,31 @@ class FleetReader:
             models.update((requested(name), model) for name, of_node in seen.parts.items() if (model := _gpu_model(of_node)))
         causes, worse = tuple(self._causes(fleet, not_accepted)), tuple(_worse(store, fleet, not_accepted))
         return FleetState(nodes, causes, worse, bad_pairs, devices, models)
+
+    def _let_failures_stand(self, store: Store, fleet: current.Fleet) -> None:
+        """Give checks that the newest run with them did not measure the failure that stands, as the page of the node has it."""
+        open_checks = {
+            name: {check for check, result in node.checks.items() if result.verdict in standing.NOT_MEASURED}
+            for name, node in fleet.nodes.items() if node.kind == "node"
+        }  # fmt: skip
+        failed: set[str] = set()
+        words = ",".join(word for word in WORST_FIRST if word not in (*GOOD, *standing.NOT_MEASURED))
+        query = searching.Query(verdict=words, since=f"{current.DAYS}d")
+        for _run, rows in searching.found_in_runs(store, query) if any(open_checks.values()) else ():
+            for row in rows:
+                node = keys.node_of(row["subject"])
+                if current.Check(row["stage"], row["check"], row["variant"]) in open_checks.get(node, ()):
+                    failed.add(node)
+        for name in failed:
+            worst: dict[current.Check, current.CurrentResult] = {}
+            for row in standing.read(self._past, name).stands:
+                check = current.Check(row["stage"], row["check"], row["variant"])
+                result = current.CurrentResult(
+                    row["verdict"], row["value"], row["floor"], row["expected"], row["metric"], row["unit"], row["regressed"]
+                )
+                if check in open_checks[name] and keys.node_of(row["subject"]) == name and row["verdict"] not in GOOD:
+                    worst[check] = max(worst.get(check, result), result, key=lambda one: one.badness)
+            fleet.nodes[name].checks.update(worst)
 
     def _known(self) -> set[str]:
         try:

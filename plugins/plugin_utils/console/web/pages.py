@@ -65,10 +65,6 @@ NODES_IN_A_ROW = 2
 NODES_ON_A_PAGE = 100
 FILES_ON_A_PAGE = 200
 MOST_CAUSES = 40
-# Of a node's newest runs, those in which its parts are looked for.
-RUNS_WITH_PARTS = 3
-# Of a node, the verdicts of its newest runs among which those that stand are looked for.
-ROWS_OF_NODE = 5000
 # Of a run, the verdicts that are no pass.
 ROWS_OF_RUN = 20_000
 RANGES_DAYS = (1, 7, 30, 90, 365)
@@ -545,16 +541,9 @@ def _node(ask: RequestContext) -> Response:
     except actions.ActionError:
         info = None
     facts, timeline = past.facts(name), past.timeline(name)
-    try:
-        every = past.search(Query(node=literally(name)), limit=ROWS_OF_NODE).rows
-    except HistoryError:
-        every = []
+    every, hardware, stands = standing.read(past, name)
     if info is None and not facts and not every:
         raise RequestRefused(404, "error_no_node")
-    # A history of an older version has no parts.
-    seen = past.seen_on(name) or [past.seen(run.run) for run in timeline[:RUNS_WITH_PARTS]]
-    hardware = parts.of_node(seen, name)
-    stands = standing.of_node(every, hardware.has)
     broken = [row for row in stands if row["verdict"] not in GOOD]
     rows = every[: ON_A_PAGE * 4]
     shown = _sorted(rows, ask.one("sort"), ROWS_BY)

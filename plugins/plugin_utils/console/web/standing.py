@@ -11,15 +11,42 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import itertools
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import FoundVerdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import parts
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import FoundVerdict, Query, literally
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import GOOD
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow
 
 # Verdicts that were not made by a measurement.
 NOT_MEASURED = ("UNKNOWN", "SKIPPED")
+# Of a node, the newest verdicts among which those that stand are looked for.
+ROWS = 5000
+# Of a node of a history without parts, the newest runs in whose folders they are looked for.
+RUNS_WITH_PARTS = 3
+
+
+class NodeVerdicts(t.NamedTuple):
+    """The verdicts of a node, the newest run first, its parts, and the verdicts that stand."""
+
+    rows: list[FoundVerdict]
+    hardware: parts.Hardware
+    stands: list[FoundVerdict]
+
+
+def read(past: Past, node: str) -> NodeVerdicts:
+    """Return the verdicts of a node; none if the history has no such node."""
+    try:
+        rows = past.search(Query(node=literally(node)), limit=ROWS).rows
+    except HistoryError:
+        rows = []
+    runs = itertools.islice(dict.fromkeys(row["run"] for row in rows), RUNS_WITH_PARTS)
+    hardware = parts.of_node(past.seen_on(node) or [past.seen(run) for run in runs], node)
+    return NodeVerdicts(rows, hardware, of_node(rows, hardware.has))
 
 
 def of_node(rows: t.Iterable[FoundVerdict], is_there: t.Callable[[str], bool]) -> list[FoundVerdict]:

@@ -195,6 +195,22 @@ def test_a_problem_of_a_node_stands_until_a_run_finds_the_check_good(tmp_path: p
     assert "None: every check of this node passed" in problems and 'class="b PASS"' in gpu
 
 
+def test_the_map_keeps_a_failure_that_the_newest_run_did_not_measure_as_the_page_of_the_node_does(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(current, "DAYS", 36500)
+    runs.judged(tmp_path, 1, runs.fleet(a=672.0, b=400.0), acceptance_history=True)
+    # A complete run in which nothing of b was measured.
+    runs.judged(tmp_path, 2, {"a": runs.fleet(a=672.0)["a"], "b": runs.Machine("", {}, silent=True)}, acceptance_history=True)
+    console = memory.opened(tmp_path, memory=memory.Memory([actions.NodeInfo(name, 8) for name in "ab"]))
+    client = console.signed_in()
+    assert rows(client.get("/").text) == [("a", ["PASS", "PASS"]), ("b", ["UNKNOWN", "FAIL"])]
+    assert 'class="b FAIL"' in client.get("/node?name=b").text.partition('id="broken"')[2].partition("<h2")[0]
+    runs.judged(tmp_path, 3, runs.fleet(a=672.0, b=671.0), acceptance_history=True)
+    client = memory.opened(tmp_path, memory=memory.Memory([actions.NodeInfo(name, 8) for name in "ab"])).signed_in()
+    assert rows(client.get("/").text) == [("a", ["PASS", "PASS"]), ("b", ["PASS", "PASS"])]
+
+
 def verdict(run: int, word: str, subject: str = "b/nic/mlx5_0/1") -> t.Any:
     return {"run": runs.run_id(run), "stage": "rdma_ports", "check": "link", "variant": "", "subject": subject, "verdict": word}
 
