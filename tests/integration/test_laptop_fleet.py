@@ -55,7 +55,7 @@ OPERATIONS += [("collective", name) for name in ("all_reduce", "all_gather", "br
 
 @pytest.mark.long
 def test_operations_of_requests_are_measured_over_nodes_and_over_a_pool(tmp_path: pathlib.Path) -> None:
-    """Fourteen requests, as the form makes them, take 70 s. Nothing is planted on these parts of the nodes: what is not PASS has no expectation."""
+    """Nothing is planted on these parts of the nodes: what is not PASS has no expectation. The fourteen runs take 70 s."""
     if why := laptop_fleet.lacking():
         pytest.skip(why)
     inventory = laptop_fleet.build(tmp_path / "fleet").with_name("trial.yml")
