@@ -29,7 +29,7 @@ def test_a_drained_node_reads_the_same_in_both_ways(rig_slurm: Slurm) -> None:
         found = [nodes for argv in (("scontrol", "show", "nodes", "--json"), ("sinfo", "--json")) if (nodes := whole(rig_slurm, *argv))]
         text = rig_slurm.client("env", "SLURM_TIME_FORMAT=%s", "sinfo", "-h", "-N", "-o", reading.form("m", reading.NODE_FIELDS))
         by_lines = reading.nodes_of_lines(text, "m")
-        assert [node._replace(version="") for node in found[0]] == [node._replace(version="") for node in by_lines]
+        assert [node._replace(version="", comment=None) for node in found[0]] == [node._replace(version="") for node in by_lines]
         drained = next(node for node in by_lines if node.name == "gpu-02")
         assert drained.reason.text == "NHC: a\nb|c" and drained.reason.user == "root" and drained.obstacle()
     finally:
