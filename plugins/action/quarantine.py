@@ -17,6 +17,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.plain 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import plain as visible
 
 
+def _shown(text: str) -> str:
+    """Return words of nodes as one line in which everything can be seen."""
+    return " ".join(visible(text).split())
+
+
 class ActionModule(ActionBase):
     _requires_connection = False
     _supports_check_mode = True
@@ -39,12 +44,13 @@ class ActionModule(ActionBase):
         except RunError as error:
             return {"failed": True, "msg": str(error)}
         for line in done.lines:
-            Display().display(" ".join(visible(line).split()))
+            Display().display(_shown(line))
+        diff = {"before": done.before, "after": done.after}
         confirmed = validated.validated_parameters["confirm"]
         return {
             "changed": bool(done.changed) and confirmed,
             "nodes": done.changed,
             "lines": done.lines,
-            "diff": {"before": "".join(done.before), "after": "".join(done.after)},
-            **({"failed": True, "msg": "; ".join(done.failed)} if done.failed else {}),
+            "diff": {name: "".join(f"{_shown(line)}\n" for line in lines) for name, lines in diff.items()},
+            **({"failed": True, "msg": _shown("; ".join(done.failed))} if done.failed else {}),
         }

@@ -211,3 +211,17 @@ def parent_is_sshd(pid: int) -> bool:
     stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
     parent = int(stat.rsplit(")", 1)[1].split()[1])
     return "sshd" in pathlib.Path(f"/proc/{parent}/cmdline").read_text()
+
+
+def test_after_kill_9_of_srun_its_job_is_gone_with_the_stage(runs: Runs) -> None:
+    """With the process that srun has for such a case. Slurm keeps a job whose srun is gone to its time limit."""
+    controller, gates = at_gate(runs)
+    sruns = [pid for pid, argv in runs.slurm.fleet.processes("gpu-01").items() if argv[0] == "srun" and "--nodelist=gpu-02" in argv]
+    assert sruns
+    for pid in sruns:
+        os.kill(pid, signal.SIGKILL)
+    for host in ("gpu-01", "gpu-03", "gpu-04"):
+        (gates[host] / "open").touch()
+    done = controller.end()
+    assert ("UNKNOWN", "job_ended") in on(done.verdicts, "gpu-02"), done.output
+    runs.nothing_left(20)

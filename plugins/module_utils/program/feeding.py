@@ -10,7 +10,7 @@ on standard input:
     {"start": NAME, "argv": [...], "own": TEXT} start a command; its standard input gets the length of common and own text in a line, the
                                                 text, and then a byte every BEAT_S seconds
     {"end": NAME}                               end a command
-    {"finally": [...]}                          a command to run before all others are ended
+    {"finally": [...]}                          a command to run before all others are ended, and if one of them was killed
     {}                                          the controller lives
 
 News are lines of JSON on standard output:
@@ -153,6 +153,7 @@ class Feeder:
         self.to_start: collections.deque[dict[str, t.Any]] = collections.deque()
         self.running: dict[str, Command] = {}
         self.ending: set[str] = set()
+        self.was_killed = False
         self.rest = b""
         self.heard = time.monotonic()
 
@@ -192,6 +193,7 @@ class Feeder:
                 del self.running[name]
                 self.ending.discard(name)
                 command.end_input()
+                self.was_killed |= command.process.returncode < 0  # Slurm keeps the job of such an srun to its time limit
                 words = command.words.decode("utf-8", "replace")
                 self.tell({"ended": name, "status": command.process.returncode, "words": words, "dropped": command.dropped})
 
@@ -228,7 +230,7 @@ class Feeder:
             self.tell({"ended": order["start"], "status": 127, "words": f"{order['argv'][0]}: {error.strerror}", "dropped": 0})
 
     def _end_all(self) -> None:
-        if self.last and (self.running or self.to_start):
+        if self.last and (self.running or self.to_start or self.was_killed):
             _run_last(self.last)
         self.ending = set(self.running)
         until = time.monotonic() + END_S

@@ -58,7 +58,8 @@ class Conviction(t.NamedTuple):
 @dataclasses.dataclass
 class Judged:
     """A judged run: its convictions, the worst first; `words` is the verdict of each check, `unconvicted` are sentences about what is FAIL
-    and convicts no node, `racks` those of the nodes as far as stated, `targets` the inventory hosts."""
+    and convicts no node, `racks` those of the nodes as far as stated, `targets` the inventory hosts, `members` the nodes of each pair and
+    group, `simulated` the nodes with numbers of simulated tools."""
 
     run: str
     planned_at: str
@@ -68,6 +69,12 @@ class Judged:
     unconvicted: list[str]
     racks: t.Mapping[str, str]
     targets: t.Mapping[str, t.Any]
+    members: t.Mapping[str, t.Collection[str]] = dataclasses.field(default_factory=dict)
+    simulated: t.Collection[str] = ()
+
+    def passes(self, node: str, key: Key) -> bool:
+        """Return True if a check is PASS, and has measured the node: a group may have been planned without it."""
+        return self.words.get(key) == PASS and node in (self.members.get(key.subject) or (node,))
 
 
 def kind_of(code: str | None, verdict: str) -> str:
@@ -88,6 +95,7 @@ def read(results_dir: str, run_id: str) -> Judged:
     return Judged(
         run_id, str(report["planned_at"] or plan.created_at), str(report["created_at"]), convictions,
         {key: v.verdict for key, v in verdicts.items()}, unconvicted, plan.judging.rack, plan.targets,
+        {v.subject.id: v.subject.members for v in verdicts.values()}, {row["name"] for row in report["nodes"] if row["simulated"]},
     )  # fmt: skip
 
 
@@ -142,9 +150,11 @@ def _conviction(node: str, causes: t.Sequence[PlainData], verdicts: t.Sequence[V
 
 
 def confirmed(first: Conviction, second: Judged) -> bool:
-    """Return True if a second run convicts the node by a check that convicts it in the first, whatever its partners were."""
+    """Return True if a second run convicts the node by a check that convicts it in the first, whatever its partners were. Numbers of
+    simulated tools confirm no others."""
     checks = {(key.stage, key.check) for key in first.checks}
     return any(
-        other.node == first.node and other.verdict == FAIL and checks & {(key.stage, key.check) for key in other.checks}
+        other.node == first.node and other.verdict == FAIL and other.simulated <= first.simulated
+        and checks & {(key.stage, key.check) for key in other.checks}
         for other in second.convictions
-    )
+    )  # fmt: skip

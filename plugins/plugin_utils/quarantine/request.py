@@ -8,7 +8,10 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
+import pathlib
 import time
 import typing as t
 
@@ -21,6 +24,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID
 
 QUARANTINE, UNDO, RETURN = "quarantine", "undo", "return"
+# Locked in the results folder while nodes are read and changed: two at once would each take what a cap allows.
+LOCK = "quarantine.lock"
 # The options of the module.
 OPTIONS: PlainData = {
     "run_id": {"type": "str", "required": True},
@@ -67,17 +72,39 @@ def carry_out(options: PlainData, hosts: Hosts, check_mode: bool) -> doing.Done:
         found = f"quarantine_percent {caps.percent:g}, quarantine_percent_per_hour {caps.percent_per_hour:g}"
         raise RunError(f"found {found}, quarantine_per_rack {caps.per_rack}; expected percentages of 0 to 100, and 0 nodes or more")
     judged = None if options["undo"] else convictions.read(str(options["results_dir"]), run)
+    if judged and options["simulated"]:
+        judged.simulated = ()
+    really = bool(options["confirm"]) and not check_mode
+    with _alone(str(options["results_dir"])) if really else contextlib.nullcontext():
+        return _carried_out(options, hosts, judged, caps, really)
+
+
+@contextlib.contextmanager
+def _alone(results_dir: str) -> t.Iterator[None]:
+    """Raise RunError if another playbook of this results folder changes nodes now."""
+    path = pathlib.Path(results_dir) / LOCK
+    with contextlib.ExitStack() as opened:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fcntl.flock(opened.enter_context(open(path, "a", encoding="utf-8")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"{path}: another quarantine, undo or return changes nodes now; run again when it has ended") from None
+        except OSError as error:
+            raise RunError(f"{path}: {error.strerror}; expected a file that can be written") from error
+        yield
+
+
+def _carried_out(options: PlainData, hosts: Hosts, judged: convictions.Judged | None, caps: rules.Caps, really: bool) -> doing.Done:
     states, unread = doing.states(hosts.controls)
     racks = judged.racks if judged else {}
     fleet = rules.Fleet(states, {name: hosts.domains[target_of(name)] for name in states}, racks, int(time.time()))
     notes: list[str] = []
     if judged is None:
-        steps = rules.undo(fleet, run)
+        steps = rules.undo(fleet, str(options["run_id"]))
     elif options["return"]:
         steps = rules.give_back(fleet, judged, _checks_of(options))
     else:
         steps, notes = _quarantined(options, judged, fleet, caps, hosts)
-    really = bool(options["confirm"]) and not check_mode
     done = doing.carry_out(steps, fleet, hosts.controls, really)
     done.failed += unread
     done.lines = [*done.lines, *unread, *notes, *_summary(done, steps, really, options)]

@@ -145,17 +145,20 @@ def give_back(fleet: Fleet, later: Judged, checks_of: t.Callable[[str, str], t.S
             continue
         step = Step(name, RESUME, f"passes what run {mark.run} convicted it for: {mark.words}", of=mark.run)
         checks = checks_of(mark.run, name)
-        missing = [key for key in checks or () if later.words.get(key) != PASS]
+        missing = [key for key in checks or () if not later.passes(name, key)]
         if began <= mark.at:
             kept = f"in quarantine since run {later.run} began"
         elif name in convicted:
             kept = f"run {later.run} convicts it, too: {convicted[name].words}"
+        elif name in later.simulated:
+            kept = f"its numbers in run {later.run} are those of a simulated tool"
         elif not checks:
             kept = f"what run {mark.run} convicted it for is not known here: give it back with -e undo=true -e run_id={mark.run}"
         elif missing:
             key = missing[0]
             word = later.words.get(key, "not measured")
-            kept = f"{' '.join(filter(None, (key.stage, key.check, key.variant)))} is {word} in run {later.run}"
+            measured = " of other nodes" if word == PASS else ""
+            kept = f"{' '.join(filter(None, (key.stage, key.check, key.variant)))} is {word}{measured} in run {later.run}"
         else:
             kept = may(step, state)
         steps.append(step._replace(do=LEAVE, why=kept) if kept else step)

@@ -140,13 +140,15 @@ class Answered(t.NamedTuple):
 
 
 class Launch:
-    """The jobs of one stage. `name` is that of all its jobs; `wait_s`: how long one may wait for its node; `run_s`: how long it may run."""
+    """The jobs of one stage. `name` is that of all its jobs; `wait_s`: how long one may wait for its node; `run_s`: how long it may run;
+    `reservation`: that in which they run."""
 
-    def __init__(self, client: Client, python: str, name: str, wait_s: float, run_s: float) -> None:
+    def __init__(self, client: Client, python: str, name: str, wait_s: float, run_s: float, reservation: str = "") -> None:
         self.client = client
         self.name = name
         self.wait_s = wait_s
         self.run_s = run_s
+        self.reservation = reservation
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._feeder = subprocess.Popen(
             client.words([python, "-c", READ_EXACTLY]), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._words,
@@ -248,7 +250,7 @@ class Launch:
                 of_jobs[job.node] = code, f"job {job.id} is {job.state}, {reasons.printable(job.reason)}"
         with contextlib.suppress(SlurmError):
             nodes = self.client.nodes()
-            obstacles = {node.name: obstacle for node in nodes if (obstacle := node.obstacle())}
+            obstacles = {node.name: obstacle for node in nodes if (obstacle := node.obstacle(self.reservation))}
             busy = {node.name: ("node_busy", f"node {node.name} is in use") for node in nodes if node.is_busy}
         return of_jobs, obstacles, busy
 

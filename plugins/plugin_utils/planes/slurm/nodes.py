@@ -44,7 +44,7 @@ class StageOnSlurm(StageBehindHost):
 
     def launch(self, client: Client, settings: of_variables.Settings, timeout: float) -> jobs.Launch:
         """Return a launch of jobs of which each may run for `timeout` seconds and what ending takes."""
-        return jobs.Launch(client, settings.python, self.job_name, settings.wait, timeout + of_variables.MORE_S)
+        return jobs.Launch(client, settings.python, self.job_name, settings.wait, timeout + of_variables.MORE_S, settings.reservation)
 
     @property
     def job_name(self) -> str:

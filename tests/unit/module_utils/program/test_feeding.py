@@ -115,6 +115,19 @@ def test_the_end_of_standard_input_ends_all_after_the_last_command(feeders: t.Ca
     assert feeder.process.wait(60) == 0 and (tmp_path / "cancelled").exists()
 
 
+@pytest.mark.parametrize(("how", "is_due"), [("kill -9 $$", True), ("exit 3", False)])
+def test_the_last_command_runs_behind_one_that_was_killed(
+    feeders: t.Callable[..., Feeder], tmp_path: pathlib.Path, how: str, is_due: bool
+) -> None:
+    feeder = feeders()
+    feeder.order(common="")
+    feeder.order(**{"finally": ["touch", str(tmp_path / "cancelled")]})
+    feeder.order(start="n1", argv=["bash", "-c", how], own="")
+    assert feeder.news()["ended"] == "n1"
+    t.cast("t.IO[str]", feeder.process.stdin).close()
+    assert feeder.process.wait(30) == 0 and (tmp_path / "cancelled").exists() == is_due
+
+
 def test_silence_ends_all(feeders: t.Callable[..., Feeder]) -> None:
     feeder = feeders(SILENCE_S=1.0)
     feeder.order(common="")

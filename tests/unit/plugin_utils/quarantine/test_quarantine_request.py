@@ -110,6 +110,44 @@ def test_numbers_of_simulated_tools_take_nobody_unless_the_inventory_is_simulate
     assert do(1, mode="comment", confirm=True, simulated=True).changed == {"b": "commented"}
 
 
+def test_simulated_numbers_neither_confirm_real_ones_nor_give_a_machine_back(
+    machines: dict[str, Cluster], do: Do, tmp_path: pathlib.Path
+) -> None:
+    runs.judged(tmp_path, 1, fleet(b=500))
+    for day, slow in ((2, 500.0), (3, 670.0)):
+        found = fleet(b=slow)
+        found["b"].simulated = True
+        runs.judged(tmp_path, day, found)
+    alone = do(1, confirm=True, second_run=runs.run_id(2))
+    assert not alone.changed and any("b: left: only rates are too low" in line for line in alone.lines)
+    mark = reason.Mark(runs.run_id(1), "part", reason.began(runs.run_id(3)) - 60, "slow")
+    machines["b"].put("b", held=True, reason=reason.text_of(mark))
+    left = do(3, confirm=True, **{"return": True})
+    assert not left.changed and "simulated tool" in left.lines[0]
+    assert do(3, confirm=True, simulated=True, **{"return": True}).changed == {"b": "resumed"}
+
+
+def test_two_at_once_do_not_take_what_a_cap_allows_twice(machines: dict[str, Cluster], do: Do, tmp_path: pathlib.Path) -> None:
+    for day, name in ((1, "b"), (2, "c")):
+        found = fleet()
+        found[name].silent = True
+        runs.judged(tmp_path, day, found)
+    refused: list[str] = []
+
+    def meanwhile(_name: str) -> None:
+        machines["b"].before = lambda _name: None
+        with pytest.raises(RunError) as error:
+            do(2, confirm=True, unknown=True, percent=1)
+        refused.append(str(error.value))
+        assert do(2, unknown=True, percent=50).changed == {"c": "drained"}  # to look is no change
+
+    machines["b"].before = meanwhile
+    assert do(1, confirm=True, unknown=True, percent=50).changed == {"b": "drained"} and held(machines) == ["b"]
+    assert "another quarantine, undo or return changes nodes now" in refused[0]
+    again = do(2, confirm=True, unknown=True, percent=10)
+    assert not again.changed and "beyond the cap" in again.lines[0]
+
+
 def test_a_host_that_does_not_answer_fails_and_nothing_of_it_is_touched(
     machines: dict[str, Cluster], do: Do, tmp_path: pathlib.Path
 ) -> None:
@@ -159,6 +197,23 @@ def test_the_action_reads_the_variables_of_each_host_and_returns_a_diff(machines
     assert result["diff"]["before"] == "b: in service, no reason\n" and "comment 'gpufleet.acceptance" in result["diff"]["after"]
     acting._task.args = {**args, "run_id": "x"}
     assert "expected the id of a run" in acting.run(None, {"hostvars": hostvars, "ansible_play_hosts_all": NAMES})["msg"]
+
+
+def test_words_of_others_reach_no_terminal_as_they_are(machines: dict[str, Cluster], tmp_path: pathlib.Path) -> None:
+    found = fleet()
+    found["b"].silent = found["c"].silent = True
+    runs.judged(tmp_path, 1, found)
+    machines["b"].put("b", comment="\x1b[31mRMA\nz: in service")
+    machines["c"].before = lambda _name: machines["c"].put("c", held=True, reason="\x1b[31mRMA\nz: drained")
+    args = {"run_id": runs.run_id(1), "results_dir": str(tmp_path), "unknown": True, "confirm": True, "percent": 50, "percent_per_hour": 50}
+    acting = action.ActionModule.__new__(action.ActionModule)
+    acting._task = types.SimpleNamespace(args=args, check_mode=False, async_val=0, diff=True)  # type: ignore[assignment]
+    acting._cleanup_remote_tmp = False
+    acting._connection = types.SimpleNamespace(_shell=types.SimpleNamespace(tmpdir=None))  # type: ignore[assignment]
+    result = acting.run(None, {"hostvars": {name: {"acceptance_plane": "ssh"} for name in NAMES}, "ansible_play_hosts_all": NAMES})
+    assert result["nodes"] == {"b": "drained"} and "c: not drained: it has changed meanwhile" in result["msg"]
+    assert result["diff"]["before"] == "b: in service, no reason, comment '\\x1b[31mRMA z: in service'\n"
+    assert result["msg"].isprintable() and len(result["diff"]["after"].splitlines()) == 1
 
 
 def test_the_module_documents_the_options_that_its_action_takes() -> None:

@@ -201,6 +201,25 @@ def test_a_node_returns_that_passes_what_convicted_it() -> None:
     assert "-e undo=true" in steps["lab/n3"].why
 
 
+def test_a_group_that_passes_without_a_node_does_not_give_it_back() -> None:
+    cluster = lab(3)
+    quarantined(cluster, convicted("n1"))
+    key = Key("nccl_fabric", "all_reduce", "", "nccl_fabric/lab")
+    for members, does, why in ((["lab/n0", "lab/n2"], "leave", "is PASS of other nodes in run"), (["lab/n0", "lab/n1"], "resume", "")):
+        judged = Judged(LATER, "", "", [], {key: "PASS"}, [], {}, {}, {key.subject: members})
+        (step,) = rules.give_back(fleet(cluster), judged, lambda _run, _node: [key])
+        assert step.do == does and why in step.why
+
+
+def test_simulated_numbers_give_nobody_back() -> None:
+    cluster = lab(2)
+    quarantined(cluster, convicted("n1"))
+    judged = later(n1="PASS")
+    judged.simulated = {"lab/n1"}
+    (step,) = rules.give_back(fleet(cluster), judged, lambda _run, _node: convicted("n1")[0].checks)
+    assert step.do == "leave" and "simulated tool" in step.why
+
+
 def test_a_run_from_before_the_quarantine_returns_nobody() -> None:
     cluster = lab(2)
     quarantined(cluster, convicted("n1"), now=reason.began(LATER) + 5)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import sys
 import time
@@ -139,8 +140,8 @@ def group(run: t.Callable[..., dict[str, Single]], program: Program, tmp_path: p
     """Return what runs one job over nodes, with the parameters of some of them."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
-    def of(nodes: tuple[str, ...], wait_s: float = 30.0, **params: t.Any) -> jobs.Answered:
-        launch = jobs.Launch(Client("lab", ()), sys.executable, "gpufleet-run", wait_s, 30.0)
+    def of(nodes: tuple[str, ...], wait_s: float = 30.0, reservation: str = "", **params: t.Any) -> jobs.Answered:
+        launch = jobs.Launch(Client("lab", ()), sys.executable, "gpufleet-run", wait_s, 30.0, reservation)
         requests: dict[str, jobs.NodeWork] = {"": {"probe": "worker", "params": {}}}
         requests.update({node: {"probe": f"of {node}", "params": own} for node, own in params.items()})
         argv = ["srun", f"--nodelist={','.join(nodes)}", sys.executable, "-c", jobs.READ_EXACTLY]
@@ -174,6 +175,15 @@ def test_a_group_that_waits_says_for_which_of_its_nodes(group: Group, program: P
     assert "job 9 is PENDING, Resources" in found.answers["b"]["reason"]
     assert {node: answer["reason_code"] for node, answer in found.blockers.items()} == {"b": "node_busy", "c": "node_down"}
     assert "node b is in use" in found.blockers["b"]["reason"]
+
+
+def test_a_reservation_of_ours_blocks_no_node_of_a_group(group: Group, program: Program) -> None:
+    states = {"waits-1": ["IDLE", "RESERVED"], "b": ["MIXED", "RESERVED"]}
+    nodes = [{"name": name, "state": states_of, "reservation": "ours"} for name, states_of in states.items()]
+    program("scontrol", f"echo '{json.dumps({'nodes': nodes})}'")
+    program("squeue", 'for last in "$@"; do :; done; echo "${last%%|*}|9|x|PENDING|Resources|b,waits-1"')
+    blockers = group(("waits-1", "b"), wait_s=1.0, reservation="ours").blockers
+    assert {node: answer["reason_code"] for node, answer in blockers.items()} == {"b": "node_busy"}
 
 
 def test_words_of_srun_that_matter() -> None:
