@@ -26,8 +26,8 @@ if t.TYPE_CHECKING:
 
 # Of a node, the newest runs whose parts are put together.
 RUNS = 10
-# Of a name that many parts have, the newest sheets that are read, and the most parts that are found.
-MOST_SHEETS, MOST = 1000, 100
+# Of a name that many parts have, the newest sheets that are read, and the most parts that are found: one more than a page shows.
+MOST_SHEETS, MOST = 1000, 101
 # Of a port, the newest runs whose pairs are looked for.
 PAIR_RUNS = 60
 # An RDMA device has one or two ports; more are looked for than there are.
@@ -103,7 +103,7 @@ def found(connection: sqlalchemy.Connection, text: str) -> list[FoundPart]:
     if not seen:
         node, rest = _node_and_part(connection, text)
         seen = _at_node(connection, node, rest) if rest else {}
-    parts = [_found(connection, sightings) for sightings in seen.values()]
+    parts = [_found(connection, identity, seen[identity]) for identity in list(seen)[:MOST]]
     switch = _switch(connection, text, sheets)
     # A history of an older version knows parts by their numbers only.
     older = [] if parts or switch else _by_subjects(connection, text, node)
@@ -185,8 +185,12 @@ def _at_node(connection: sqlalchemy.Connection, node: str, rest: str) -> dict[st
         return {}
     identity = part_sheets.identity(newest, node)
     if not identity.startswith(f"{node}/"):
-        everywhere = (_named(connection, name, _sheets_with(connection, name)) for name in sorted(part_sheets.own_names(newest)))
-        return next(({identity: of[identity]} for of in everywhere if identity in of), {})
+        # The newest sheets with a name that many parts have may lack those of this node.
+        everywhere = (
+            _named(connection, name, {**_sheets_with(connection, name), **sheets}) for name in sorted(part_sheets.own_names(newest))
+        )
+        wanted = (identity, part_sheets.at_node(newest, node))
+        return next(({one: of[one]} for of in everywhere for one in wanted if one in of), {})
     matching = {
         sheet: [part for part in parts if part_sheets.identity(part, node) == identity] for sheet, parts in sheets.items()
     }
@@ -198,7 +202,20 @@ def _sightings(rows: t.Iterable[t.Any], matching: t.Mapping[int, list[Part]]) ->
     for run, planned_at, node, simulated, sheet in rows:
         for part in matching[sheet]:
             by_identity[part_sheets.identity(part, node)].append(Sighting(run, planned_at, node, bool(simulated), part))
-    return by_identity
+    return _apart(by_identity)
+
+
+def _apart(by_identity: t.Mapping[str, list[Sighting]]) -> dict[str, list[Sighting]]:
+    """Return sightings by the identity of each part. What one run saw at two places is two parts that share a serial number, as disks of
+    virtual machines do, so each is known by its node."""
+    parts: dict[str, list[Sighting]] = {}
+    for identity, seen in by_identity.items():
+        if len({sighting.run for sighting in seen}) == len(seen):
+            parts[identity] = seen
+            continue
+        for sighting in seen:
+            parts.setdefault(part_sheets.at_node(sighting.part, sighting.node), []).append(sighting)
+    return parts
 
 
 def _is_called(part: Part, rest: str) -> bool:
@@ -227,16 +244,20 @@ def _node_and_part(connection: sqlalchemy.Connection, text: str) -> tuple[str, s
 # Where it was ---------------------------------------------------------------------------------------------------------------------------
 
 
-def _found(connection: sqlalchemy.Connection, seen: list[Sighting]) -> FoundPart:
+def _found(connection: sqlalchemy.Connection, identity: str, seen: list[Sighting]) -> FoundPart:
     """Return a part by its sightings in sheets, to which those by its numbers are added."""
     newest = max(seen, key=lambda sighting: sighting.run)
-    subjects = _subjects(connection, newest.part, sorted({sighting.node for sighting in seen}))
+    is_of_node = identity == part_sheets.at_node(newest.part, newest.node)
+    if is_of_node:  # its UUID or GUID, if it has one, is that of others too
+        subjects = _subjects_named(connection, _subject_names(newest.part, newest.node))
+    else:
+        subjects = _subjects(connection, newest.part, sorted({sighting.node for sighting in seen}))
     known = {(sighting.run, sighting.node) for sighting in seen}
     measured = [] if newest.part.kind == "machine" else _placements(connection, subjects)
     seen = [*seen, *(sighting for sighting in measured if (sighting.run, sighting.node) not in known)]
     newest = max(seen, key=lambda sighting: sighting.run)
     part = next(sighting.part for sighting in sorted(seen, key=lambda one: one.run, reverse=True) if sighting.part.name)
-    address = part_sheets.address(part, newest.node)
+    address = identity if is_of_node else part_sheets.address(part, newest.node)
     return FoundPart(part.kind, address, newest.node, part, tuple(_stays(seen)), frozenset(subjects))
 
 

@@ -24,7 +24,7 @@ _LISTS = ("gpu_table", "devices", "ports", "dimms", "disks", "links", "system", 
 # {node: what each of its checks lists, as compressed JSON}: the parts of thousands of nodes are many times larger.
 Listed = t.Mapping[Who, t.Sequence[bytes]]
 # Firmware that was never told a serial number says words, one character many times, or counts.
-_TELLING = re.compile(r"(?!(.)\1*\Z)(?!0?1234567890?\Z)(?=.*\d)\S{4,}\Z")
+_TELLING = re.compile(r"(?!(.)\1*\Z)(?!0?1234567890?\Z)(?![0x:./-]*\Z)(?!.*SerNum)(?=.*\d)\S{4,}\Z", re.IGNORECASE)
 _GUID = re.compile(r"(?:0x)?([0-9a-f]{16})\Z")
 
 
@@ -89,8 +89,13 @@ def identity(part: Part, node: str) -> str:
     if part.kind == "gpu":
         return part.key
     if part.kind == "nic":
-        return f"nic/{folded(part.guid)}" if part.guid else f"{node}/{part.key}"
-    return f"{part.kind}/{folded(part.serial)}" if _TELLING.match(part.serial) else f"{node}/{part.key}"
+        return f"nic/{folded(part.guid)}" if part.guid else at_node(part, node)
+    return f"{part.kind}/{folded(part.serial)}" if _TELLING.match(part.serial) else at_node(part, node)
+
+
+def at_node(part: Part, node: str) -> str:
+    """Return the name of a part that has no identity of its own, by its node."""
+    return f"{node}/{part.key or part.kind}"
 
 
 def address(part: Part, node: str) -> str:
@@ -100,4 +105,4 @@ def address(part: Part, node: str) -> str:
     if part.guid:
         return part.guid
     is_own = part.kind != "nic" and _TELLING.match(part.serial)
-    return part.serial if is_own else f"{node}/{part.key or part.kind}"
+    return part.serial if is_own else at_node(part, node)

@@ -83,7 +83,7 @@ class FoundVerdict(t.TypedDict):
 # A row of the table of runs with the judgement that holds.
 RunRow = dict[str, t.Any]
 _AGO = re.compile(r"(\d+)\s*(d|w|m|y)")
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_MOMENT = re.compile(r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z")
 _DAYS = {"d": 1, "w": 7, "m": 30, "y": 365}
 
 
@@ -250,7 +250,13 @@ def found_in_runs(store: Store, query: Query, limit: int = 0, regressed: bool = 
 
 def _bound(text: str, name: str = "since") -> str:
     """Return a moment as it is, and other text as the day that it means."""
-    return text if _MOMENT.fullmatch(text) else since_when(text, name=name)
+    if not _MOMENT.fullmatch(text):
+        return since_when(text, name=name)
+    try:
+        datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise HistoryError(f"{name}: found {text!r}, expected a moment as 2026-08-01T10:00:00Z") from None
+    return text
 
 
 def since_when(text: str, today: datetime.date | None = None, name: str = "since") -> str:

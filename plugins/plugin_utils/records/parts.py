@@ -11,6 +11,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import re
 import typing as t
@@ -195,21 +196,26 @@ def _gpus(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
 def _devices(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
     for row in context.get("devices") or ():
         if row.get("device"):
-            serial, pci, board = (_text(row.get(name)) for name in ("serial_number", "pci", "part_number"))
+            serial, pci, board, guid = (_text(row.get(name)) for name in ("serial_number", "pci", "part_number", "guid"))
             yield Part(
                 f"nic/{row['device']}", _text(row["device"]), _text(row.get("type")), serial, pci, _connected(context, row["device"]), "",
-                board, _NIC_FACTS, _text(row.get("guid")), tuple(_text(port["switch"]) for port in _plugged(context, row["device"])),
+                board, _NIC_FACTS, guid if set(guid) - set("0x:") else "",
+                tuple(_text(port["switch"]) for port in _plugged(context, row["device"])),
             )  # fmt: skip
 
 
 def _modules(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
     dimms = context.get("dimms")
-    for row in dimms if isinstance(dimms, list) else ():
-        if isinstance(row, dict) and row.get("slot"):
-            size = f"{row['mib'] / 1024:g} GiB" if row.get("mib") else EMPTY
-            slot, bank = _text(row["slot"]), _text(row.get("bank"))
-            facts = ("serial number",) if row.get("mib") else ()
-            yield Part(f"dimm/{slot}", "memory module", size, _text(row.get("serial")), slot=f"{slot}{bank and f' ({bank})'}", facts=facts)
+    rows = [row for row in dimms if isinstance(row, dict) and row.get("slot")] if isinstance(dimms, list) else []
+    slots = collections.Counter(str(row["slot"]) for row in rows)
+    for row in rows:
+        size = f"{row['mib'] / 1024:g} GiB" if row.get("mib") else EMPTY
+        slot, bank = _text(row["slot"]), _text(row.get("bank"))
+        words = f"{slot}{bank and f' ({bank})'}"
+        # Slots of some machines have the same names on each channel.
+        key = slot if slots[str(row["slot"])] == 1 else words
+        facts = ("serial number",) if row.get("mib") else ()
+        yield Part(f"dimm/{key}", "memory module", size, _text(row.get("serial")), slot=words, facts=facts)
 
 
 def _disks(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:

@@ -211,7 +211,8 @@ def _nodes(ask: RequestContext) -> Response:
 
 
 def _parts(ask: RequestContext) -> Response:
-    return answer({"parts": one_part.listed(ask.console.past, one_part.named(ask, ask.one("name").strip()[:200]))})
+    found = one_part.named(ask, ask.one("name").strip()[:200])
+    return answer({"parts": one_part.listed(ask.console.past, found), "more": len(found) > one_part.LISTED})
 
 
 def _runs(ask: RequestContext) -> Response:

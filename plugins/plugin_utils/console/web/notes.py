@@ -67,7 +67,8 @@ class Notes:
     def _paths(self, run: str) -> list[pathlib.Path]:
         """Return the files of the notes on a run, the newest first."""
         try:
-            return sorted((self._folder / run).glob("*.json"), reverse=True)[:MOST] if RUN_ID.fullmatch(run) else []
+            # Writers at the same moment may each have added the last one.
+            return sorted((self._folder / run).glob("*.json"), reverse=True)[: 2 * MOST] if RUN_ID.fullmatch(run) else []
         except OSError:
             return []
 

@@ -34,8 +34,8 @@ if t.TYPE_CHECKING:
 ROWS, SHOWN = 2000, 200
 # The newest nodes of a part whose findings are looked through for its name, and the newest runs whose causes are.
 NODES, RUNS_WITH_CAUSES = 3, 5
-# The most parts of an answer to a program.
-LISTED = 20
+# The most parts of a list of those with one name, and of an answer to a program.
+PARTS, LISTED = 100, 20
 # Kinds of parts that no check has as its subject: findings about them are those of their node.
 NAMED_ONLY = ("dimm", "disk")
 
@@ -55,7 +55,7 @@ def part(ask: RequestContext) -> Response:
     if not found:
         raise RequestRefused(404, "error_no_part")
     if len(found) > 1:
-        return draw(ask, "parts", name=name, parts=found)
+        return draw(ask, "parts", name=name, parts=found[:PARTS], cut=len(found) > PARTS)
     (one,) = found
     known = about(ask.console.past, one)
     query = {"part": one.address}

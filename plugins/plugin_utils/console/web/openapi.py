@@ -69,7 +69,7 @@ _PART = _whole(
     guid=TEXT, pci=TEXT, slot=TEXT, board=TEXT, connected=TEXT, places=_list(_PLACE),
     causes=_list(_whole(run=TEXT, verdict=TEXT, said=TEXT)),
 )  # fmt: skip
-PARTS = _whole(parts=_list(_PART))
+PARTS = _whole(parts=_list(_PART), more={"type": "boolean"})
 _RUN = _object(("run",), run=TEXT, planned_at=TEXT, inventory=TEXT, accepted={"type": "boolean"}, word=TEXT,
                why=TEXT, partial={"type": "boolean"}, simulated={"type": "boolean"}, counts=ANY, journal_sha256=TEXT,
                note=NOTE)  # fmt: skip

@@ -250,7 +250,7 @@ def _action(ask: RequestContext) -> Response:
         ask, "action", of=of, spec=spec, again=again_url, may=ask.may("patch", name), may_delete=ask.may("delete", name), grid=grid,
         rows=_first_unfinished(grid) if grid else [], log=ask.console.progress.log(action.uid, node), node=node,
         again_failed=url("/start", forms.fields_again(failed)) if failed else "", times=_times(status),
-        has_notes=ask.console.past.has(status.run_id), **_notes(ask, status.run_id, name),
+        has_notes=_has_begun(ask.console.past, status.run_id), **_notes(ask, status.run_id, name),
     )  # fmt: skip
 
 
@@ -299,7 +299,7 @@ def _cancel(ask: RequestContext) -> Response:
 
 def _cancellable(ask: RequestContext) -> t.Iterator[actions.Action]:
     """Yield the named actions without those that have ended, are gone or may not be changed."""
-    for name in ask.all("name")[:ON_A_PAGE]:
+    for name in dict.fromkeys(ask.all("name")[:ON_A_PAGE]):
         with contextlib.suppress(actions.NotFound):
             action = ask.console.actions.get(name, ask.namespace)
             if action.status.phase not in actions.ENDED and ask.may("patch", name):
@@ -347,6 +347,14 @@ def _in_history(ask: RequestContext, name: str) -> str:
         if one_part.named(ask, name):
             return url("/part", {"name": name})
     return ""
+
+
+def _has_begun(past: Past, run: str) -> bool:
+    """Return True if a run has begun; False as well if only the history could tell and it cannot be read."""
+    try:
+        return past.has(run)
+    except HistoryError:
+        return False
 
 
 # Results ------------------------------------------------------------------------------------------------------------------------------
@@ -575,9 +583,14 @@ def _verdicts_of_parts(
         for one in named:
             verdicts.setdefault(one.key, []).append(row["verdict"])
     return [
-        (part, part_sheets.address(part, node), min(verdicts.get(key, []), key=WORST_FIRST.index, default=""))
+        (part, _address(part, node), min(verdicts.get(key, []), key=WORST_FIRST.index, default=""))
         for key, part in hardware.parts.items()
     ]
+
+
+def _address(part: seen_parts.Part, node: str) -> str:
+    """Return the name that leads from a node to the page of a part of it, which may share its serial number with parts of other nodes."""
+    return part_sheets.address(part, node) if part.kind in ("gpu", "nic") else part_sheets.at_node(part, node)
 
 
 def _causes(past: Past, run: str) -> list[CauseRow]:

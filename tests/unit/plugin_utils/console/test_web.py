@@ -68,6 +68,7 @@ def test_an_action_goes_from_the_form_to_its_page(console: memory.Opened) -> Non
     asks = client.get("/cancel?name=mine").text
     assert 'href="/cancel?name=mine"' in shown and "<h1>Cancel this run?</h1>" in asks and 'action="/runs/mine"' in asks
     assert console.actions.get("mine").status.phase == actions.QUEUED
+    assert "<h1>Cancel this run?</h1>" in client.get("/cancel?name=mine&name=mine").text
     cancelled = client.post("/runs/mine", data={"csrf": csrf(asks), "do": "cancel"})
     assert cancelled.headers["location"] == "/runs/mine"
     assert console.actions.get("mine").status.phase == actions.CANCELLED

@@ -95,6 +95,16 @@ def test_a_run_that_never_was_has_no_notes_and_no_run_has_too_many(noted: Noted,
     assert [noted.add(text="x").status_code for _number in range(3)] == [303, 303, 409]
 
 
+def test_no_note_of_writers_at_the_same_moment_is_hidden(noted: Noted, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_run = notes.Notes(noted.results)
+    with monkeypatch.context() as patch:
+        patch.setattr(notes.Notes, "_paths", lambda _notes, _run: [])  # each counts before the others have written
+        for number in range(notes.MOST + 3):
+            of_run.add(RUN, str(number), "", "ann")
+    assert {note.text for note in of_run.all(RUN)} == set(map(str, range(notes.MOST + 3)))
+    assert noted.add(text="one more").status_code == 409
+
+
 def test_a_note_stays_when_the_folder_of_its_run_goes(noted: Noted) -> None:
     noted.add(text="the cable")
     (noted.results / RUN).rename(noted.results.with_name("away"))
@@ -130,3 +140,8 @@ def test_a_run_that_has_not_begun_has_no_place_for_notes_yet(noted: Noted) -> No
     status = actions.Status(phase=actions.QUEUED, run_id=runs.run_id(8))
     noted.console.actions.put(actions.Action("later", "", {"stages": {"names": ["gemm"], "nodes": ["a"]}}, status, "2026-11-22T10:00:00Z"))
     assert 'id="notes"' not in noted.client.get("/runs/later").text
+    # The page of a run needs no history.
+    for path in noted.results.glob("history.*"):
+        path.write_bytes(b"no database")
+    answer = noted.client.get("/runs/later")
+    assert answer.status_code == 200 and 'id="notes"' not in answer.text

@@ -97,8 +97,8 @@ def test_a_part_without_numbers_of_its_own_has_the_findings_that_name_it(tmp_pat
     bad, good = client.get(f"/part?name={MODULE}").text, client.get("/part?name=35A1B999").text
     assert "3 uncorrectable memory errors" in section(bad, "broken") and "3 uncorrectable" in section(bad, "causes")
     assert "None: no check that names this part" in section(good, "broken") and 'id="causes"' not in good
-    rows = re.findall(r"name=(35A1B\d+)\">Memory module</a>.*?</td><td>(.*?)</td>", client.get("/node?name=a").text)
-    assert [(name, "FAIL" in verdict) for name, verdict in rows] == [(MODULE, True), ("35A1B999", False)]
+    rows = re.findall(r"name=a%2Fdimm%2F(A\d)\">Memory module</a>.*?</td><td>(.*?)</td>", client.get("/node?name=a").text)
+    assert [(name, "FAIL" in verdict) for name, verdict in rows] == [("A1", True), ("A2", False)]
 
 
 def test_a_switch_has_the_devices_that_were_connected_to_it(console: memory.Opened) -> None:
@@ -141,6 +141,16 @@ def test_a_node_of_a_cluster_is_named_as_requests_name_it(tmp_path: pathlib.Path
         assert runs.uuid(1) in client.get("/part", params={"name": name}).text
 
 
+def test_a_list_of_parts_that_is_cut_says_so(tmp_path: pathlib.Path) -> None:
+    disks = [{"disk": f"sd{number}", "model": "QEMU", "serial": "QM00001", "pci": ""} for number in range(101)]
+    runs.judged(tmp_path, 1, {"a": machine("a", 1, 672.0, disks=disks)}, acceptance_history=True)
+    client = memory.opened(tmp_path).signed_in()
+    text = client.get("/part?name=QM00001").text
+    assert text.count('<li><a href="/part') == 100 and "parts have this name" not in text and "Not all results are shown" in text
+    told = client.get("/api/v1/parts?name=QM00001").json()
+    assert (len(told["parts"]), told["more"]) == (20, True)
+
+
 @pytest.mark.parametrize("name", ["", "nobody", "b mlx5_9", "<script>", "\x00"])
 def test_a_part_that_nobody_saw_is_not_found(console: memory.Opened, name: str) -> None:
     answer = console.signed_in().get("/part", params={"name": name})
@@ -155,7 +165,7 @@ def test_programs_ask_for_a_part_by_its_name(console: memory.Opened) -> None:
     assert [cause["run"] for cause in part["causes"]] == [runs.run_id(2)]
     verdicts = client.get("/api/v1/verdicts", params={"part": part["address"]}).json()["verdicts"]
     assert {row["run"] for row in verdicts} == {runs.run_id(1), runs.run_id(2)}
-    assert client.get("/api/v1/parts?name=nobody").json() == {"parts": []}
+    assert client.get("/api/v1/parts?name=nobody").json() == {"parts": [], "more": False}
 
 
 def test_pages_of_parts_are_there_in_every_language(console: memory.Opened) -> None:

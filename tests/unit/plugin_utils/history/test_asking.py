@@ -157,6 +157,13 @@ def test_a_day_that_is_none_is_named(text: str) -> None:
         searching.since_when(text, name="until")
 
 
+@pytest.mark.parametrize("moment", ["2026-99-99T00:00:00Z", "2026-02-30T10:00:00Z", "2026-08-01T25:00:00Z"])
+def test_a_moment_that_never_is_is_named(store: Store, moment: str) -> None:
+    with pytest.raises(HistoryError, match="until: found"):
+        searching.runs(store, until=moment)
+    assert searching.runs(store, until="2999-08-01T10:00:00Z") == searching.runs(store)
+
+
 def test_the_table_and_the_page_say_what_was_found(store: Store) -> None:
     asked = Query(node="new")
     found = searching.search(store, asked)

@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import folders, hardware, part_sheets, pruning, schema, searching
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Query
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, url_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import measurement, parts
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.parts import Part
 from harness import history_runs as runs
 from harness.history_runs import Machine
@@ -131,11 +131,47 @@ def test_a_part_of_an_older_history_is_found_by_its_uuid_and_its_subject(store: 
         assert [(stay.node, stay.since) for stay in found[0][0].stays] == [("b", runs.run_id(2)), ("a", runs.run_id(1))]
 
 
-@pytest.mark.parametrize("serial", ["", "Unknown", "00000000", "0123456789", "NO DIMM 1"])
+@pytest.mark.parametrize("serial", ["", "0", "N/A", "Unknown", "00000000", "0x00000000", "0123456789", "NO DIMM 1", "A1_SerNum0"])
 def test_a_serial_number_that_tells_nothing_is_no_name(serial: str) -> None:
     part = Part("dimm/A1", "memory module", "64 GiB", serial)
     assert part_sheets.names(part) == set() and part_sheets.identity(part, "a") == "a/dimm/A1"
     assert part_sheets.address(part, "a") == "a/dimm/A1"
+
+
+def test_parts_that_share_a_name_are_not_taken_for_one(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disks of virtual machines have the same serial number at each node, and a copied machine the GUIDs of the first."""
+    disks = [{"disk": name, "model": "QEMU", "serial": "QM00001", "pci": ""} for name in ("sda", "sdb")]
+    devices = [{"device": "mlx5_0", "guid": GUID, "serial_number": "", "pci": "0000:02:00.0"}]
+    machines = {
+        name: Machine(name * 32, {gpu: 670.0}, lists={"disks": disks, "devices": devices, "gpu_table": [{"uuid": runs.uuid(9)}]})
+        for gpu, name in ((1, "a"), (2, "b"))
+    }
+    for day in (1, 2):
+        runs.judged(tmp_path, day, machines, acceptance_history=True)
+    with Store(url_of(tmp_path)) as store:
+        names = ["QM00001", GUID, runs.uuid(9)]
+        found = [[(one.address, [stay.node for stay in one.stays]) for one in hardware.find(store, name)] for name in names]
+        assert found == [
+            [("a/disk/sda", ["a"]), ("a/disk/sdb", ["a"]), ("b/disk/sda", ["b"]), ("b/disk/sdb", ["b"])],
+            [("a/nic/mlx5_0", ["a"]), ("b/nic/mlx5_0", ["b"])],
+            [(f"a/gpu/{runs.uuid(9)}", ["a"]), (f"b/gpu/{runs.uuid(9)}", ["b"])],
+        ]  # fmt: skip
+        for one in (one for name in names for one in hardware.find(store, name)):
+            assert hardware.find(store, one.address) == [one]
+        assert [one.address for one in hardware.find(store, "b sdb")] == ["b/disk/sdb"]
+        # Also if more nodes have the name than are read.
+        monkeypatch.setattr(hardware, "MOST_SHEETS", 1)
+        assert [one.node for name in ("a/disk/sda", "b/disk/sda") for one in hardware.find(store, name)] == ["a", "b"]
+
+
+def test_modules_and_devices_without_a_name_of_their_own_stay_apart() -> None:
+    dimms = [{"slot": "DIMM 0", "bank": f"P0 CHANNEL {letter}", "mib": 65536, "serial": f"35A1B20{letter}"} for letter in "AB"]
+    devices = [{"device": f"efa_{number}", "guid": "0000:0000:0000:0000"} for number in range(2)]
+    record = {"subject": {"id": "a"}, "context": {"dimms": dimms, "devices": devices}}
+    seen = list(parts.of_records([record]).parts["a"].values())
+    assert [part_sheets.address(part, "a") for part in seen] == ["a/nic/efa_0", "a/nic/efa_1", "35A1B20A", "35A1B20B"]
+    words = "DIMM DIMM 0 (P0 CHANNEL B), serial number 35A1B20B: the firmware does not use it"
+    assert [part.serial for part in seen if parts.names(part, [words])] == ["35A1B20B"]
 
 
 def test_parts_come_out_of_a_sheet_as_they_went_in() -> None:
