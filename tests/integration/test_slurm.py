@@ -6,15 +6,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import signal
+import subprocess
 import time
 import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import settings
-from harness.fleet_runs import GATE, wait
+from harness.fleet_runs import GATE, ROOT, Done, wait
 from harness.slurm_runs import Runs
 from rigs.simulated.mpi import build
 from rigs.slurm.slurm import Slurm
@@ -159,6 +161,44 @@ def test_after_kill_9_of_the_controller_no_job_of_a_group_is_left(fabric: Runs) 
     os.killpg(controller.process.pid, signal.SIGKILL)
     fabric.nothing_left(60)
     controller.process.wait(30)
+
+
+def quarantine(done: Done, **variables: t.Any) -> str:
+    """Run playbooks/quarantine.yml for the nodes of a run that are not well. Return what it says."""
+    assert done.folder is not None
+    results = done.folder.parent
+    extra = {"acceptance_results_dir": str(results), "acceptance_simulated": True, "run_id": done.folder.name, "quarantine_unknown": True}
+    argv = [str(ROOT / ".venv/bin/ansible-playbook"), "playbooks/quarantine.yml", "-i", str(results.parent / "inventory.yml")]
+    argv += ["-e", json.dumps({**extra, **variables})]
+    made = subprocess.run(argv, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+    assert made.returncode == 0, made.stdout + made.stderr
+    return made.stdout
+
+
+def test_quarantine_drains_a_node_without_ending_its_job_and_gives_it_back(runs: Runs) -> None:
+    slurm = runs.slurm
+    slurm.drain("gpu-02", "NHC: check_gpu")
+    try:
+        done = runs.run(["stack"])
+        assert "rig/gpu-02: left: its reason is not ours: 'NHC: check_gpu'" in quarantine(done, confirm=True)
+        assert "NHC: check_gpu" in slurm.client("scontrol", "show", "node", "gpu-02")
+    finally:
+        slurm.resume("gpu-02")
+    job = slurm.client("sbatch", "--parsable", "-w", "gpu-02", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 300").strip()
+    try:
+        wait(lambda: any(line.startswith(f"{job} RUNNING") for line in slurm.jobs()))
+        assert "rig/gpu-02: would be drained: UNKNOWN" in quarantine(done) and slurm.states()["gpu-02"] == "allocated"
+        assert "rig/gpu-02: commented" in quarantine(done, confirm=True, mode="comment") and slurm.states()["gpu-02"] == "allocated"
+        assert "rig/gpu-02: drained" in quarantine(done, confirm=True) and slurm.states()["gpu-02"] == "draining"
+        assert any(line.startswith(f"{job} RUNNING") for line in slurm.jobs()), "the job goes on"
+        shown = slurm.client("scontrol", "show", "node", "gpu-02")
+        assert done.folder and shown.count(f"gpufleet.acceptance {done.folder.name} ") == 2, shown  # the reason and the comment
+        undone = quarantine(done, confirm=True, undo=True)
+        assert "rig/gpu-02: resumed" in undone and "rig/gpu-02: comment removed" in undone
+        assert slurm.states()["gpu-02"] == "allocated" and "gpufleet" not in slurm.client("scontrol", "show", "node", "gpu-02")
+    finally:
+        slurm.client("scancel", job)
+        slurm.until_idle("gpu-02")
 
 
 def at_gate(runs: Runs) -> tuple[t.Any, dict[str, pathlib.Path]]:
