@@ -19,7 +19,8 @@ class NodeState(t.NamedTuple):
 
     `held`: nothing new is started on it, whoever wants that. `reason`: why, in the words that stand at the node. `comment`: a note of ours
     at the node that has no effect. `obstacle`: why the node is in a state that nobody should change now, empty if it is in none.
-    `version`: what tells this state from a later one, where the plane has such a thing.
+    `version`: what tells this state from a later one, where the plane has such a thing. `held_at`: when the node was taken out of service,
+    in seconds since 1970, where that says more than the reason: giving a node back may leave the reason there; else 0.
     """
 
     name: str
@@ -29,6 +30,7 @@ class NodeState(t.NamedTuple):
     partitions: tuple[str, ...] = ()
     obstacle: str = ""
     version: str = ""
+    held_at: int = 0
 
 
 class NodeControl:

@@ -21,6 +21,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.con
 
 DRAIN, COMMENT, RESUME, UNCOMMENT, LEAVE = "drain", "comment", "resume", "uncomment", "leave"
 HOUR_S = 3600
+# How much later than our reason a node may be taken out of service for it: clocks differ, and a control plane takes its time.
+LATER_S = 600
 
 
 class Caps(t.NamedTuple):
@@ -85,6 +87,8 @@ def may(step: Step, state: NodeState | None) -> str:
     mark = reason.mark_of(state.reason)
     if step.do == RESUME and (mark is None or mark.run != step.of):
         return foreign(state) or "it is not in quarantine any more"
+    if mark is not None and state.held and state.held_at > mark.at + LATER_S:
+        return f"somebody has given it back and taken it out of service again since: '{state.reason}'"
     if step.do == DRAIN and state.held and mark is not None:
         return f"it is in quarantine already, for run {mark.run}"
     return foreign(state)

@@ -183,6 +183,16 @@ def test_undo_takes_back_what_is_still_ours_and_of_this_run() -> None:
     assert not cluster.nodes_by_name["lab/n1"].held and cluster.nodes_by_name["lab/n2"].held
 
 
+@pytest.mark.parametrize(("seconds", "does"), [(0, "resume"), (60, "resume"), (7200, "leave")])
+def test_a_node_that_somebody_takes_again_under_our_old_reason_is_theirs(seconds: int, does: str) -> None:
+    cluster = lab(2)
+    quarantined(cluster, convicted("n1"))
+    cluster.put("lab/n1", held_at=NOW + seconds)
+    of = fleet(cluster)
+    for step in (*rules.undo(of, RUN), *rules.give_back(of, later(n1="PASS"), lambda _run, _node: convicted("n1")[0].checks)):
+        assert step.do == does and ("taken it out of service again" in step.why) == (does == "leave")
+
+
 def later(run: str = LATER, found: t.Sequence[Conviction] = (), **words: str) -> Judged:
     return Judged(run, "", "", list(found), {Key("gemm", "bf16", "", f"lab/{name}"): word for name, word in words.items()}, [], {}, {})
 

@@ -10,6 +10,9 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, Object
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_control import NodeControl, NodeState
@@ -18,6 +21,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors
 # Annotations with the reason of a cordon and with a note, and the label by which quarantined nodes are selected.
 REASON, COMMENT, LABEL = f"{marks.DOMAIN}/quarantine", f"{marks.DOMAIN}/quarantine-comment", f"{marks.DOMAIN}/quarantined"
 NODES = "/api/v1/nodes"
+# The taint that the control plane puts on a cordoned node, with the time.
+CORDONED = "node.kubernetes.io/unschedulable"
 NOT_FOUND = 404
 
 
@@ -54,6 +59,7 @@ class KubeControl(NodeControl):
         return NodeState(
             f"{self.client.name}/{metadata['name']}", bool((item.get("spec") or {}).get("unschedulable")),
             str(annotations.get(REASON) or ""), str(annotations.get(COMMENT) or ""), version=metadata["resourceVersion"],
+            held_at=_cordoned_at(item.get("spec") or {}),
         )  # fmt: skip
 
     def _patch(self, node: NodeState, metadata: Object, spec: Object) -> None:
@@ -64,3 +70,12 @@ class KubeControl(NodeControl):
 
     def _path(self, name: str) -> str:
         return f"{NODES}/{name.removeprefix(f'{self.client.name}/')}"
+
+
+def _cordoned_at(spec: Object) -> int:
+    """Return when a node was cordoned, in seconds since 1970, 0 if that is not known."""
+    for taint in spec.get("taints") or ():
+        if taint.get("key") == CORDONED and taint.get("timeAdded"):
+            with contextlib.suppress(ValueError):
+                return int(datetime.datetime.fromisoformat(str(taint["timeAdded"])).timestamp())
+    return 0

@@ -69,6 +69,14 @@ def test_a_node_is_cordoned_with_its_reason_and_given_back_as_it_was() -> None:
     assert {**after["metadata"], "resourceVersion": "1"} == before["metadata"] and after["spec"] == {}
 
 
+@pytest.mark.parametrize(("added", "at"), [("2026-01-01T00:00:00Z", 1767225600), ("yesterday", 0), (None, 0)])
+def test_when_a_node_was_cordoned_is_the_time_of_its_taint(added: str | None, at: int) -> None:
+    api, cluster = made()
+    taints = [{"key": "x", "timeAdded": "2025-01-01T00:00:00Z"}, {"key": control.CORDONED, "timeAdded": added}]
+    api.items["a"]["spec"] = {"unschedulable": True, "taints": taints}
+    assert [state.held_at for state in cluster.nodes()] == [at, 0]
+
+
 def test_a_comment_is_an_annotation_alone() -> None:
     api, cluster = made()
     cluster.comment(cluster.nodes()[0], "look at it")
