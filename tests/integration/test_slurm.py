@@ -24,6 +24,7 @@ from rigs.slurm.slurm import Slurm
 pytestmark = pytest.mark.fleet
 
 STAGES = ("stack", "nccl_node")
+PROCESSORS = 16  # of a node of the rig
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,13 @@ def test_a_job_has_nothing_of_the_environment_of_who_starts_it(runs: Runs) -> No
     argv = settings.of("rig", {}).job("gpufleet-environment", "a test", runs.slurm.fleet.hosts[:1], "", 60.0)
     said = runs.slurm.client("env", "NCCL_ALGO=Ring", "A_TOKEN=secret", *argv, "env").splitlines()
     assert f"PATH={settings.PATH}" in said and not [line for line in said if line.startswith(("NCCL_", "A_TOKEN"))]
+
+
+def test_a_task_has_all_processors_of_its_node(runs: Runs) -> None:
+    one, two = (settings.of("rig", {}).job("gpufleet-processors", "a test", runs.slurm.fleet.hosts[:n], "", 60.0) for n in (1, 2))
+    assert [int(runs.slurm.client(*one, "printenv", name)) for name in ("SLURM_CPUS_ON_NODE", "SLURM_NTASKS")] == [PROCESSORS, 1]
+    said = runs.slurm.client(*two, "sh", "-c", "echo $SLURMD_NODENAME $SLURM_CPUS_ON_NODE").splitlines()
+    assert sorted(line.split()[1:] for line in said) == [["gpu-01", str(PROCESSORS)], ["gpu-02", str(PROCESSORS)]]
 
 
 def test_a_drained_node_is_unknown_with_its_reason_and_a_busy_one_holds_nobody_up(runs: Runs) -> None:

@@ -52,7 +52,11 @@ class Settings:
 
     def job(self, name: str, comment: str, nodes: t.Sequence[str], gpus: str, timeout: float) -> list[str]:
         """Return the arguments of srun for one job that has these nodes whole, with a task on each. `gpus`: all GPUs of a node, as --gres
-        takes them. Lines of several tasks have the label of their task, for which srun must not pass on pieces of lines."""
+        takes them. Lines of several tasks have the label of their task, for which srun must not pass on pieces of lines.
+
+        --exclusive of srun also means --exact: with a number of tasks the task would have one processor of its node. Without it, srun takes
+        a task for each node and all processors of the job.
+        """
         tasks = ["--unbuffered"] if len(nodes) == 1 else ["--label", "--wait=0"]
         chosen = {
             "partition": self.partition, "account": self.account, "qos": self.qos, "reservation": self.reservation,
@@ -60,7 +64,7 @@ class Settings:
         }  # fmt: skip
         return [
             "srun", f"--job-name={name}", f"--comment={comment}", f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}",
-            f"--ntasks={len(nodes)}", "--ntasks-per-node=1", "--exclusive", "--mem=0",
+            "--exclusive", "--mem=0",
             f"--time={self.minutes(timeout)}", "--chdir=/", "--cpu-bind=none", "--kill-on-bad-exit=1", "--mpi=none", *tasks,
             f"--export=PATH={PATH}",
             *(f"--{option}={value}" for option, value in chosen.items() if value), *self.extra,
