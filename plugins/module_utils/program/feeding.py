@@ -7,8 +7,9 @@ It is sent as one text to a machine between the controller and the nodes, so it 
 on standard input:
 
     {"common": TEXT}                            what the program of every command begins with
-    {"start": NAME, "argv": [...], "own": TEXT} start a command; its standard input gets the length of common and own text in a line, the
-                                                text, and then a byte every BEAT_S seconds
+    {"start": NAME, "argv": [...], "own": TEXT, "tasks": NUMBER}
+                                                start a command, with so many answers; its standard input gets the length of common and own
+                                                text in a line, the text, and then a byte every BEAT_S seconds
     {"end": NAME}                               end a command
     {"finally": [...]}                          a command to run before all others are ended, and if one of them was killed
     {}                                          the controller lives
@@ -32,6 +33,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import selectors
 import signal
 import subprocess
@@ -48,8 +50,10 @@ END_S = 42.0
 LAST_S = 15.0
 OURS = re.compile(rb" *(?:\d+: )?gpufleet-")
 LINE_LIMIT, WORDS_LIMIT = 8192, 4096
-# At most so many bytes of a command's lines are passed on: more than the largest result.
+# At most so many bytes of a command's lines are passed on for each of its answers: more than the largest result.
 PASSED_LIMIT = 16 << 20
+# The limits of open files, which are of our three pipes to each command. A command has the limit that we had: srun gives it to the job.
+FILES = resource.getrlimit(resource.RLIMIT_NOFILE)
 # Commands that are started between two looks at those that run.
 AT_ONCE = 16
 
@@ -57,9 +61,13 @@ AT_ONCE = 16
 class Command:
     """A command that runs, what it still has to read, and what it has printed."""
 
-    def __init__(self, name: str, argv: list[str], program: bytes, feeds: selectors.BaseSelector) -> None:
+    def __init__(self, name: str, argv: list[str], program: bytes, feeds: selectors.BaseSelector, answers: int = 1) -> None:
         self.name = name
-        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        self.process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, FILES),
+        )  # fmt: skip
+        self.limit = PASSED_LIMIT * answers
         self.feeds = feeds
         self.unread = memoryview(b"%d\n%s" % (len(program), program))
         self.rest = b""
@@ -109,7 +117,7 @@ class Command:
             self.dropped += len(self.rest) - LINE_LIMIT
             self.rest = self.rest[:LINE_LIMIT]
         for line in lines:
-            if OURS.match(line) and len(line) <= LINE_LIMIT and self.passed < PASSED_LIMIT:
+            if OURS.match(line) and len(line) <= LINE_LIMIT and self.passed < self.limit:
                 self.passed += len(line)
                 yield line.decode("utf-8", "replace")
             else:
@@ -225,7 +233,7 @@ class Feeder:
     def _start(self, order: dict[str, t.Any]) -> None:
         program = (self.common + order["own"]).encode()
         try:
-            self.running[order["start"]] = Command(order["start"], order["argv"], program, self.feeds)
+            self.running[order["start"]] = Command(order["start"], order["argv"], program, self.feeds, order.get("tasks", 1))
         except OSError as error:
             self.tell({"ended": order["start"], "status": 127, "words": f"{order['argv'][0]}: {error.strerror}", "dropped": 0})
 
@@ -265,5 +273,6 @@ def main() -> None:
 
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _take_no_notice)  # the end of standard input says when; commands would inherit SIG_IGN
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES[1], FILES[1]))
     Feeder(sys.stdin.fileno(), tell).run()
     os._exit(0)  # what is buffered for a reader that has gone would raise an error

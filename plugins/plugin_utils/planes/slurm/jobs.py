@@ -169,7 +169,7 @@ class Launch:
         waiting = {job.name: job for job in jobs}
         for job in jobs:
             job.asked_at = time.monotonic()
-            self._order({"start": job.name, "argv": job.argv, "own": job.own()})
+            self._order({"start": job.name, "argv": job.argv, "own": job.own(), "tasks": len(job.nodes)})
         while waiting:
             with contextlib.suppress(queue.Empty):
                 news = self._news.get(timeout=LOOK_S)

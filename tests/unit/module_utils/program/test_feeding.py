@@ -30,9 +30,10 @@ sys.stdin.buffer.read(); print("gpufleet-x end", flush=True)
 class Feeder:
     """The program, and what a controller does with it."""
 
-    def __init__(self, **changed: float) -> None:
+    def __init__(self, files: int = 256, **changed: float) -> None:
         text = TEXT + "".join(f"\n{name} = {value}" for name, value in changed.items()) + "\nmain()\n"
-        self.process = subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        limited = ["bash", "-c", f'ulimit -Sn {files}; exec "$@"', "-", sys.executable, "-c", text]
+        self.process = subprocess.Popen(limited, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def order(self, **order: t.Any) -> None:
         stdin = t.cast("t.IO[str]", self.process.stdin)
@@ -104,6 +105,17 @@ def test_much_output_and_long_lines_are_dropped_and_counted(feeders: t.Callable[
     assert lines == 0 and news["status"] == 3 and news["words"] == "said\n" and news["dropped"] > 69_000_000
 
 
+def test_a_command_may_print_as_much_as_all_its_answers(feeders: t.Callable[..., Feeder]) -> None:
+    feeder = feeders(PASSED_LIMIT=100)
+    feeder.order(common="")
+    for tasks, passed in ((1, 7), (3, 20)):  # of lines with 15 bytes
+        feeder.order(start="n", argv=["bash", "-c", "for n in {1..20}; do echo gpufleet-lines-; done"], own="", tasks=tasks)
+        lines = 0
+        while "ended" not in feeder.news():
+            lines += 1
+        assert lines == passed
+
+
 def test_the_end_of_standard_input_ends_all_after_the_last_command(feeders: t.Callable[..., Feeder], tmp_path: pathlib.Path) -> None:
     feeder = feeders(ORDERLY_S=0.5, KILL_S=1.0)
     feeder.order(common="")
@@ -146,6 +158,15 @@ def test_standard_input_of_commands_ends_with_it(feeders: t.Callable[..., Feeder
     while proc.exists() and b"cat" in proc.read_bytes():
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+def test_as_many_commands_run_as_the_hard_limit_of_open_files_lets(feeders: t.Callable[..., Feeder]) -> None:
+    """Login machines let a process have 1024 open files unless it asks for more; each command takes three. Jobs get the limit."""
+    feeder = feeders(files=32)
+    feeder.order(common="")
+    for number in range(30):
+        feeder.order(start=str(number), argv=["bash", "-c", "echo gpufleet-$(ulimit -Sn); exec cat"], own="")
+    assert [feeder.news().get("text") for _number in range(30)] == ["gpufleet-32"] * 30
 
 
 def test_a_program_that_is_missing_has_ended(feeders: t.Callable[..., Feeder]) -> None:
