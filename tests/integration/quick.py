@@ -25,6 +25,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "machines behind SSH and Kubernetes clusters in the same way, with an MPIJob between nodes": (
         "test_kube_groups.py::test_the_stage_over_a_cluster",
     ),
+    "Slurm clusters": ("test_slurm.py::test_four_nodes_are_accepted_and_left_as_they_were",),
     "nothing is left behind by Ctrl-C or a killed controller, and what is cut off is resumed": (
         "test_stop.py::test_a_signal_ends_what_was_started_detached_and_says_so[ctrl-c]",
         "test_stop.py::test_a_killed_controller_is_missed_at_once",
