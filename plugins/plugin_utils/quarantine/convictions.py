@@ -40,11 +40,14 @@ USES = frozenset({
     "busy_gpu", "busy_host", "busy_run", "disk_full", "disk_space", "foreign_process", "gpu_elsewhere", "loaded_since", "out_of_memory",
     "port_in_use", "xid", "xid_own",
 })  # fmt: skip
+# Those of an UNKNOWN that says nothing about the node: others use it, or the cluster started no job there.
+NOT_ASKED = frozenset({"node_busy", "job_refused"})
 
 
 class Conviction(t.NamedTuple):
     """A node that a run convicts. `kind` is one of CLASSES, `is_rate` whether nothing but rates speaks against it, `checks` are those that
-    it must pass to return, `words` the first cause in a sentence."""
+    it must pass to return, `words` the first cause in a sentence, `is_unasked` whether no probe
+    ran there for reasons that are not those of the node."""
 
     node: str
     verdict: str
@@ -53,6 +56,7 @@ class Conviction(t.NamedTuple):
     words: str
     checks: tuple[Key, ...]
     simulated: bool = False
+    is_unasked: bool = False
 
 
 @dataclasses.dataclass
@@ -146,6 +150,7 @@ def _conviction(node: str, causes: t.Sequence[PlainData], verdicts: t.Sequence[V
         node, word, next((kind for kind in CLASSES if kind in kinds), PART if word == FAIL else UNMEASURED),
         word == FAIL and bool(deciding) and all(v.reason_code in RATES for v in deciding), f"{worst[0]['said']}{more}",
         tuple(sorted(v.key for v in deciding)), any(cause["simulated"] for cause in causes),
+        word == UNKNOWN and bool(deciding) and all(v.reason_code in NOT_ASKED for v in deciding),
     )  # fmt: skip
 
 

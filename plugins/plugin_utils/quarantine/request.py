@@ -156,6 +156,8 @@ def _why_not(conviction: convictions.Conviction, options: PlainData, hosts: Host
     host = target_of(conviction.node)
     if conviction.simulated and not options["simulated"]:
         return "its numbers are those of a simulated tool"
+    if conviction.is_unasked:
+        return "no probe ran there, which says nothing about the node: measure it again"
     if host in hosts.controls:
         return ""
     if host in hosts.without:

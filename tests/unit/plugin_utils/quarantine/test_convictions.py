@@ -87,6 +87,16 @@ def test_a_pair_and_a_switch_convict_no_node() -> None:
     assert not found and unconvicted == ["a|b is bad: no node is convicted", "leaf-1 is bad: no node is convicted"]
 
 
+@pytest.mark.parametrize(
+    ("codes", "word", "is_unasked"),
+    [(["node_busy"], "UNKNOWN", True), (["node_busy", "no_result"], "UNKNOWN", False), (["node_busy"], "FAIL", False)],
+)
+def test_a_node_that_others_use_was_not_asked(codes: list[str], word: str, is_unasked: bool) -> None:
+    verdicts = [verdict(f"check-{code}", "a", "node", word, code) for code in codes]
+    (conviction,), _unconvicted = convicted([cause("a", "node", word)], verdicts)
+    assert conviction.is_unasked == is_unasked
+
+
 def test_defects_come_before_rates_and_waived_nodes_not_at_all() -> None:
     verdicts = [
         verdict("bw", "a", "node", "FAIL", "below_floor"), verdict("gpu_health", "b/gpu/1", "gpu", "FAIL", "ecc"),

@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.acceptance.plugins.action import quarantine as
 from ansible_collections.gpufleet.acceptance.plugins.modules import quarantine as module
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine import doing, reason, request
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine import convictions, doing, reason, request
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from harness import history_runs as runs
 from harness.node_service import Cluster
@@ -224,3 +224,11 @@ def test_the_module_documents_the_options_that_its_action_takes() -> None:
 def test_the_playbook_passes_each_option_on() -> None:
     (task,) = yaml.safe_load((ROOT / "roles/common/tasks/quarantine.yml").read_text())
     assert set(task["gpufleet.acceptance.quarantine"]) == set(request.OPTIONS) and task["run_once"]
+
+
+def test_a_machine_that_was_not_asked_is_left() -> None:
+    busy = convictions.Conviction("a", "UNKNOWN", "unmeasured", False, "a: in use", (), is_unasked=True)
+    hosts = request.Hosts([], lambda _host, _name: None)
+    hosts.controls["a"] = Cluster(["a"])
+    assert "measure it again" in request._why_not(busy, {"simulated": False}, hosts)
+    assert not request._why_not(busy._replace(is_unasked=False), {"simulated": False}, hosts)
