@@ -35,7 +35,7 @@ CONSOLE_PORT ?= 8470
 console: setup ## A console over the simulated fleet: start runs, watch them, read results, search the history
 	@$(PYTHON) tests/tools/console.py --port $(CONSOLE_PORT)
 
-test: setup ## Linters, unit tests, and a real run of each promise of the README (root; 15 min, 20 the first time)
+test: setup ## Linters, unit tests, and a real run of each promise of the README (root; 15 min, 23 the first time)
 	@tests/tools/quick.sh
 
 lint: setup ## Linters
