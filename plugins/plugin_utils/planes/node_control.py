@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a plane takes its nodes out of service and gives them back (Plane.node_control), for playbooks/quarantine.yml.
+"""The part of a plane that takes nodes out of service and gives them back (Plane.node_control), for playbooks/quarantine.yml.
 
 A plane only does what it is told. Whose node it is, and how many may be taken, is decided by the package `quarantine`, which reads a node
 again right before each change.

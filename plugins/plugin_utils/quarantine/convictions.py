@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a judged run convicts: the nodes that may be taken out of service for it, the worst first.
+"""Reads the convictions of a judged run: the nodes that may be taken out of service for it, the worst first.
 
 This plugin util is PRIVATE to the collection.
 """

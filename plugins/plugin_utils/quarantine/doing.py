@@ -24,8 +24,8 @@ _NOW = {rules.DRAIN: "drained", rules.COMMENT: "commented", rules.RESUME: "resum
 
 @dataclasses.dataclass
 class Done:
-    """What became of the steps: lines for people; the nodes that were changed, or would be, {node: what was done}; what failed, in
-    sentences; and the state of each of these nodes before and after, for --diff."""
+    """The result of the steps: lines for people; the nodes that were changed, or would be, {node: the change}; a sentence for each
+    failure; and the state of each of these nodes before and after, for --diff."""
 
     lines: list[str] = dataclasses.field(default_factory=list)
     changed: dict[str, str] = dataclasses.field(default_factory=dict)

@@ -34,7 +34,7 @@ _TIME = "%Y%m%dT%H%M%SZ"
 
 
 class Mark(t.NamedTuple):
-    """What a reason of ours says: the run, the class, when the node was quarantined (seconds since 1970), and why in words."""
+    """The content of a reason of ours: the run, the class, the time of the quarantine (seconds since 1970), and the cause in words."""
 
     run: str
     kind: str

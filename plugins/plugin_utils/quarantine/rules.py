@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is done about the nodes of a fleet: which node is quarantined, resumed or left, and why. Reads nothing and changes nothing.
+"""Decides about each node of a fleet whether it is quarantined, resumed or left, and says why. Reads nothing and changes nothing.
 
 A node is touched only while its reason is empty or ours. What a cap keeps from being done is said.
 
@@ -26,8 +26,8 @@ LATER_S = 600
 
 
 class Caps(t.NamedTuple):
-    """How many nodes may be out of service by us: percent of a domain and of each partition at a time, percent of a domain that may be
-    taken in an hour, and nodes of one rack at a time. A percentage allows one node at least."""
+    """Limits of the number of nodes that we take out of service: percent of a domain and of each partition at a time, percent of a domain
+    in an hour, and nodes of one rack at a time. A percentage allows one node at least."""
 
     percent: float = 10.0
     percent_per_hour: float = 5.0
@@ -35,7 +35,7 @@ class Caps(t.NamedTuple):
 
 
 class Step(t.NamedTuple):
-    """What is to be done about a node, and why in a sentence. `text` is what is written to the node, `of` the run whose mark is removed.
+    """A decision about a node, and a sentence that says why. `text` is written to the node, `of` is the run whose mark is removed.
     `beyond`: a cap alone keeps it from being drained."""
 
     node: str

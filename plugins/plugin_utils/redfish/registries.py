@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which messages of a registry end which others.
+"""Tables of messages that end others, by registry.
 
 The rows are the clearing logic (`ClearsMessage`, `ClearsIf: SameOriginOfCondition`) of DMTF's registries (DSP8011): Environmental 1.4.0,
 Power 1.2.0, StorageDevice 1.5.1, ResourceEvent 1.4.3, SensorEvent 1.1.0, Fabric 1.0.3 and NetworkDevice 1.1.1. Messages about readings

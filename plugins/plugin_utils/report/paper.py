@@ -52,8 +52,8 @@ class NodeOnPaper(t.TypedDict):
 
 
 class Paper(t.TypedDict):
-    """What is printed beside the fields of the report. `hidden` are findings without a line; `ranges` are the nodes without a line by
-    verdict."""
+    """Fields of the printed report that the report itself does not have. `hidden` are findings without a line; `ranges` are the
+    nodes without a line by verdict."""
 
     findings: list[FindingOnPaper]
     lines: list[FindingOnPaper]

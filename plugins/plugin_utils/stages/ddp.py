@@ -40,7 +40,7 @@ class Ddp(grouping.Grouped):
     beside = (nccl_fabric.STAGE.name,)
 
     def lacks(self, fault: str, measurement: Measurement) -> str | None:
-        """Whether a group learns, and who holds it back, are findings without a number."""
+        """Findings about a group that does not learn, or about who holds it back, need no number."""
         return None if fault == "compute" else super().lacks(fault, measurement)
 
     def problem(self, settings: Variables) -> str | None:

@@ -31,7 +31,7 @@ _MOST_BYTES = 12 * (MOST_TEXT + MOST_TO) + 4096
 
 
 class Note(t.NamedTuple):
-    """What somebody wrote on a run and when, in UTC. `to` is the colleague to whom the run is handed, empty if it is not."""
+    """A note on a run: who wrote it, when in UTC, and its text. `to` is the colleague to whom the run is handed, empty if it is not."""
 
     text: str
     to: str

@@ -41,7 +41,7 @@ NAMED_ONLY = ("dimm", "disk")
 
 
 class Shown(t.NamedTuple):
-    """What is known of a part beside its places: its verdicts, the newest first, the bad ones that stand, and causes with their run."""
+    """The verdicts of a part, the newest first; those of them that are bad and stand; and causes that name it, each with its run."""
 
     rows: list[FoundVerdict]
     broken: list[FoundVerdict]

@@ -64,7 +64,7 @@ _LABELLED = re.compile(r" *(\d{1,6}): (.*)", re.DOTALL)
 
 
 class Task:
-    """What one task of a job has printed: the node that it says to be on, and its answer."""
+    """One task of a job by its output: the node that it says to be on, and its answer."""
 
     def __init__(self, nonce: str) -> None:
         self.node = ""

@@ -62,7 +62,7 @@ class SlurmNode(t.NamedTuple):
 
     @property
     def not_ready(self) -> str:
-        """What keeps the node from working besides a drain, in a sentence; empty if nothing does."""
+        """A sentence that says why the node does not work, drains aside; empty if it works."""
         return next((self._sentence(text) for state, text in _NOT_READY.items() if state in self.states), "")
 
     def obstacle(self, reservation: str = "") -> tuple[str, str] | None:
