@@ -288,7 +288,7 @@ def test_axe_finds_nothing_and_a_phone_scrolls_in_one_direction(
     ways = {
         "fleet": "/",
         "start": "/start?kind=rdma&nodes=nobody&port=x&do=show", "stages": "/start?kind=stages", "runs": "/runs", "action": "/runs/later",
-        "cancel": "/cancel?name=later",
+        "cancel": "/cancel?name=later", "suspend": "/suspend",
         "result": f"/results/{runs[0]}", "history": f"/history?node={NODES[0]}", "wrong": "/history?verdict=X", "nodes": "/nodes",
         "node": f"/node?name={NODES[0]}", "compare": f"/compare?after={runs[0]}", "refused": "/nothing", "chinese": "/start?lang=zh",
         "russian": "/runs?lang=ru", "english": "/runs?lang=en",

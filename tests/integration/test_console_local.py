@@ -19,6 +19,7 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.local import LocalActions
+from harness import journals
 from rigs.simulated import nodes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -150,6 +151,24 @@ def test_one_waits_for_another_and_what_is_cancelled_leaves_nothing(console: Con
     console.actions.delete("second")
     console.wait(lambda: console.phase("later") == actions.FINISHED and "second" not in console.all())
     assert len(console.runs()) == 4, "what was measured stays when the action goes"
+
+
+def test_a_suspended_run_leaves_its_nodes_and_goes_on_under_its_id(console: Console) -> None:
+    node = console.folder.parent / "gpu-01"
+    (node / "node.conf").write_text(nodes.conf(1, SLEEP=60))
+    console.actions.create("first", measure("gpu-01", stages=["stack", "nccl_node"]), "me")
+    console.start()
+    console.wait(lambda: console.actions.get("first").status.progress.partition("/")[0] not in ("", "0"))
+    run_id = console.actions.get("first").status.run_id
+    console.actions.set("first", suspend=True)
+    console.wait(lambda: console.phase("first") == actions.SUSPENDED)
+    assert not list((node / "state").glob("*.json")) and not (console.results / run_id / "report.json").exists()
+    (node / "node.conf").write_text(nodes.conf(1))
+    console.actions.set("first", suspend=False)
+    console.wait(lambda: console.phase("first") == actions.FINISHED)
+    assert console.actions.get("first").status.run_id == run_id and console.runs() == {run_id}
+    records = journals.of(console.results / run_id)
+    assert {record["attempt"] for record in records if record["stage"] == "stack"} == {1}, "what was measured is kept"
 
 
 def test_another_worker_is_refused_and_a_bad_inventory_is_one_sentence(console: Console) -> None:

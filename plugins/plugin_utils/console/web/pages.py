@@ -277,13 +277,15 @@ def _times(status: actions.Status) -> tuple[int, int | None] | None:
 
 def _act(ask: RequestContext) -> Response:
     name, do = ask.request.path_params["name"], ask.one("do")
-    if do == "cancel":
-        ask.console.actions.set(name, cancel=True, namespace=ask.namespace)
-    elif do in ("suspend", "resume"):
-        ask.console.actions.set(name, suspend=do == "suspend", namespace=ask.namespace)
-    else:
+    if do not in ("cancel", "suspend", "resume"):
         raise RequestRefused(400, "error_form")
+    _set(ask, name, do)
     return starlette.responses.RedirectResponse(f"/runs/{name}", 303)
+
+
+def _set(ask: RequestContext, name: str, do: str) -> None:
+    change = {"cancel": True} if do == "cancel" else {"suspend": do == "suspend"}
+    ask.console.actions.set(name, **change, namespace=ask.namespace)
 
 
 def _remove(ask: RequestContext) -> Response:
@@ -291,28 +293,34 @@ def _remove(ask: RequestContext) -> Response:
     return starlette.responses.RedirectResponse("/runs", 303)
 
 
-def _cancel(ask: RequestContext) -> Response:
-    """Ask before actions are cancelled."""
-    rows = [{**api.shown(action), **_in_words(action)} for action in _cancellable(ask)]
-    return draw(ask, "cancel", rows=rows)
+def _confirm(do: str) -> t.Callable[[RequestContext], Response]:
+    """Return the page that asks before actions are cancelled or suspended. `do` is `cancel` or `suspend`."""
+
+    def confirm(ask: RequestContext) -> Response:
+        rows = [{**api.shown(action), **_in_words(action)} for action in _changeable(ask, do)]
+        return draw(ask, "confirm", do=do, rows=rows)
+
+    return confirm
 
 
-def _cancellable(ask: RequestContext) -> t.Iterator[actions.Action]:
-    """Yield the named actions without those that have ended, are gone or may not be changed."""
+def _changeable(ask: RequestContext, do: str) -> t.Iterator[actions.Action]:
+    """Yield the named actions that can be cancelled or suspended, without those that may not be changed."""
+    never = actions.ENDED if do == "cancel" else (*actions.ENDED, actions.SUSPENDED)
     for name in dict.fromkeys(ask.all("name")[:ON_A_PAGE]):
         with contextlib.suppress(actions.NotFound):
             action = ask.console.actions.get(name, ask.namespace)
-            if action.status.phase not in actions.ENDED and ask.may("patch", name):
+            if action.status.phase not in never and ask.may("patch", name):
                 yield action
 
 
 def _act_on_many(ask: RequestContext) -> Response:
-    """Cancel the named actions. One that cannot be cancelled any more keeps no other from it."""
-    if ask.one("do") != "cancel":
+    """Cancel or suspend the named actions. One that cannot be changed any more keeps no other from it."""
+    do = ask.one("do")
+    if do not in ("cancel", "suspend"):
         raise RequestRefused(400, "error_form")
-    for action in _cancellable(ask):
+    for action in _changeable(ask, do):
         with contextlib.suppress(actions.ActionError):
-            ask.console.actions.set(action.name, cancel=True, namespace=ask.namespace)
+            _set(ask, action.name, do)
     return starlette.responses.RedirectResponse("/runs", 303)
 
 
@@ -708,7 +716,8 @@ ENDPOINTS = (
     Endpoint("POST", "/templates/{name}/delete", _remove_template, "create", "delete_template"),
     Endpoint("GET", "/runs", _runs),
     Endpoint("POST", "/runs", _act_on_many, "patch", "set"),
-    Endpoint("GET", "/cancel", _cancel),
+    Endpoint("GET", "/cancel", _confirm("cancel")),
+    Endpoint("GET", "/suspend", _confirm("suspend")),
     Endpoint("GET", "/find", _find),
     Endpoint("GET", "/runs/{name}", _action, "get"),
     Endpoint("POST", "/runs/{name}", _act, "patch", "set"),

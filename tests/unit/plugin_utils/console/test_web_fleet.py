@@ -354,6 +354,39 @@ def test_selected_runs_are_cancelled_together_and_those_that_ended_stay(console:
     assert client.post("/runs", data={**fields, "csrf": "x"}).status_code == 403
 
 
+def test_a_running_run_is_suspended_after_a_question_and_resumed_with_its_page(console: memory.Opened) -> None:
+    spec = {"stages": {"names": ["gemm"], "nodes": ["a"]}}
+    for name, phase in (("one", actions.RUNNING), ("two", actions.QUEUED), ("three", actions.SUSPENDED), ("four", actions.FINISHED)):
+        console.actions.put(actions.Action(name, "", spec, actions.Status(phase=phase, progress="2/3", run_id=runs.run_id(1)), ""))
+    client = console.signed_in()
+    text = client.get("/runs/one").text
+    assert 'href="/suspend?name=one"' in text and 'value="suspend"' not in text
+    assert 'value="suspend"' in client.get("/runs/two").text, "of one that waits nothing is lost"
+    asks = client.get("/suspend?name=one").text
+    assert "<h1>Suspend this run?</h1>" in asks and "2/3" in asks and 'action="/runs/one"' in asks
+    assert console.actions.get("one").status.phase == actions.RUNNING
+    token = re.findall(r'name="csrf" value="([^"]+)"', asks)[0]
+    assert client.post("/runs/one", data={"csrf": token, "do": "suspend"}).headers["location"] == "/runs/one"
+    assert console.actions.get("one").status.phase == actions.SUSPENDED
+    assert 'value="resume"' in client.get("/runs/one").text
+    assert client.post("/runs/one", data={"csrf": token, "do": "resume"}).headers["location"] == "/runs/one"
+    assert console.actions.get("one").status.phase == actions.QUEUED
+    # Asked to suspend, it says so before the controller has acted.
+    console.actions.put(actions.Action("one", "", {**spec, "suspend": True}, actions.Status(phase=actions.RUNNING), ""))
+    text = client.get("/runs/one").text
+    assert "Suspending." in text and "/suspend?name" not in text and "/cancel?name" in text
+    # Several at once, from the list.
+    assert 'formaction="/suspend"' in client.get("/runs").text
+    asks = client.get("/suspend", params={"name": ["one", "two", "three", "four", "gone"]}).text
+    assert "Suspend these 2 runs?" in asks and re.findall(r'name="name" value="(\w+)"', asks) == ["one", "two"]
+    assert "Nothing to suspend" in client.get("/suspend?name=three").text
+    assert client.post("/runs", data={"csrf": token, "do": "suspend", "name": ["two", "four"]}).headers["location"] == "/runs"
+    phases = {name: console.actions.get(name).status.phase for name in ("two", "four")}
+    assert phases == {"two": actions.SUSPENDED, "four": actions.FINISHED}
+    told = [json.loads(line)["what"] for line in console.audit.getvalue().splitlines()[-3:]]
+    assert told == ["set", "set", "set"]
+
+
 def test_the_history_has_a_last_day_and_links_to_ranges(console: memory.Opened) -> None:
     client = console.signed_in()
     text = client.get("/history", params={"node": "b", "until": "2026-01-02"}).text
