@@ -15,6 +15,7 @@
         ChangedError                records/raw.py              a raw text is not what was written
         SinkError                   another system did not take what it was told
             WebhookError            observing/webhook.py
+            TemplateError           observing/chats.py
             TraceError              observing/traces.py
             PushError               observing/pushgateway.py
         RequestError                console/request.py          the fields of a request that are wrong

@@ -25,16 +25,18 @@ SHIPPED: dict[str, str] = {
     **{name: f"{_OURS}.observing.{name}" for name in ("log", "pushgateway", "traces", "webhook")},
 }
 HISTORY_URL, PUSHGATEWAY = "acceptance_history_url", "acceptance_pushgateway"
-WEBHOOK, WEBHOOK_LINK = "acceptance_webhook", "acceptance_webhook_link"
+WEBHOOK = "acceptance_webhook"
+# {option of the sink: its variable}
+WEBHOOK_OPTIONS = {name: f"{WEBHOOK}_{name}" for name in ("link", "chat", "template")}
 # {variable that enables a sink: (sink, function that returns its options from all variables, None if the sink is not enabled)}.
 OWN: dict[str, tuple[str, t.Callable[[t.Mapping[str, t.Any]], dict[str, t.Any] | None]]] = {
     "acceptance_history": ("history", lambda of: {"url": of.get(HISTORY_URL) or ""} if _on(of.get("acceptance_history")) else None),
     "acceptance_log": ("log", lambda of: {} if of.get("acceptance_log") == "json" else None),
     PUSHGATEWAY: ("pushgateway", lambda of: {"url": of[PUSHGATEWAY]} if of.get(PUSHGATEWAY) else None),
     "acceptance_traces": ("traces", lambda of: {} if _on(of.get("acceptance_traces")) else None),
-    WEBHOOK: ("webhook", lambda of: {"url": of[WEBHOOK], "link": of.get(WEBHOOK_LINK) or ""} if of.get(WEBHOOK) else None),
+    WEBHOOK: ("webhook", lambda of: {"url": of[WEBHOOK], **_given(of, WEBHOOK_OPTIONS)} if of.get(WEBHOOK) else None),
 }
-VARIABLES = (VARIABLE, *OWN, HISTORY_URL, WEBHOOK_LINK)
+VARIABLES = (VARIABLE, *OWN, HISTORY_URL, *WEBHOOK_OPTIONS.values())
 
 
 class SinkRequest(t.NamedTuple):
@@ -71,6 +73,11 @@ def requested(values: t.Mapping[str, t.Any]) -> list[SinkRequest]:
         if options is not None:
             requests.append(SinkRequest(name, options, variable))
     return requests
+
+
+def _given(values: t.Mapping[str, t.Any], names: t.Mapping[str, str]) -> dict[str, t.Any]:
+    """Return the options, {option: variable}, whose variable has a value."""
+    return {option: values[variable] for option, variable in names.items() if values.get(variable)}
 
 
 def _on(value: t.Any) -> bool:

@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning impor
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry
 
 PATH = "/services/s3cret"
+DEFAULTS = {"link": "", "chat": "json", "template": ""}
 Messages = list[tuple[str, dict[str, t.Any]]]
 
 
@@ -59,7 +60,7 @@ def judged(**report: t.Any) -> t.Any:
 def test_a_message_is_for_chats_and_for_programs(receiver: tuple[str, Messages], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhook.inventory, "of_plan", lambda plan: "lab")
     address, sent = receiver
-    webhook.SINK.judged(judged(), {"url": address + PATH, "link": "https://console.example.com/"})
+    webhook.SINK.judged(judged(), {"url": address + PATH, **DEFAULTS, "link": "https://console.example.com/"})
     ((path, message),) = sent
     lines = message["text"].split("\n")
     assert path == PATH and len(lines) == 13
@@ -97,8 +98,8 @@ def test_a_receiver_that_is_away_is_an_error() -> None:
 
 def test_the_variable_is_checked_before_anything_is_measured_and_kept_nowhere() -> None:
     (chosen,) = registry.chosen(registry.requested({"acceptance_webhook": "https://hooks.example.com/x"}))
-    assert (chosen.sink, chosen.options) == (webhook.SINK, {"url": "https://hooks.example.com/x", "link": ""})
+    assert (chosen.sink, chosen.options) == (webhook.SINK, {"url": "https://hooks.example.com/x", **DEFAULTS})
     assert registry.requested({"acceptance_webhook": ""}) == []
-    assert webhook.SINK.problem({"url": "hooks.example.com", "link": ""}) is not None
-    assert webhook.SINK.problem({"url": "https://hooks.example.com/x", "link": "console"}) is not None
+    assert webhook.SINK.problem({**DEFAULTS, "url": "hooks.example.com"}) is not None
+    assert webhook.SINK.problem({**DEFAULTS, "url": "https://hooks.example.com/x", "link": "console"}) is not None
     assert "acceptance_webhook" in kept.HIDDEN
