@@ -30,7 +30,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import governor
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.machine import Machine
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.machine import CONTAINED, Machine
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.session import Session
 
@@ -113,7 +113,7 @@ class GovernorGuardian:
     def __init__(self, settings: PlainData, key: str) -> None:
         self.key = key
         self.governor = settings["governor"]
-        machine = Machine(settings["machine"], contained=True)
+        machine = Machine(settings["machine"], CONTAINED)
         self.session = Session(settings["state_dir"], settings["run_id"], settings["stage"], settings["timeout"], machine)
         self.node = Node(settings["timeout"], ledger=self.session.ledger, root=settings.get("root") or "/")
         self.peer: Link | None = None

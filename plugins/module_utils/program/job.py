@@ -21,7 +21,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import frame
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import machine, process
 
 SILENCE_S = 45.0
 # How long a guardian may take to give back what was changed. Whatever starts jobs kills the processes that a job leaves.
@@ -37,6 +37,7 @@ def main(request: dict[str, t.Any], nonce: str, number: str, name: str) -> None:
     that of the job, `name` that of the node."""
     params = request["params"]
     params["state_dir"] = params.get("state_dir") or state_dir()
+    os.environ[machine.JOB_NUMBER] = number or "?"
     process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)  # the guardian becomes our child, to be waited for
     told: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: told.append(number))

@@ -455,8 +455,8 @@ class Session:
             if time.monotonic() > patience:
                 raise ReasonedError(
                     "duplicate_identity",
-                    f"{self.machine.holder} measures this very machine at the moment: the inventory has it twice, by itself and as a node"
-                    " of a cluster; name it once, or raise acceptance_lock_wait",
+                    f"{self.machine.holder} measures this very machine at the moment: an inventory has it twice, by itself and as a node"
+                    " of a cluster, or behind two clusters; name it once, or raise acceptance_lock_wait",
                 )
             time.sleep(random.uniform(0.05, 0.2))
         ended_own = False

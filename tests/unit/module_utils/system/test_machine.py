@@ -10,7 +10,7 @@ import time
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import session
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.machine import Machine
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.machine import CONTAINED, HOLDERS, ITSELF, JOB, JOB_NUMBER, Machine
 
 RUN = "20261121T100000Z-0a1b2c"
 
@@ -18,27 +18,32 @@ RUN = "20261121T100000Z-0a1b2c"
 @pytest.fixture
 def root(tmp_path: pathlib.Path) -> str:
     """A host's root as a container sees it."""
-    (tmp_path / "host" / "etc").mkdir(parents=True)
+    for name in ("etc", "usr"):
+        (tmp_path / "host" / name).mkdir(parents=True)
     (tmp_path / "host" / "etc" / "machine-id").write_text("0" * 32 + "\n")
     return str(tmp_path / "host")
 
 
-@pytest.mark.parametrize("contained", [False, True])
-def test_a_machine_belongs_to_many_of_one_kind_and_never_to_both(root: str, contained: bool) -> None:
-    first, second, other = Machine(root, contained), Machine(root, contained), Machine(root, not contained)
+@pytest.mark.parametrize(("own", "others"), [(way, [other for other in HOLDERS if other != way]) for way in HOLDERS])
+def test_a_machine_belongs_to_many_that_come_in_one_way_and_never_to_two(root: str, own: str, others: list[str]) -> None:
+    first, second = Machine(root, own), Machine(root, own)
     assert first.try_acquire() and second.try_acquire()
-    assert not other.try_acquire()
-    assert other.holder == ("a run in a container of a cluster" if contained else "a run on the machine itself")
+    for way in others:
+        other = Machine(root, way)
+        assert not other.try_acquire()
+        assert other.holder == HOLDERS[own]
     first.release()
-    assert not other.try_acquire()
+    assert not any(Machine(root, way).try_acquire() for way in others)
     second.release()
-    assert other.try_acquire()
-    assert not first.try_acquire()
-    other.release()
+    for way in others:
+        other = Machine(root, way)
+        assert other.try_acquire()
+        assert not first.try_acquire()
+        other.release()
 
 
 def test_a_machine_without_an_identity_is_held_as_it_is(tmp_path: pathlib.Path) -> None:
-    nameless = Machine(str(tmp_path), contained=True)
+    nameless = Machine(str(tmp_path), CONTAINED)
     assert nameless.try_acquire()
     nameless.release()
 
@@ -46,8 +51,14 @@ def test_a_machine_without_an_identity_is_held_as_it_is(tmp_path: pathlib.Path) 
 def test_only_a_container_that_sees_its_host_stands_for_it(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Machine.of_session(root).own == Machine(root).own
     monkeypatch.setenv("GPUFLEET_POD_UID", "a uid")
-    assert Machine.of_session(root).own == Machine(root, contained=True).own
+    assert Machine.of_session(root).own == Machine(root, CONTAINED).own
     assert Machine.of_session("/").own == Machine("/").own
+
+
+def test_a_job_is_another_way_than_the_machine_itself(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Machine.of_session(root).own == ITSELF
+    monkeypatch.setenv(JOB_NUMBER, "77")
+    assert Machine.of_session(root).own == JOB
 
 
 def test_the_guardian_holds_it_for_as_long_as_the_probe_runs(root: str, tmp_path: pathlib.Path) -> None:
@@ -62,7 +73,7 @@ def test_the_guardian_holds_it_for_as_long_as_the_probe_runs(root: str, tmp_path
         return [{"check": "facts"}]
 
     running.start(probe)
-    other = session.Session(str(tmp_path / "pod"), RUN, "stack", 120, Machine(root, contained=True))
+    other = session.Session(str(tmp_path / "pod"), RUN, "stack", 120, Machine(root, CONTAINED))
     with pytest.raises(ReasonedError) as refused:
         other.start(lambda: [])
     assert refused.value.reason_code == "duplicate_identity"
@@ -75,11 +86,11 @@ def test_the_guardian_holds_it_for_as_long_as_the_probe_runs(root: str, tmp_path
     assert Machine(root).try_acquire(), "a guardian that is done holds nothing"
 
 
-def test_two_that_come_at_once_do_not_both_lose(root: str, tmp_path: pathlib.Path) -> None:
+def test_none_of_those_that_come_at_once_loses_for_ever(root: str, tmp_path: pathlib.Path) -> None:
     found: list[str] = []
 
-    def come(contained: bool) -> None:
-        mine = Machine(root, contained)
+    def come(way: str) -> None:
+        mine = Machine(root, way)
         end = time.monotonic() + 60
         while time.monotonic() < end:
             if mine.try_acquire():
@@ -90,9 +101,9 @@ def test_two_that_come_at_once_do_not_both_lose(root: str, tmp_path: pathlib.Pat
                 return
             time.sleep(0.01)
 
-    threads = [threading.Thread(target=come, args=(number % 2 == 0,)) for number in range(2)]
+    threads = [threading.Thread(target=come, args=(way,)) for way in HOLDERS]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == ["in", "out"] * 2
+    assert found == ["in", "out"] * 3
