@@ -44,6 +44,8 @@ class Client:
     def __init__(self, host: str, ssh: t.Sequence[str]) -> None:
         self.host = host
         self.ssh = tuple(ssh)
+        # How nodes are read here, the way that worked last first.
+        self._ways: tuple[t.Callable[[t.Sequence[str]], tuple[str, ...]], ...] = (_by_scontrol, _by_sinfo)
 
     def words(self, argv: t.Sequence[str]) -> list[str]:
         """Return the argument list that runs a command there. ssh gives its last argument to a shell, so it is quoted."""
@@ -75,19 +77,20 @@ class Client:
         hint = "; expected Slurm's client commands there: see acceptance_slurm_ssh" if status == 127 else ""
         return "slurm_unreachable", f"{self.host}: {program} fails: {words}{hint}"
 
-    def nodes(self, name: str = "") -> list[SlurmNode]:
-        """Return all nodes; with a name that one, and others if Slurm tells of them all the same. Raise SlurmError if none of the ways to
-        read them works."""
-        for argv in (("scontrol", "show", "nodes", *([name] if name else []), "--json"), ("sinfo", *_named(name), "--json")):
-            done = self._run(argv)
+    def nodes(self, *names: str) -> list[SlurmNode]:
+        """Return all nodes; with names those, and others if Slurm tells of them all the same. Raise SlurmError if none of the ways to read
+        them works."""
+        for way in self._ways:
+            done = self._run(way(names))
             if done.returncode == NOT_REACHED and self.ssh:
                 break
             found = reading.nodes_of_json(done.stdout) if done.returncode == 0 else None
             if found is not None:
+                self._ways = (way, *(other for other in self._ways if other is not way))
                 return found
         mark = secrets.token_hex(8)
         return reading.nodes_of_lines(
-            self.run("sinfo", "-h", "-a", "-N", *_named(name), "-o", reading.form(mark, reading.NODE_FIELDS)), mark
+            self.run("sinfo", "-h", "-a", "-N", *_named(names), "-o", reading.form(mark, reading.NODE_FIELDS)), mark
         )
 
     def partitions(self) -> list[Partition]:
@@ -108,6 +111,14 @@ class Client:
         return reading.jobs_of_lines(self.run("squeue", "-h", chosen, "-o", reading.form(mark, reading.JOB_FIELDS)), mark)
 
 
-def _named(node: str) -> tuple[str, ...]:
-    """Return the arguments of sinfo for one node, none for all."""
-    return ("-n", node) if node else ()
+def _by_scontrol(names: t.Sequence[str]) -> tuple[str, ...]:
+    return ("scontrol", "show", "nodes", *([",".join(names)] if names else []), "--json")
+
+
+def _by_sinfo(names: t.Sequence[str]) -> tuple[str, ...]:
+    return ("sinfo", *_named(names), "--json")
+
+
+def _named(nodes: t.Sequence[str]) -> tuple[str, ...]:
+    """Return the arguments of sinfo for some nodes, none for all."""
+    return ("-n", ",".join(nodes)) if nodes else ()

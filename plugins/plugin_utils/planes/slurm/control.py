@@ -53,7 +53,7 @@ class SlurmControl(NodeControl):
 
     def _read(self, name: str) -> list[SlurmNode]:
         try:
-            return self.client.nodes(name)
+            return self.client.nodes(*([name] if name else []))
         except SlurmError as error:
             raise RunError(error.reason) from error
 

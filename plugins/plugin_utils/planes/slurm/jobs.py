@@ -74,7 +74,8 @@ class Task:
 @dataclasses.dataclass
 class Job:
     """A job over `nodes`, with one task on each. `requests`: the request to each node, {"": the request to those that are not named}.
-    `begun_at`, by our clock, is 0.0 while it waits for its nodes; `number` is Slurm's."""
+    `begun_at`, by our clock, is 0.0 while it waits for its nodes; `number` is Slurm's; `unread`: what Slurm
+    did not say of its nodes behind its end."""
 
     nodes: tuple[str, ...]
     argv: list[str]
@@ -83,6 +84,7 @@ class Job:
     asked_at: float = 0.0
     begun_at: float = 0.0
     number: str = ""
+    unread: str = ""
 
     def __post_init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -127,7 +129,8 @@ class Job:
     def facts(self) -> dict[str, t.Any]:
         """Return what is known of the job besides its answer."""
         waited = {"slurm_waited_s": round(self.begun_at - self.asked_at, 1)} if self.begun_at else {}
-        return {**({"slurm_job": self.number} if self.number else {}), **waited}
+        unread = {"slurm_unread": self.unread} if self.unread else {}
+        return {**({"slurm_job": self.number} if self.number else {}), **waited, **unread}
 
 
 class Answered(t.NamedTuple):
@@ -170,17 +173,39 @@ class Launch:
         for job in jobs:
             job.asked_at = time.monotonic()
             self._order({"start": job.name, "argv": job.argv, "own": job.own(), "tasks": len(job.nodes)})
-        while waiting:
-            with contextlib.suppress(queue.Empty):
-                news = self._news.get(timeout=LOOK_S)
+        ended: list[Answered] = []
+        while waiting or ended:
+            try:
+                news = self._news.get(timeout=0.0 if ended else LOOK_S)
                 if news is None:
                     break
-                answered = self._take(news, waiting)
-                if answered:
-                    yield answered
+                ended += filter(None, [self._take(news, waiting)])
+            except queue.Empty:
+                yield from self._looked_after(ended)
+                ended = []
             yield from self._late(waiting)
+        yield from self._looked_after(ended)
         for job in waiting.values():
             yield self._all(job, self._lost())
+
+    def _looked_after(self, ended: t.Sequence[Answered]) -> t.Iterator[Answered]:
+        """Yield answers, without those of nodes that somebody has taken out of service since their jobs were asked for."""
+        nodes = sorted({node for answered in ended for node, answer in answered.answers.items() if answer.get("state") == "done"})
+        if not nodes:
+            yield from ended
+            return
+        taken: dict[str, NodeAnswer] = {}
+        try:
+            for node in self.client.nodes(*nodes):
+                obstacle = node.obstacle() if node.name in nodes and node.is_out_of_service else None
+                if obstacle:
+                    words = f"taken out of service while it was measured, so its numbers are not used: {obstacle[1]}"
+                    taken[node.name] = node_messages.refused(obstacle[0], words)
+        except SlurmError as error:
+            for answered in ended:
+                answered.job.unread = f"whether the node was taken out of service meanwhile could not be read: {error.reason}"
+        for answered in ended:
+            yield answered._replace(answers={node: taken.get(node, answer) for node, answer in answered.answers.items()})
 
     def _take(self, news: dict[str, t.Any], waiting: dict[str, Job]) -> Answered | None:
         job = waiting.get(str(news.get("line") or news.get("ended") or ""))

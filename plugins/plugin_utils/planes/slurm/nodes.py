@@ -8,15 +8,18 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import typing as t
 
+from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import with_observations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.behind import StageBehindHost, with_context
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import inventory, jobs
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import settings as of_variables
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.client import Client
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.records import SlurmNode
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.client import Client, SlurmError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.records import Partition, SlurmNode
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import node_messages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer, NodeWork
@@ -26,6 +29,7 @@ class StageOnSlurm(StageBehindHost):
     """Runs a stage on every planned node of the cluster. A node that is busy holds nobody else up."""
 
     lost_codes = ("slurm_unreachable",)
+    _limit_is_said = False
 
     def measure(self) -> None:
         settings = of_variables.of(self.host, self.settings)
@@ -77,8 +81,32 @@ class StageOnSlurm(StageBehindHost):
     ) -> jobs.Job:
         """Return the job that asks these nodes."""
         comment = f"gpufleet.acceptance run {self.acting.id} stage {self.stage}"
-        argv = settings.job(self.job_name, comment, nodes, gpus, timeout)
+        argv = settings.job(self.job_name, comment, nodes, gpus, timeout, self._most_minutes(settings, timeout))
         return jobs.Job(tuple(nodes), [*argv, settings.python, "-c", jobs.READ_EXACTLY], requests)
+
+    def _most_minutes(self, settings: of_variables.Settings, timeout: float) -> int:
+        """Return the time limit of the jobs' partition in minutes, 0 if it has none. Say it if it is less than the stage may take."""
+        if settings.time:
+            return 0
+        limits = [partition.minutes for partition in self._partitions]
+        most = 0 if 0 in limits else max(limits, default=0)
+        needed = settings.minutes(timeout)
+        if most and most < needed and not self._limit_is_said:
+            self._limit_is_said = True
+            names = ", ".join(partition.name for partition in self._partitions)
+            words = f"{self.host}: partition {names} has a time limit of {most} minutes, and jobs of {self.stage} may take {needed}"
+            Display().display(f"{words}: they get {most}, and one that takes longer is UNKNOWN", color="yellow")
+        return most
+
+    @functools.cached_property
+    def _partitions(self) -> list[Partition]:
+        """The partitions in which the jobs may run; none if Slurm does not say."""
+        settings = of_variables.of(self.host, self.settings)
+        with contextlib.suppress(SlurmError):
+            wanted = settings.partition.split(",") if settings.partition else []
+            partitions = Client(self.host, settings.ssh).partitions()
+            return [partition for partition in partitions if (partition.name in wanted if wanted else partition.is_default)]
+        return []
 
     def obstacle(self, name: str, present: t.Mapping[str, SlurmNode], settings: of_variables.Settings) -> tuple[str, str] | None:
         """Return (reason code, sentence) if no job can start on a node, None if one can."""

@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.r
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,127}")
 # The words of sinfo and squeue for one line. A reason is last: it may hold anything.
 NODE_FIELDS = ("%N", "%R", "%T", "%f", "%G", "%v", "%u", "%H", "%E")
-PARTITION_FIELDS = ("%R", "%a")
+PARTITION_FIELDS = ("%R", "%a", "%l", "%P")
 JOB_FIELDS = ("%i", "%j", "%T", "%r", "%n")
 
 # Long names of sinfo's %T that are more than one state, and its marks behind a state.
@@ -140,7 +140,17 @@ def states_of(word: str) -> frozenset[str]:
 
 def partitions_of_lines(text: str, mark: str) -> list[Partition]:
     """Return the partitions of `sinfo` with PARTITION_FIELDS."""
-    return [Partition(name, state.upper()) for name, state in lines(text, mark, PARTITION_FIELDS)]
+    rows = lines(text, mark, PARTITION_FIELDS)
+    return [Partition(name, state.upper(), minutes_of(limit), marked == f"{name}*") for name, state, limit, marked in rows]
+
+
+_LIMIT = re.compile(r"(?:(?P<days>\d{1,6})-)?(?:(?P<hours>\d{1,6}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d\d)")
+
+
+def minutes_of(limit: str) -> int:
+    """Return the minutes of a time limit as Slurm writes it, `1-02:00:00` or `30:00`; 0 for `infinite` and what is no limit."""
+    match = _LIMIT.fullmatch(limit)
+    return max(1, (int(match["days"] or 0) * 24 + int(match["hours"] or 0)) * 60 + int(match["minutes"])) if match else 0
 
 
 def jobs_of_lines(text: str, mark: str) -> list[SlurmJob]:

@@ -61,6 +61,11 @@ class SlurmNode(t.NamedTuple):
         return not self.states.isdisjoint(_DRAINED)
 
     @property
+    def is_out_of_service(self) -> bool:
+        """True if it is drained or down, and not only silent for a moment."""
+        return self.is_drained or not self.states.isdisjoint(("DOWN", "ERROR"))
+
+    @property
     def not_ready(self) -> str:
         """A sentence that says why the node does not work, drains aside; empty if it works."""
         return next((self._sentence(text) for state, text in _NOT_READY.items() if state in self.states), "")
@@ -84,10 +89,12 @@ class SlurmNode(t.NamedTuple):
 
 
 class Partition(t.NamedTuple):
-    """A partition. `state` is UP, DOWN, DRAIN or INACTIVE."""
+    """A partition. `state` is UP, DOWN, DRAIN or INACTIVE; `minutes` is the longest time limit of a job there, 0 if it has none."""
 
     name: str
     state: str
+    minutes: int = 0
+    is_default: bool = False
 
 
 class SlurmJob(t.NamedTuple):

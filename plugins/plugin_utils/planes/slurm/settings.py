@@ -15,12 +15,20 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 PREFIX = "acceptance_slurm_"
-# Options of srun that are ours alone: by another one the jobs would not be found, not end, or not be on the node that is measured.
+# Options of srun that are ours alone: by another one the jobs would not be found, not end, not be on the node that is measured or not have
+# it whole, have what the caller's environment has, change a setting of the node, or not say what Slurm says.
 OURS = (
-    "--nodelist", "--nodes", "--ntasks", "--job-name", "--comment", "--input", "--output", "--time", "--pty", "--label", "--jobid",
-    "--het-group", "--no-allocate", "--exclude", "--exclusive", "--oversubscribe", "--test-only", "--immediate", "--kill-on-bad-exit",
-    "--ntasks-per-node", "--unbuffered", "--wait",
+    "--nodelist", "--nodes", "--ntasks", "--job-name", "--comment", "--input", "--output", "--error", "--time", "--time-min", "--pty",
+    "--label", "--jobid", "--het-group", "--no-allocate", "--exclude", "--exclusive", "--oversubscribe", "--overlap", "--exact",
+    "--overcommit", "--test-only", "--immediate", "--kill-on-bad-exit", "--no-kill", "--ntasks-per-core", "--ntasks-per-gpu",
+    "--ntasks-per-node", "--ntasks-per-socket", "--ntasks-per-tres", "--unbuffered", "--wait", "--export", "--export-file",
+    "--preserve-env", "--chdir", "--mem", "--mem-per-cpu", "--mem-per-gpu", "--mem-bind", "--cpu-bind", "--cpus-per-task", "--cpus-per-gpu",
+    "--gpus-per-task", "--gpus-per-node", "--gpus-per-socket", "--gpus", "--gpu-bind", "--tres-per-task", "--tres-bind", "--gpu-freq",
+    "--cpu-freq", "--mpi", "--multi-prog", "--bcast", "--uid", "--gid", "--clusters", "--relative", "--hold", "--reboot", "--quiet",
+    "--quit-on-interrupt", "--container", "--container-id", "--container-image", "--container-name", "--attach",
 )  # fmt: skip
+# Options of srun that have a variable of their own.
+WITH_VARIABLES = ("partition", "account", "qos", "reservation", "constraint", "gres")
 _NODE_KEYS = {"names", "feature", "expected"}
 # srun gives a job the environment of its caller, with secrets and settings such as NCCL_ALGO, unless it is told what a job has.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -46,26 +54,26 @@ class Settings:
     wait: float = 600.0
     python: str = "/usr/bin/python3"
 
-    def minutes(self, timeout: float) -> int:
-        """Return the time limit of a job for a probe with this deadline in seconds."""
-        return self.time or math.ceil((timeout + MORE_S) / 60)
+    def minutes(self, timeout: float, most: int = 0) -> int:
+        """Return the time limit of a job for a probe with this deadline in seconds. `most`: the limit of its partition in minutes, 0 for
+        none; a job beyond it would wait for ever."""
+        needed = math.ceil((timeout + MORE_S) / 60)
+        return self.time or (min(needed, most) if most else needed)
 
-    def job(self, name: str, comment: str, nodes: t.Sequence[str], gpus: str, timeout: float) -> list[str]:
+    def job(self, name: str, comment: str, nodes: t.Sequence[str], gpus: str, timeout: float, most: int = 0) -> list[str]:
         """Return the arguments of srun for one job that has these nodes whole, with a task on each. `gpus`: all GPUs of a node, as --gres
-        takes them. Lines of several tasks have the label of their task, for which srun must not pass on pieces of lines.
+        takes them. `most`: the time limit of its partition, as minutes() takes it. Lines of several tasks have the label of their task, for
+        which srun must not pass on pieces of lines.
 
         --exclusive of srun also means --exact: with a number of tasks the task would have one processor of its node. Without it, srun takes
         a task for each node and all processors of the job.
         """
         tasks = ["--unbuffered"] if len(nodes) == 1 else ["--label", "--wait=0"]
-        chosen = {
-            "partition": self.partition, "account": self.account, "qos": self.qos, "reservation": self.reservation,
-            "constraint": self.constraint, "gres": self.gres or gpus,
-        }  # fmt: skip
+        chosen = {**{option: getattr(self, option) for option in WITH_VARIABLES}, "gres": self.gres or gpus}
         return [
             "srun", f"--job-name={name}", f"--comment={comment}", f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}",
             "--exclusive", "--mem=0",
-            f"--time={self.minutes(timeout)}", "--chdir=/", "--cpu-bind=none", "--kill-on-bad-exit=1", "--mpi=none", *tasks,
+            f"--time={self.minutes(timeout, most)}", "--chdir=/", "--cpu-bind=none", "--kill-on-bad-exit=1", "--mpi=none", *tasks,
             f"--export=PATH={PATH}",
             *(f"--{option}={value}" for option, value in chosen.items() if value), *self.extra,
         ]  # fmt: skip
@@ -84,9 +92,12 @@ def of(host: str, variables: t.Mapping[str, t.Any]) -> Settings:
         name = option.partition("=")[0]
         # srun takes a long option by its beginning: --node is --nodelist or --nodes.
         if not name.startswith("--") or any(ours.startswith(name) for ours in OURS):
-            words = "long options of srun, each with its value behind '=', and none by which a job is found, ends or is on its node"
-            raise RunError(f"{host}: {PREFIX}extra: found {option!r}, expected {words}")
-    for name in ("partition", "account", "qos", "reservation", "constraint", "gres", "python"):
+            words = "long options of srun, each with its value behind '=', and none by which a job is found, ends, or has its node"
+            raise RunError(f"{host}: {PREFIX}extra: found {option!r}, expected {words} (docs/slurm.md)")
+        own = next((own for own in WITH_VARIABLES if f"--{own}".startswith(name)), None)
+        if own:
+            raise RunError(f"{host}: {PREFIX}extra: found {option!r}, expected it in {PREFIX}{own}")
+    for name in (*WITH_VARIABLES, "python"):
         value = str(getattr(settings, name))
         if not value.isprintable() or value.startswith("-"):
             raise RunError(f"{host}: {PREFIX}{name}: found {value!r}, expected a value of srun's option")

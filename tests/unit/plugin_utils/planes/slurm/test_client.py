@@ -85,7 +85,7 @@ def test_words_behind_ssh_are_quoted_for_its_shell() -> None:
 def test_nodes_that_the_inventory_means(program: Program, variables: dict[str, t.Any], names: list[str], note: str) -> None:
     program("scontrol", "exit 1")
     program("sinfo", f'case "$*" in *--json) exit 1;; *-N*) {LINES} ;; *) for last in "$@"; do :; done; m=${{last%%|*}}; '
-                     'echo "$m|all|up"; echo "$m|other|down";; esac')  # fmt: skip
+                     'echo "$m|all|up|1:00:00|all*"; echo "$m|other|down|infinite|other";; esac')  # fmt: skip
     found = inventory.subjects("lab", variables)
     assert found.names == names and (note in " ".join(found.notes) if note else not found.notes)
 

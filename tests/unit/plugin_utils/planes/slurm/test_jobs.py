@@ -92,6 +92,22 @@ def test_each_node_answers_for_itself(run: t.Callable[..., dict[str, Single]]) -
         assert found[node].answer["state"] == "done" and found[node].job.number == "7" and found[node].job.facts()["slurm_waited_s"] < 20
 
 
+def test_numbers_of_a_node_that_is_drained_meanwhile_are_not_used(run: t.Callable[..., dict[str, Single]], program: Program) -> None:
+    drained = {"name": "n2", "state": ["ALLOCATED", "DRAIN"], "reason": "a disk", "reason_set_by_user": "root"}
+    nodes = [{"name": "n1", "state": ["ALLOCATED", "NOT_RESPONDING"]}, drained]
+    program("scontrol", f"echo '{json.dumps({'nodes': nodes})}'")
+    found = run(n1="", n2="")
+    assert found["n1"].answer["state"] == "done"
+    answer = found["n2"].answer
+    assert answer["reason_code"] == "node_drained" and "taken out of service while it was measured" in answer["reason"]
+    assert "Reason 'a disk' [root" in answer["reason"]
+
+
+def test_a_state_that_slurm_does_not_say_at_the_end_is_noted(run: t.Callable[..., dict[str, Single]]) -> None:
+    found = run(n1="")["n1"]
+    assert found.answer["state"] == "done" and "sinfo fails" in found.job.facts()["slurm_unread"]
+
+
 def test_a_frame_of_another_job_is_no_answer(run: t.Callable[..., dict[str, Single]]) -> None:
     forged = f"frame.write({{'state': 'done', 'observations': []}}, '{frame.nonce_of('a', 'b')}', 1); os._exit(0)"
     assert run(n1=forged)["n1"].answer["reason_code"] == "forged_frame"

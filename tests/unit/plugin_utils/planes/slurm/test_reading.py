@@ -103,6 +103,13 @@ def test_jobs_and_partitions_of_lines(fixtures: pathlib.Path) -> None:
     assert reading.jobs_of_lines(text_of(fixtures, "22.05-squeue-lines.txt"), "m4rk") == [
         records.SlurmJob("7", "gf-y", "PENDING", "Resources", ""), records.SlurmJob("6", "gf-x", "RUNNING", "None", "gpu-01"),
     ]  # fmt: skip
-    assert reading.partitions_of_lines("m|all|up\nm|closed|down\nm|half\n", "m") == [
-        records.Partition("all", "UP"), records.Partition("closed", "DOWN"),
+    assert reading.partitions_of_lines("m|all|up|1:00:00|all*\nm|closed|down|infinite|closed\nm|half|up\n", "m") == [
+        records.Partition("all", "UP", 60, True), records.Partition("closed", "DOWN"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("limit", "minutes"), [("30:00", 30), ("1-02:00:00", 26 * 60), ("0:30", 1), ("infinite", 0), ("n/a", 0), ("UNLIMITED", 0)]
+)
+def test_time_limits_in_the_words_of_slurm(limit: str, minutes: int) -> None:
+    assert reading.minutes_of(limit) == minutes

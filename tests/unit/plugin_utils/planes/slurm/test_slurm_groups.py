@@ -37,6 +37,7 @@ class Lab:
 
     def __init__(self, folder: pathlib.Path, program: t.Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
         self.program = program
+        program("sinfo", "exit 1")
         self.run = Run(folder, "20260101T000000Z-0a1b2c")
         self.run.make()
         self.run.claim(os.getppid())

@@ -47,12 +47,30 @@ def test_variables_become_options() -> None:
     assert all(word in argv for word in chosen)
 
 
+def test_a_job_asks_for_no_more_time_than_its_partition_allows() -> None:
+    def limit(most: int, **variables: int) -> str:
+        of_lab = settings.of("lab", {f"acceptance_slurm_{name}": value for name, value in variables.items()})
+        argv = of_lab.job("x", "", ["n1"], "", 3700.0, most)
+        return next(word for word in argv if word.startswith("--time="))
+
+    assert [limit(0), limit(60), limit(120), limit(60, time=90)] == ["--time=64", "--time=60", "--time=64", "--time=90"]
+
+
 @pytest.mark.parametrize(
-    "option", ["--nodelist=n2", "--node=n2", "-wn2", "--exclusive=user", "--job-name=x", "--time=1", "hostname", "--", ""]
-)
+    "option",
+    [
+        "--nodelist=n2", "--node=n2", "-wn2", "--exclusive=user", "--job-name=x", "--time=1", "hostname", "--", "", "--export=ALL",
+        "--exp=ALL", "--mem=1", "--gpus-per-task=1", "--reboot", "--error=/tmp/x", "--no-kill", "--uid=0",
+    ],
+)  # fmt: skip
 def test_options_by_which_a_job_would_not_be_ours_are_refused(option: str) -> None:
     with pytest.raises(RunError, match="lab: acceptance_slurm_extra: found"):
         job(extra=[option])
+
+
+def test_an_option_with_a_variable_of_its_own_is_refused_by_its_name() -> None:
+    with pytest.raises(RunError, match="found '--part=x', expected it in acceptance_slurm_partition"):
+        job(extra=["--part=x"])
 
 
 @pytest.mark.parametrize(("name", "value"), [("partition", "-a"), ("account", "a\nb"), ("qos", "\x1b[31m")])
