@@ -54,8 +54,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.rdma_ro
 SCOPES = ("ring", "sample", "all_pairs", "pairs", "loopback")
 # Speeds of links, in Gb/s, for which the plan says how long it takes.
 SPEEDS = (400, 200, 100)
-# What starts the probes of a cluster may see a change late: a kubelet that has missed one looks again after so many seconds.
-LATE_S = 90
 # Rails that are measured together: (port of the server, port of the client).
 Step = t.List[t.Tuple[int, int]]
 
@@ -562,7 +560,7 @@ class Timetable:
 
     def write(self) -> dict[str, base.StageWork]:
         """Return the timetable of each target, and for a cluster that of each of its nodes."""
-        window = (self.variables["rdma_start_window"] or 30 + len(self.nodes)) + (LATE_S if base.stands_for_nodes(self.variables) else 0)
+        window = self.variables["rdma_start_window"] or 30 + len(self.nodes)
         slot = self.variables["rdma_test_timeout"] + self.variables["rdma_patience"]
         common = {
             "walk": secrets.token_hex(8),
@@ -579,7 +577,7 @@ class Timetable:
         node_options = {
             node: {"rounds": self.rounds[node], "absent": self.absent[node], "finished": taken_tests[node]} for node in self.rounds
         }
-        if base.stands_for_nodes(self.variables):  # its window begins when all pods stand, see kubernetes/pods/rendezvous.py
+        if base.stands_for_nodes(self.variables):  # its window begins when all its nodes are there, as its plane knows
             return {self.nodes[next(iter(node_options))]: base.StageWork(common, starts_in=float(window), per_node=node_options)}
         return {self.nodes[node]: base.StageWork({**common, **options}, starts_in=float(window)) for node, options in node_options.items()}
 

@@ -14,16 +14,12 @@ from __future__ import annotations
 import random
 import typing as t
 
-from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.program.runner import COMMON
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.behind import with_context
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.groups_behind import GroupsBehindHost
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import jobs
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import settings as of_variables
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.client import Client
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.nodes import StageOnSlurm, with_facts
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.records import SlurmNode
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.nodes import with_facts
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.together import StageTogether, not_enough
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import node_messages
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer, NodeWork
@@ -34,79 +30,43 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.groupin
 PORTS = range(20000, 32000)
 
 
-class GroupsOnSlurm(GroupsBehindHost, StageOnSlurm):
+class GroupsOnSlurm(GroupsBehindHost, StageTogether):
     """Runs every planned group of the cluster, one after the other."""
 
     def measure(self) -> None:
-        settings = of_variables.of(self.host, self.settings)
-        client = Client(self.host, settings.ssh)
-        present = {node.name: node for node in client.nodes()}
+        self.read_cluster()
         for subject, members in self.groups().items():
-            self._run_group(client, settings, present, subject, members)
+            self._run_group(subject, members)
 
-    def _run_group(
-        self, client: Client, settings: of_variables.Settings, present: t.Mapping[str, SlurmNode], subject: str, members: list[str]
-    ) -> None:
+    def _run_group(self, subject: str, members: list[str]) -> None:
         names = [member.partition("/")[2] for member in members]
-        absent: dict[str, NodeAnswer] = {}
-        for name in names:
-            why = self.obstacle(name, present, settings)
-            if why:
-                self._leave_out(absent, name, node_messages.refused(*why))
-        while True:
-            able = [name for name in names if name not in absent]
-            refusal = self._refusal(subject, able, absent, present, settings)
-            if refusal:
-                self.give_up_group(subject, members, refusal)
-                return
-            answered = self._launched(client, settings, present, subject, able, absent)
-            if not answered.blockers or len(able) - len(answered.blockers) < 2:
-                break
-            for name, answer in answered.blockers.items():  # the others are measured without it, like without a drained node
-                Display().display(f"{self.host}: {subject} goes on without {name}: {answer['reason']}")
-                self._leave_out(absent, name, answer)
-        self._tell(subject, members, able[0], answered)
+        self.absent = {}
+        for name, why in self.obstacles(names).items():
+            self.leave_out(name, node_messages.refused(*why))
+        answered = self.launched_over(subject, names, lambda able: self._launched(subject, able))
+        if isinstance(answered, jobs.Answered):
+            self._tell(subject, members, answered)
+        else:
+            self.give_up_group(subject, members, answered)
 
-    def _leave_out(self, absent: dict[str, NodeAnswer], name: str, answer: NodeAnswer) -> None:
-        """Record that a node does not take part."""
-        absent[name] = answer
-        if f"{self.host}/{name}" in self.unanswered:
-            self._record(f"{self.host}/{name}", answer)
-
-    def _refusal(
-        self, subject: str, able: list[str], absent: t.Mapping[str, NodeAnswer], present: t.Mapping[str, SlurmNode],
-        settings: of_variables.Settings,
-    ) -> NodeAnswer | None:  # fmt: skip
-        """Return the answer of a group that cannot be launched, None if it can."""
+    def _launched(self, subject: str, able: list[str]) -> jobs.Answered | NodeAnswer:
+        """Return the answers of the job of a group, or why it cannot be launched."""
         refused = self.why_refused(subject)
         if refused:
             return node_messages.refused("member", refused)
-        if len(able) < 2:
-            words = "; ".join(f"{name}: {answer['reason']}" for name, answer in absent.items())
-            return node_messages.refused("member", f"{len(able)} of {len(able) + len(absent)} nodes can take part: {words}")
-        gpus = {name: present[name].gpus for name in able}
-        if len(set(gpus.values())) > 1 and not settings.gres:
-            words = ", ".join(f"{name}: {gres or 'none'}" for name, gres in gpus.items())
+        if len(able) < self.least:
+            return not_enough(able, self.absent)
+        gpus = self.common_gpus(able)
+        if gpus is None:
+            words = ", ".join(f"{name}: {self.present[name].gpus or 'none'}" for name in able)
             hint = "set acceptance_slurm_gres, or make two groups"
             return node_messages.refused("gpu_count", f"nodes of one group must have the same GPUs as gres, they have {words}: {hint}")
-        return None
-
-    def _launched(
-        self, client: Client, settings: of_variables.Settings, present: t.Mapping[str, SlurmNode], subject: str, able: list[str],
-        absent: t.Mapping[str, NodeAnswer],
-    ) -> jobs.Answered:  # fmt: skip
-        """Return the answers of the job of a group."""
         members: list[PlainData] = [
-            {"name": f"{self.host}/{name}", "address": present[name].address or name, "local": name == able[0]} for name in able
+            {"name": f"{self.host}/{name}", "address": self.address(name), "local": name == able[0]} for name in able
         ]
-        members += [{"name": f"{self.host}/{name}", "address": "", "problem": answer["reason"]} for name, answer in absent.items()]
+        members += [{"name": f"{self.host}/{name}", "address": "", "problem": answer["reason"]} for name, answer in self.absent.items()]
         head, worker = self._requests(subject, members)
-        timeout = float(worker["params"]["timeout"])
-        launch = self.launch(client, settings, timeout)
-        with jobs.ended_with(launch, self.controller):
-            job = self.job(settings, able, present[able[0]].gpus, timeout, {able[0]: head, "": worker})
-            (answered,) = launch.run([job], payload.unpacking("", "job"))
-        return answered
+        return self.run_job(able, gpus, float(worker["params"]["timeout"]), {able[0]: head, "": worker})
 
     def _requests(self, subject: str, members: list[PlainData]) -> tuple[NodeWork, NodeWork]:
         """Return the requests to the head of a group and to its other nodes."""
@@ -127,9 +87,10 @@ class GroupsOnSlurm(GroupsBehindHost, StageOnSlurm):
         common = {name: member[name] for name in COMMON}
         return head, {"probe": "groups.worker", "params": {**common, "port": port, "public_key": public, "work": work}}
 
-    def _tell(self, subject: str, members: list[str], head: str, answered: jobs.Answered) -> None:
+    def _tell(self, subject: str, members: list[str], answered: jobs.Answered) -> None:
         """Record the answers of a group and of its nodes: each speaks for itself, and the head for the group too."""
         facts = answered.job.facts()
+        head = answered.job.nodes[0]
         for name, answer in answered.answers.items():
             own = _of_checks(answer, lambda check: check == MEMBER)
             if f"{self.host}/{name}" in self.unanswered:

@@ -29,6 +29,7 @@ import threading
 import time
 import types
 import typing as t
+import zlib
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import frame
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
@@ -59,6 +60,8 @@ _OF_TIME = ("Resources", "Priority", "None", "ReqNodeNotAvail", "BeginTime", "Cl
 
 # {node or nodes: (reason code, why no job starts there)}
 Whys = dict[str, tuple[str, str]]
+# What slurmstepd says if it cannot start a program.
+_NO_PROGRAM = "execve():"
 # The label of a task, which srun sets before each line of a job of several tasks.
 _LABELLED = re.compile(r" *(\d{1,6}): (.*)", re.DOTALL)
 
@@ -97,13 +100,14 @@ class Job:
     def own(self) -> str:
         """Return what the program of this job has behind the common text. Without the variables of the job: they are options of mpirun and
         of MPI libraries, which would start steps of it."""
-        packed = base64.b64encode(json.dumps(self.requests).encode()).decode()
+        packed = {node: base64.b64encode(zlib.compress(json.dumps(request).encode())).decode() for node, request in self.requests.items()}
         return (
-            f"\nimport base64, json, os\nfrom {payload.PACKAGE}.program import job\n"
+            f"\nimport base64, json, os, zlib\nfrom {payload.PACKAGE}.program import job\n"
             "node, number = (os.environ.get(name, '') for name in ('SLURMD_NODENAME', 'SLURM_JOB_ID'))\n"
             "for name in [name for name in os.environ if name.startswith(('SLURM', 'PMI_', 'PMIX_'))]:\n    del os.environ[name]\n"
-            f"requests = json.loads(base64.b64decode({packed!r}))\n"
-            f"job.main(requests.get(node) or requests[''], {self.nonce!r}, number, node)\n"
+            f"requests = {packed!r}\n"
+            "request = json.loads(zlib.decompress(base64.b64decode(requests.get(node) or requests[''])))\n"
+            f"job.main(request, {self.nonce!r}, number, node)\n"
         )
 
     def take(self, text: str) -> None:
@@ -227,7 +231,7 @@ class Launch:
         said = reasons.words_of(str(news["words"]))
         why = f": {said}" if said else f" with status {news['status']}"
         if not job.begun_at:
-            code = "no_python" if "execve():" in said else "job_refused"
+            code = "no_python" if _NO_PROGRAM in said else "job_refused"
             return self._all(job, node_messages.refused(code, f"no job of ours runs on {job.name}{why}"))
         return Answered(job, {node: self._answer(job, node, why) for node in job.nodes})
 
@@ -244,6 +248,8 @@ class Launch:
         except ReasonedError as error:
             if error.reason_code != "no_result":
                 return node_messages.refused(error.reason_code, f"output of job {job.number} on {node}: {error.reason}")
+        if not tasks and _NO_PROGRAM in why:
+            return node_messages.refused("no_python", f"no task of job {job.number} runs on {node}{why}")
         return node_messages.refused("job_ended", f"job {job.number} on {node} ended before its answer{why}")
 
     def _late(self, waiting: dict[str, Job]) -> t.Iterator[Answered]:

@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlannedRun, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, CLUSTER, GROUP, MANIFEST, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, CLUSTER, GROUP, MANIFEST, ROUNDS, Stage
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
 
@@ -57,10 +57,7 @@ class Slurm(base.Plane):
         return {"acceptance_nodes": {"names": list(nodes), "expected": list(nodes)}}
 
     def refuses(self, stage: Stage) -> str | None:
-        if stage.topology in (MANIFEST, CLUSTER):
-            return "it is made of objects of a Kubernetes API"
-        pairs = "tests of pairs of nodes of a Slurm cluster are not there yet (docs/slurm.md)"
-        return None if stage.topology in (ALONE, GROUP) else pairs
+        return "it is made of objects of a Kubernetes API" if stage.topology in (MANIFEST, CLUSTER) else None
 
     def node_control(self, host: str, variable: t.Callable[[str], t.Any]) -> NodeControl:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import client, control
@@ -75,10 +72,14 @@ class Slurm(base.Plane):
         return preflight.lines(host, settings) if any(not self.refuses(stage) for stage in stages) else []
 
     def on(self, action: t.Any, planned: PlannedRun, task_vars: Variables) -> base.StageOnTarget:
-        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import groups, nodes
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import groups, nodes, rounds
 
-        is_group = registry.of(task_vars["acceptance_stage"]).topology == GROUP
-        return (groups.GroupsOnSlurm if is_group else nodes.StageOnSlurm)(action, planned, task_vars, self.name)
+        how: dict[str, type[nodes.StageOnSlurm]] = {
+            ALONE: nodes.StageOnSlurm,
+            ROUNDS: rounds.RoundsOnSlurm,
+            GROUP: groups.GroupsOnSlurm,
+        }
+        return how[registry.of(task_vars["acceptance_stage"]).topology](action, planned, task_vars, self.name)
 
 
 PLANE = Slurm()

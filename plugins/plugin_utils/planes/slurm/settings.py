@@ -63,17 +63,18 @@ class Settings:
     def job(self, name: str, comment: str, nodes: t.Sequence[str], gpus: str, timeout: float, most: int = 0) -> list[str]:
         """Return the arguments of srun for one job that has these nodes whole, with a task on each. `gpus`: all GPUs of a node, as --gres
         takes them. `most`: the time limit of its partition, as minutes() takes it. Lines of several tasks have the label of their task, for
-        which srun must not pass on pieces of lines.
+        which srun must not pass on pieces of lines. Tasks of other nodes go on if one fails, or its node is lost.
 
         --exclusive of srun also means --exact: with a number of tasks the task would have one processor of its node. Without it, srun takes
         a task for each node and all processors of the job.
         """
-        tasks = ["--unbuffered"] if len(nodes) == 1 else ["--label", "--wait=0"]
+        alone = ["--kill-on-bad-exit=1", "--unbuffered"]
+        tasks = alone if len(nodes) == 1 else ["--kill-on-bad-exit=0", "--no-kill", "--label", "--wait=0"]
         chosen = {**{option: getattr(self, option) for option in WITH_VARIABLES}, "gres": self.gres or gpus}
         return [
             "srun", f"--job-name={name}", f"--comment={comment}", f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}",
             "--exclusive", "--mem=0",
-            f"--time={self.minutes(timeout, most)}", "--chdir=/", "--cpu-bind=none", "--kill-on-bad-exit=1", "--mpi=none", *tasks,
+            f"--time={self.minutes(timeout, most)}", "--chdir=/", "--cpu-bind=none", "--mpi=none", *tasks,
             f"--export=PATH={PATH}",
             *(f"--{option}={value}" for option, value in chosen.items() if value), *self.extra,
         ]  # fmt: skip

@@ -207,7 +207,7 @@ def test_a_cluster_is_told_the_timetables_of_its_nodes() -> None:
     ]
     run: t.Any = type("Run", (), {"journal": type("Journal", (), {"read": lambda _self: (list(map(measurement, records)), [])})()})()
     told = rdma.work(run, make_plan({"items": items}), {"k8s": {"settings": own, "stages": {"rdma": items}}})["k8s"]
-    assert told.starts_in == 32.0 + rdma.LATE_S and set(told.per_node) == set(nodes)
+    assert told.starts_in == 32.0 and set(told.per_node) == set(nodes)
     sides = {node: part["rounds"][0]["tests"][0] for node, part in told.per_node.items()}
     assert {side["role"] for side in sides.values()} == {"server", "client"}
     (server,) = [node for node, side in sides.items() if side["role"] == "server"]
