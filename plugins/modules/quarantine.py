@@ -52,6 +52,12 @@ options:
     description: Whether nodes may be taken for numbers of simulated tools.
     type: bool
     default: false
+  by_run:
+    description:
+      - Whether a run of tests asks for it at its end, and no person.
+      - Then a node only gets a comment for findings for which no person has had a node drained yet.
+    type: bool
+    default: false
   percent:
     description: How many percent of the nodes of a cluster, and of each of its partitions, may be in quarantine. One node always may.
     type: float
@@ -61,7 +67,7 @@ options:
     type: float
     default: 5
   per_rack:
-    description: How many nodes of a rack may be in quarantine at a time, as far as the run knows the racks.
+    description: How many nodes of a rack, and of an NVLink domain, may be in quarantine at a time, as far as they are known.
     type: int
     default: 1
 attributes:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+
 
 class NodeState(t.NamedTuple):
     """The state of a node as it is now. `name` is its subject id.
@@ -20,7 +22,9 @@ class NodeState(t.NamedTuple):
     `held`: nothing new is started on it, whoever wants that. `reason`: why, in the words that stand at the node. `comment`: a note of ours
     at the node that has no effect. `obstacle`: why the node is in a state that nobody should change now, empty if it is in none.
     `version`: what tells this state from a later one, where the plane has such a thing. `held_at`: when the node was taken out of service,
-    in seconds since 1970, where that says more than the reason: giving a node back may leave the reason there; else 0.
+    in seconds since 1970, where that says more than the reason: giving a node back may leave the reason there; else 0. `since`: since when
+    the node is there as it is, the later of its start and its addition to the cluster, in seconds since 1970, 0 if that is not known.
+    `boot`: the id of its boot, empty if the plane has none.
     """
 
     name: str
@@ -31,6 +35,12 @@ class NodeState(t.NamedTuple):
     obstacle: str = ""
     version: str = ""
     held_at: int = 0
+    since: int = 0
+    boot: str = ""
+
+
+class NodeChangedError(RunError):
+    """A change was refused because somebody has changed the node since it was read. Nothing was done."""
 
 
 class NodeControl:

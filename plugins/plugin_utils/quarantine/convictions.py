@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import pathlib
 import typing as t
 
@@ -47,7 +48,7 @@ NOT_ASKED = frozenset({"node_busy", "job_refused"})
 class Conviction(t.NamedTuple):
     """A node that a run convicts. `kind` is one of CLASSES, `is_rate` whether nothing but rates speaks against it, `checks` are those that
     it must pass to return, `words` the first cause in a sentence, `is_unasked` whether no probe
-    ran there for reasons that are not those of the node."""
+    ran there for reasons that are not those of the node, `grounds` the deciding findings, `STAGE CHECK CODE` each."""
 
     node: str
     verdict: str
@@ -57,13 +58,14 @@ class Conviction(t.NamedTuple):
     checks: tuple[Key, ...]
     simulated: bool = False
     is_unasked: bool = False
+    grounds: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass
 class Judged:
     """A judged run: its convictions, the worst first; `words` is the verdict of each check, `unconvicted` are sentences about what is FAIL
-    and convicts no node, `racks` those of the nodes as far as stated, `targets` the inventory hosts, `members` the nodes of each pair and
-    group, `simulated` the nodes with numbers of simulated tools."""
+    and convicts no node, `racks` those of the nodes as far as stated, `targets` the inventory hosts, `members` the nodes of each
+    subject, `simulated` the nodes with numbers of simulated tools."""
 
     run: str
     planned_at: str
@@ -76,9 +78,21 @@ class Judged:
     members: t.Mapping[str, t.Collection[str]] = dataclasses.field(default_factory=dict)
     simulated: t.Collection[str] = ()
 
+    def of_node(self, node: str) -> list[tuple[Key, str]]:
+        """Return the checks that have measured a node, its parts, or pairs and groups with it, and the verdict of each."""
+        return self._by_node.get(node, [])
+
+    @functools.cached_property
+    def _by_node(self) -> dict[str, list[tuple[Key, str]]]:
+        found: dict[str, list[tuple[Key, str]]] = collections.defaultdict(list)
+        for key, word in self.words.items():
+            for node in self.members.get(key.subject, (node_of(key.subject),)):
+                found[node].append((key, word))
+        return dict(found)
+
     def passes(self, node: str, key: Key) -> bool:
         """Return True if a check is PASS, and has measured the node: a group may have been planned without it."""
-        return self.words.get(key) == PASS and node in (self.members.get(key.subject) or (node,))
+        return self.words.get(key) == PASS and node in self.members.get(key.subject, (node_of(key.subject),))
 
 
 def kind_of(code: str | None, verdict: str) -> str:
@@ -99,7 +113,8 @@ def read(results_dir: str, run_id: str) -> Judged:
     return Judged(
         run_id, str(report["planned_at"] or plan.created_at), str(report["created_at"]), convictions,
         {key: v.verdict for key, v in verdicts.items()}, unconvicted, plan.judging.rack, plan.targets,
-        {v.subject.id: v.subject.members for v in verdicts.values()}, {row["name"] for row in report["nodes"] if row["simulated"]},
+        {v.subject.id: subjects.nodes_of(v.subject) for v in verdicts.values()},
+        {row["name"] for row in report["nodes"] if row["simulated"]},
     )  # fmt: skip
 
 
@@ -151,6 +166,7 @@ def _conviction(node: str, causes: t.Sequence[PlainData], verdicts: t.Sequence[V
         word == FAIL and bool(deciding) and all(v.reason_code in RATES for v in deciding), f"{worst[0]['said']}{more}",
         tuple(sorted(v.key for v in deciding)), any(cause["simulated"] for cause in causes),
         word == UNKNOWN and bool(deciding) and all(v.reason_code in NOT_ASKED for v in deciding),
+        tuple(sorted({f"{v.stage} {v.check} {v.reason_code or '-'}" for v in deciding})),
     )  # fmt: skip
 
 

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_control import NodeControl, NodeState
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_control import NodeChangedError, NodeControl, NodeState
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine import reason, rules
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.ledger import Entry, Ledger
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import target_of
 
 # Hosts that are read at once.
 THREADS = 16
+# How often a node is read again whose change was refused because something else has changed it meanwhile, as kubelet does.
+TRIES = 5
 _NOW = {rules.DRAIN: "drained", rules.COMMENT: "commented", rules.RESUME: "resumed", rules.UNCOMMENT: "comment removed"}
 
 
@@ -58,9 +62,23 @@ def shown(state: NodeState | None) -> str:
     return f"{'out of service' if state.held else 'in service'}, {words}{comment}"
 
 
-def carry_out(steps: t.Iterable[rules.Step], fleet: rules.Fleet, controls: t.Mapping[str, NodeControl], really: bool) -> Done:
-    """Do the steps, or only say what would be done."""
+def carry_out(
+    steps: t.Iterable[rules.Step],
+    fleet: rules.Fleet,
+    controls: t.Mapping[str, NodeControl],
+    really: bool,
+    ledger: Ledger | None = None,
+    by_run: bool = False,
+) -> Done:
+    """Do the steps, or only say what would be done. Each is written to the record `ledger`: that a node is given back before that is done,
+    since an old run must not take it again, anything else behind it. `by_run`: no person but a run asks for it."""
     done = Done()
+
+    def record(step: rules.Step) -> None:
+        if ledger is not None:
+            mark = reason.mark_of(step.text)
+            ledger.write(Entry(int(time.time()), step.node, step.do, mark.run if mark else step.of, step.grounds, by_run, step.undoes))
+
     for step in steps:
         state = fleet.states.get(step.node)
         if step.do == rules.LEAVE:
@@ -71,7 +89,11 @@ def carry_out(steps: t.Iterable[rules.Step], fleet: rules.Fleet, controls: t.Map
             _changed(done, step, state, _expected(step, state))
             continue
         try:
+            if step.do == rules.RESUME:
+                record(step)
             before, after = _do(step, controls[target_of(step.node)])
+            if step.do != rules.RESUME:
+                record(step)
         except RunError as error:
             done.failed.append(f"{step.node}: not {_NOW[step.do]}: {error}")
             done.lines.append(done.failed[-1])
@@ -98,20 +120,35 @@ def _expected(step: rules.Step, state: NodeState | None) -> NodeState | None:
 
 def _do(step: rules.Step, control: NodeControl) -> tuple[NodeState, NodeState]:
     """Do a step on a node that is as it was planned for. Return its states before and after. Raise RunError otherwise."""
-    state = control.read(step.node)
-    kept = rules.may(step, state)
-    if state is None or kept:
-        raise RunError(f"it has changed meanwhile: {kept}")
+    for tried in range(1, TRIES + 1):
+        state = control.read(step.node)
+        kept = rules.may(step, state)
+        if state is None or kept:
+            raise RunError(f"it has changed meanwhile: {kept}")
+        try:
+            _change(step, state, control)
+        except NodeChangedError:
+            # An answer that was lost on the way may have been that of our own change.
+            after = control.read(step.node)
+            if after is not None and _is_done(step, after):
+                return state, after
+            if tried == TRIES:
+                raise
+            continue
+        after = control.read(step.node)
+        if after is None or not _is_done(step, after):
+            raise RunError(f"it was told to, and is {shown(after)}")
+        return state, after
+    raise AssertionError("the last try ends in one way or another")
+
+
+def _change(step: rules.Step, state: NodeState, control: NodeControl) -> None:
     if step.do == rules.DRAIN:
         control.drain(state, step.text)
     elif step.do == rules.RESUME:
         control.resume(state)
     else:
         control.comment(state, step.text)
-    after = control.read(step.node)
-    if after is None or not _is_done(step, after):
-        raise RunError(f"it was told to, and is {shown(after)}")
-    return state, after
 
 
 def _is_done(step: rules.Step, after: NodeState) -> bool:

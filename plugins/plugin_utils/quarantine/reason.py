@@ -14,6 +14,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import calendar
+import contextlib
 import hashlib
 import re
 import time
@@ -71,8 +72,10 @@ def is_changed(text: str) -> bool:
 
 
 def began(run: str) -> int:
-    """Return when a run began, by its id, in seconds since 1970."""
-    return calendar.timegm(time.strptime(run.partition("-")[0], _TIME))
+    """Return when a run began, by its id, in seconds since 1970, 0 if the id has no time."""
+    with contextlib.suppress(ValueError):
+        return calendar.timegm(time.strptime(run.partition("-")[0], _TIME))
+    return 0
 
 
 def _digest(*parts: str) -> str:

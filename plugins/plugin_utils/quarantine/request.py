@@ -17,7 +17,9 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_control import NodeControl
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine import convictions, doing, rules
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine import convictions, doing, measured, reason, rules
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.ledger import Ledger
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.since import LaterRuns, Since
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, target_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
@@ -26,6 +28,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run im
 QUARANTINE, UNDO, RETURN = "quarantine", "undo", "return"
 # Locked in the results folder while nodes are read and changed: two at once would each take what a cap allows.
 LOCK = "quarantine.lock"
+RACK = "acceptance_rack"
+# Why a run only writes a comment; the finding is given.
+UNPROVEN = "only a comment, since nobody has confirmed {} yet by a quarantine with -e confirm=true"
 # The options of the module.
 OPTIONS: PlainData = {
     "run_id": {"type": "str", "required": True},
@@ -37,6 +42,7 @@ OPTIONS: PlainData = {
     "undo": {"type": "bool", "default": False},
     "return": {"type": "bool", "default": False},
     "simulated": {"type": "bool", "default": False},
+    "by_run": {"type": "bool", "default": False},
     "percent": {"type": "float", "default": 10},
     "percent_per_hour": {"type": "float", "default": 5},
     "per_rack": {"type": "int", "default": 1},
@@ -50,7 +56,11 @@ class Hosts:
         self.domains: dict[str, str] = {}
         self.controls: dict[str, NodeControl] = {}
         self.without: list[str] = []
+        self.racks: dict[str, str] = {}
         for host in names:
+            stated = variable(host, RACK)
+            of_nodes = {f"{host}/{node}": name for node, name in stated.items()} if isinstance(stated, dict) else {host: stated}
+            self.racks.update({node: str(name) for node, name in of_nodes.items() if name not in (None, "")})
             plane = planes.of({planes.VARIABLE: variable(host, planes.VARIABLE)}, host)
             self.domains[host] = plane.reachability_domain(host)
             control = plane.node_control(host, functools.partial(variable, host))
@@ -95,24 +105,53 @@ def _alone(results_dir: str) -> t.Iterator[None]:
 
 
 def _carried_out(options: PlainData, hosts: Hosts, judged: convictions.Judged | None, caps: rules.Caps, really: bool) -> doing.Done:
+    results_dir, run = str(options["results_dir"]), str(options["run_id"])
+    ledger = Ledger(results_dir)
     states, unread = doing.states(hosts.controls)
-    racks = judged.racks if judged else {}
-    fleet = rules.Fleet(states, {name: hosts.domains[target_of(name)] for name in states}, racks, int(time.time()))
+    now = int(time.time())
+    seen = measured.read(results_dir, run) if judged else measured.Measured()
+    fleet = rules.Fleet(
+        states, {name: hosts.domains[target_of(name)] for name in states}, {**(judged.racks if judged else {}), **hosts.racks}, now,
+        _nvlink(results_dir, states, seen), ledger.drained_since(now - rules.HOUR_S),
+    )  # fmt: skip
     notes: list[str] = []
     if judged is None:
-        steps = rules.undo(fleet, str(options["run_id"]))
-    elif options["return"]:
-        steps = rules.give_back(fleet, judged, _checks_of(options))
+        steps = rules.undo(fleet, run)
     else:
-        steps, notes = _quarantined(options, judged, fleet, caps, hosts)
-    done = doing.carry_out(steps, fleet, hosts.controls, really)
+        later = LaterRuns(results_dir, run)
+        if options["return"]:
+            steps = rules.give_back(fleet, judged, _checks_of(options), _convicted_since(later))
+        else:
+            steps, notes = _quarantined(options, judged, fleet, caps, hosts, Since(judged, seen, ledger, later), ledger)
+    done = doing.carry_out(steps, fleet, hosts.controls, really, ledger if really else None, bool(options["by_run"]))
     done.failed += unread
     done.lines = [*done.lines, *unread, *notes, *_summary(done, steps, really, options)]
     return done
 
 
+def _nvlink(results_dir: str, states: t.Mapping[str, t.Any], seen: measured.Measured) -> dict[str, str]:
+    """Return the NVLink domain of each node of which a run knows it: this run, or for nodes in quarantine the one that took them."""
+    marks = {name: mark for name, state in states.items() if (mark := reason.mark_of(state.reason)) is not None}
+    others = {run: measured.read(results_dir, run).domains for run in sorted({mark.run for mark in marks.values()})}
+    held = {name: domain for name, mark in marks.items() if (domain := others[mark.run].get(name))}
+    return {**held, **seen.domains}
+
+
+def _convicted_since(later: t.Iterable[convictions.Judged]) -> t.Callable[[str], str]:
+    """Return what gives the words of a run after this one that convicts a node, empty if none does."""
+
+    def words(node: str) -> str:
+        for judged in later:
+            found = next((c for c in judged.convictions if c.node == node and c.verdict == convictions.FAIL), None)
+            if found is not None:
+                return f"run {judged.run}, which is newer, convicts it: {found.words}"
+        return ""
+
+    return words
+
+
 def _quarantined(
-    options: PlainData, judged: convictions.Judged, fleet: rules.Fleet, caps: rules.Caps, hosts: Hosts
+    options: PlainData, judged: convictions.Judged, fleet: rules.Fleet, caps: rules.Caps, hosts: Hosts, since: Since, ledger: Ledger
 ) -> tuple[list[rules.Step], list[str]]:
     """Return the steps for the nodes that a run convicts, and sentences about the others."""
     second = _second(options, judged)
@@ -125,30 +164,45 @@ def _quarantined(
             left.append(rules.Step(conviction.node, rules.LEAVE, f"{why} ({conviction.verdict}: {conviction.words})"))
         else:
             chosen.append(conviction)
+    known = ledger.confirmed()
+
+    def unproven(conviction: convictions.Conviction) -> str:
+        is_new = bool(options["by_run"]) and not known.intersection(conviction.grounds)
+        return UNPROVEN.format(", ".join(conviction.grounds) or "its findings") if is_new else ""
+
     steps = rules.quarantine(
-        chosen, fleet, caps, judged.run, str(options["mode"]), lambda c: second is not None and convictions.confirmed(c, second)
-    )
-    notes = [f"{step.node}: {rack}" for step in steps if step.do == rules.DRAIN and (rack := _of_rack(step.node, fleet))]
+        chosen, fleet, caps, judged.run, str(options["mode"]), lambda c: second is not None and convictions.confirmed(c, second),
+        since.why_not, unproven,
+    )  # fmt: skip
+    notes = [f"{step.node}: {words}" for step in steps if step.do == rules.DRAIN for words in _of_places(step.node, fleet)]
+    new = sorted({ground for step in steps if step.do == rules.DRAIN for ground in step.grounds} - known)
+    if new and not options["by_run"]:
+        notes.append(f"no node was drained before for {', '.join(new)}: with this, runs with acceptance_quarantine drain for it, too")
     unknown = sum(conviction.verdict == convictions.UNKNOWN for conviction in judged.convictions)
     if unknown and not options["unknown"]:
         notes.append(f"{_nodes(unknown)} UNKNOWN and left; -e quarantine_unknown=true takes UNKNOWN nodes as well")
     notes += judged.unconvicted
-    ready = [step.node for step in rules.give_back(fleet, judged, _checks_of(options)) if step.do == rules.RESUME]
+    ready = [
+        step.node for step in rules.give_back(fleet, judged, _checks_of(options), _convicted_since(since.later)) if step.do == rules.RESUME
+    ]
     if ready:
         notes.append(f"ready to return, by -e return=true: {', '.join(ready)}")
     return [*steps, *left], notes
 
 
-def _of_rack(node: str, fleet: rules.Fleet) -> str:
-    """Return what the rack of a node loses without it, empty if no rack is stated."""
-    rack = fleet.racks.get(node)
+def _of_places(node: str, fleet: rules.Fleet) -> t.Iterator[str]:
+    """Yield what the rack and the NVLink domain of a node lose without it."""
+    rack, domain = fleet.racks.get(node), fleet.nvlink.get(node)
     count = sum(other == rack for other in fleet.racks.values())
-    if not rack or count < 2:
-        return ""
-    return (
-        f"{count - 1} of {count} nodes of rack {rack} are left without it; if it is one NVLink domain, jobs over all of it wait, and the "
-        "IMEX configuration of the others still lists this node"
-    )
+    if rack and count > 1:
+        yield f"{count - 1} of {count} nodes of rack {rack} are left without it"
+    count = sum(other == domain for other in fleet.nvlink.values())
+    if domain:
+        yield (
+            f"{count - 1} of {count} nodes of NVLink domain {domain} that the run has seen are left without it, and jobs over all of it "
+            "wait. Its IMEX daemon goes on, and the nodes_config.cfg of the others still lists it: once it is powered off they wait for it "
+            "(IMEX_NODE_DISCONNECTED_GRACE_TIME); without it in the list, restart IMEX on all nodes of the domain with the same list"
+        )
 
 
 def _why_not(conviction: convictions.Conviction, options: PlainData, hosts: Hosts) -> str:

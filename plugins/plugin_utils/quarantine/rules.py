@@ -21,13 +21,15 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.con
 
 DRAIN, COMMENT, RESUME, UNCOMMENT, LEAVE = "drain", "comment", "resume", "uncomment", "leave"
 HOUR_S = 3600
+# Why a node is left against which one run and nothing but rates speaks.
+UNCONFIRMED = "only rates are too low, and no second run says so"
 # How much later than our reason a node may be taken out of service for it: clocks differ, and a control plane takes its time.
 LATER_S = 600
 
 
 class Caps(t.NamedTuple):
     """Limits of the number of nodes that we take out of service: percent of a domain and of each partition at a time, percent of a domain
-    in an hour, and nodes of one rack at a time. A percentage allows one node at least."""
+    in an hour, and nodes of one rack or NVLink domain at a time. A percentage allows one node at least."""
 
     percent: float = 10.0
     percent_per_hour: float = 5.0
@@ -36,7 +38,8 @@ class Caps(t.NamedTuple):
 
 class Step(t.NamedTuple):
     """A decision about a node, and a sentence that says why. `text` is written to the node, `of` is the run whose mark is removed.
-    `beyond`: a cap alone keeps it from being drained."""
+    `beyond`: a cap alone keeps it from being drained. `grounds` are the findings that it is drained for; `undoes`: it takes
+    back a drain that should not have been."""
 
     node: str
     do: str
@@ -44,16 +47,26 @@ class Step(t.NamedTuple):
     text: str = ""
     of: str = ""
     beyond: bool = False
+    grounds: tuple[str, ...] = ()
+    undoes: bool = False
 
 
 @dataclasses.dataclass
 class Fleet:
-    """The nodes as they are now: {node: state}, {node: domain within which caps count}, {node: rack}, and the time, seconds since 1970."""
+    """The nodes as they are now: {node: state}, {node: domain within which caps count}, {node: rack}, and the time, seconds since 1970;
+    {node: NVLink domain}, and the nodes that our record says were taken in the last hour, though they may have been given back."""
 
     states: t.Mapping[str, NodeState]
     domains: t.Mapping[str, str]
     racks: t.Mapping[str, str]
     now: int
+    nvlink: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    recent: t.Collection[str] = ()
+
+
+def nothing(*_given: t.Any) -> str:
+    """Return no objection."""
+    return ""
 
 
 def foreign(state: NodeState) -> str:
@@ -95,27 +108,38 @@ def may(step: Step, state: NodeState | None) -> str:
 
 
 def quarantine(
-    convictions: t.Iterable[Conviction], fleet: Fleet, caps: Caps, run: str, mode: str, confirmed: t.Callable[[Conviction], bool]
+    convictions: t.Iterable[Conviction],
+    fleet: Fleet,
+    caps: Caps,
+    run: str,
+    mode: str,
+    confirmed: t.Callable[[Conviction], bool],
+    outdated: t.Callable[[Conviction, NodeState], str] = nothing,
+    unproven: t.Callable[[Conviction], str] = nothing,
 ) -> list[Step]:
-    """Return a step for each convicted node. `mode` is DRAIN or COMMENT; `confirmed` says whether a second run convicts a node, too."""
+    """Return a step for each convicted node. `mode` is DRAIN or COMMENT; `confirmed` says whether a second run convicts a node, too,
+    `outdated` why the node is not what the run has convicted any more, `unproven` why the node only gets a comment."""
     used = _Used(fleet, caps)
     steps = []
     for conviction in convictions:
         text = reason.text_of(reason.Mark(run, conviction.kind, fleet.now, conviction.words))
-        step = Step(conviction.node, mode, f"{conviction.verdict}, {conviction.kind}: {conviction.words}", text)
+        only = unproven(conviction) if mode == DRAIN else ""
+        do = COMMENT if only else mode
+        why = f"{conviction.verdict}, {conviction.kind}: {conviction.words}"
+        step = Step(conviction.node, do, f"{only}: {why}" if only else why, text, grounds=conviction.grounds)
         state = fleet.states.get(conviction.node)
         comment = reason.mark_of(state.comment) if state else None
-        kept = may(step, state)
-        if not kept and mode == COMMENT and comment is not None and comment.run == run:
+        kept = may(step, state) or (outdated(conviction, state) if state else "")
+        if not kept and do == COMMENT and comment is not None and comment.run == run:
             kept = "the comment of this run stands there"
-        if not kept and mode == DRAIN and conviction.is_rate and not confirmed(conviction):
-            kept = "only rates are too low, and no second run says so: measure it again and name that run with -e second_run=..."
-        beyond = "" if kept or mode != DRAIN else used.beyond(conviction.node)
+        if not kept and do == DRAIN and conviction.is_rate and not confirmed(conviction):
+            kept = f"{UNCONFIRMED}: measure it again, by -e retest=true or in a run that you name with -e second_run=..."
+        beyond = "" if kept or do != DRAIN else used.beyond(conviction.node)
         if beyond:
             step = step._replace(do=LEAVE, why=f"beyond the cap, {beyond}: would be drained: {step.why}", beyond=True)
         elif kept:
             step = step._replace(do=LEAVE, why=f"{kept} ({step.why})")
-        elif mode == DRAIN:
+        elif do == DRAIN:
             used.take(conviction.node)
         steps.append(step)
     return steps
@@ -127,7 +151,7 @@ def undo(fleet: Fleet, run: str) -> list[Step]:
     for name, state in sorted(fleet.states.items()):
         mark, comment = reason.mark_of(state.reason), reason.mark_of(state.comment)
         if mark is not None and mark.run == run:
-            step = Step(name, RESUME, f"undo: {mark.words}", of=run)
+            step = Step(name, RESUME, f"undo: {mark.words}", of=run, undoes=True)
             kept = may(step, state)
             steps.append(step._replace(do=LEAVE, why=kept) if kept else step)
         elif reason.is_changed(state.reason) and run in state.reason:
@@ -137,9 +161,15 @@ def undo(fleet: Fleet, run: str) -> list[Step]:
     return steps
 
 
-def give_back(fleet: Fleet, later: Judged, checks_of: t.Callable[[str, str], t.Sequence[t.Any] | None]) -> list[Step]:
+def give_back(
+    fleet: Fleet,
+    later: Judged,
+    checks_of: t.Callable[[str, str], t.Sequence[t.Any] | None],
+    convicted_since: t.Callable[[str], str] = nothing,
+) -> list[Step]:
     """Return a step for each node that is in quarantine for another run and was measured by the later one: resumed if it passes all checks
-    that convicted it. `checks_of(run, node)` returns those checks, None if they are not known any more."""
+    that convicted it. `checks_of(run, node)` returns those checks, None if they are not known any more; `convicted_since(node)` the words
+    of a still later run that convicts the node, empty if none does."""
     steps = []
     convicted = {conviction.node: conviction for conviction in later.convictions}
     began = reason.began(later.run)
@@ -154,6 +184,8 @@ def give_back(fleet: Fleet, later: Judged, checks_of: t.Callable[[str, str], t.S
             kept = f"in quarantine since run {later.run} began"
         elif name in convicted:
             kept = f"run {later.run} convicts it, too: {convicted[name].words}"
+        elif convicted_since(name):
+            kept = convicted_since(name)
         elif name in later.simulated:
             kept = f"its numbers in run {later.run} are those of a simulated tool"
         elif not checks:
@@ -176,35 +208,37 @@ class _Used:
         self.fleet, self.caps = fleet, caps
         self.sizes: collections.Counter[tuple[str, str]] = collections.Counter()
         self.held: collections.Counter[tuple[str, str]] = collections.Counter()
-        self.recent: collections.Counter[str] = collections.Counter()
+        self.recent: dict[str, set[str]] = collections.defaultdict(set)
         for name, state in fleet.states.items():
             self.sizes.update(self._groups(name))
             mark = reason.mark_of(state.reason)
             if state.held and mark is not None:
                 self.held.update(self._groups(name))
-                self.recent[fleet.domains[name]] += fleet.now - mark.at < HOUR_S
+            if name in fleet.recent or (state.held and mark is not None and fleet.now - mark.at < HOUR_S):
+                self.recent[fleet.domains[name]].add(name)
 
     def _groups(self, name: str) -> list[tuple[str, str]]:
-        domain, rack = self.fleet.domains[name], self.fleet.racks.get(name, "")
+        domain, rack, nvlink = self.fleet.domains[name], self.fleet.racks.get(name, ""), self.fleet.nvlink.get(name, "")
         partitions = [("partition", f"{domain}/{partition}") for partition in self.fleet.states[name].partitions]
-        return [("domain", domain), *partitions, *([("rack", rack)] if rack else [])]
+        places = [(kind, place) for kind, place in (("rack", rack), ("NVLink domain", nvlink)) if place]
+        return [("domain", domain), *partitions, *places]
 
     def beyond(self, name: str) -> str:
         """Return the cap that one more node would exceed, in words; empty if none."""
         for kind, group in self._groups(name):
             words = group or "the machines of the inventory" if kind == "domain" else f"{kind} {group}"
             size, held = self.sizes[kind, group], self.held[kind, group]
-            limit = self.caps.per_rack if kind == "rack" else _share(self.caps.percent, size)
+            limit = self.caps.per_rack if kind in ("rack", "NVLink domain") else _share(self.caps.percent, size)
             if held >= limit:
                 return f"{held} of {size} nodes of {words} are in quarantine, at most {limit} may be"
         domain = self.fleet.domains[name]
         limit = _share(self.caps.percent_per_hour, self.sizes["domain", domain])
-        taken = self.recent[domain]
+        taken = len(self.recent[domain])
         return f"{taken} nodes were taken in the last hour, at most {limit} may be" if taken >= limit else ""
 
     def take(self, name: str) -> None:
         self.held.update(self._groups(name))
-        self.recent[self.fleet.domains[name]] += 1
+        self.recent[self.fleet.domains[name]].add(name)
 
 
 def _share(percent: float, size: int) -> int:

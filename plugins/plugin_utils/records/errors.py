@@ -10,6 +10,7 @@
             WaiverError             judging/waivers.py          a waiver cannot be used
             NewReferenceError       judging/references.py       a new reference cannot be used
             HistoryError            history/store.py            the history cannot be read or written
+            NodeChangedError        planes/node_control.py      somebody has changed a node since it was read
         ExpectationError            judging/expectations.py     an expectation cannot be used; a ValueError too, as the next two
         Unusable                    judging/bands.py            a measurement lacks the number that it should have
         ChangedError                records/raw.py              a raw text is not what was written

@@ -61,6 +61,7 @@ def _node(record: dict[str, t.Any]) -> SlurmNode:
         version=_text(record.get("version") or record.get("slurmd_version")),
         reservation=_text(record.get("reservation")),
         comment=_text(record["comment"]) if "comment" in record else None,
+        booted=_number(record.get("boot_time")),
     )
 
 

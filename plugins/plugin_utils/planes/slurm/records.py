@@ -43,6 +43,8 @@ class SlurmNode(t.NamedTuple):
     reservation: str = ""
     # None if the answer of Slurm does not have it.
     comment: str | None = ""
+    # Seconds since 1970, by the node; 0 if the answer does not have it.
+    booted: int = 0
 
     @property
     def gpus(self) -> str:

@@ -15,7 +15,7 @@ import datetime
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, Object
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_control import NodeControl, NodeState
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_control import NodeChangedError, NodeControl, NodeState
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 # Annotations with the reason of a cordon and with a note, and the label by which quarantined nodes are selected.
@@ -23,7 +23,7 @@ REASON, COMMENT, LABEL = f"{marks.DOMAIN}/quarantine", f"{marks.DOMAIN}/quaranti
 NODES = "/api/v1/nodes"
 # The taint that the control plane puts on a cordoned node, with the time.
 CORDONED = "node.kubernetes.io/unschedulable"
-NOT_FOUND = 404
+NOT_FOUND, CONFLICT = 404, 409
 
 
 class KubeControl(NodeControl):
@@ -59,14 +59,15 @@ class KubeControl(NodeControl):
         return NodeState(
             f"{self.client.name}/{metadata['name']}", bool((item.get("spec") or {}).get("unschedulable")),
             str(annotations.get(REASON) or ""), str(annotations.get(COMMENT) or ""), version=metadata["resourceVersion"],
-            held_at=_cordoned_at(item.get("spec") or {}),
+            held_at=_cordoned_at(item.get("spec") or {}), since=_seconds(metadata.get("creationTimestamp")),
+            boot=str(((item.get("status") or {}).get("nodeInfo") or {}).get("bootID") or ""),
         )  # fmt: skip
 
     def _patch(self, node: NodeState, metadata: Object, spec: Object) -> None:
         try:
             self.client.patch(self._path(node.name), {"metadata": {**metadata, "resourceVersion": node.version}, "spec": spec})
         except KubeError as error:
-            raise RunError(error.reason) from error
+            raise (NodeChangedError if error.status == CONFLICT else RunError)(error.reason) from error
 
     def _path(self, name: str) -> str:
         return f"{NODES}/{name.removeprefix(f'{self.client.name}/')}"
@@ -74,8 +75,11 @@ class KubeControl(NodeControl):
 
 def _cordoned_at(spec: Object) -> int:
     """Return when a node was cordoned, in seconds since 1970, 0 if that is not known."""
-    for taint in spec.get("taints") or ():
-        if taint.get("key") == CORDONED and taint.get("timeAdded"):
-            with contextlib.suppress(ValueError):
-                return int(datetime.datetime.fromisoformat(str(taint["timeAdded"])).timestamp())
+    return next((_seconds(taint.get("timeAdded")) for taint in spec.get("taints") or () if taint.get("key") == CORDONED), 0)
+
+
+def _seconds(text: object) -> int:
+    """Return a time of the API in seconds since 1970, 0 if there is none."""
+    with contextlib.suppress(ValueError):
+        return int(datetime.datetime.fromisoformat(str(text or "")).timestamp())
     return 0

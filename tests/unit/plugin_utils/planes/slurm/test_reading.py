@@ -25,7 +25,9 @@ def test_sinfo_of_22_05_has_whole_nodes(fixtures: pathlib.Path) -> None:
     nodes = reading.nodes_of_json(text_of(fixtures, "22.05-sinfo-reasons.json"))
     assert nodes is not None and [node.name for node in nodes] == ["gpu-01", "gpu-02", "gpu-03", "gpu-04"]
     idle, drained, down, _reserved = nodes
-    assert idle == SlurmNode("gpu-01", frozenset({"IDLE"}), NONE, ("all", "closed"), ("hgx",), "gpu:h200:8", "22.05.8", address="gpu-01")
+    assert idle == SlurmNode(
+        "gpu-01", frozenset({"IDLE"}), NONE, ("all", "closed"), ("hgx",), "gpu:h200:8", "22.05.8", address="gpu-01", booted=1795741211
+    )
     assert drained.states == {"IDLE", "DRAIN"} and drained.reason == Reason(FORGED, "root", 1795742058)
     assert down.states == {"DOWN"} and down.reason.text == "alice: swapping NIC mlx5_3"
 
@@ -43,6 +45,7 @@ def test_scontrol_of_24_11_has_whole_nodes(fixtures: pathlib.Path) -> None:
             "gpu:h200:8",
             "24.11.5",
             address="gpu-02",
+            booted=1795311548,
         )
     ]
     record = json.loads(text)
@@ -84,7 +87,9 @@ def test_lines_tell_what_json_tells_of_the_same_nodes(fixtures: pathlib.Path) ->
     text = text_of(fixtures, "22.05-sinfo-lines.txt").replace("\nm4rk|gpu-0", "\nn3w|gpu-0").replace("\nn3w|gpu-09", "\nm4rk|gpu-09")
     text = text.replace("m4rk|gpu-01", "n3w|gpu-01", 1)
     in_json = reading.nodes_of_json(text_of(fixtures, "22.05-sinfo-reasons.json")) or []
-    assert reading.nodes_of_lines(text, "n3w") == [node._replace(comment=None) for node in in_json], "sinfo has no word for comments"
+    assert reading.nodes_of_lines(text, "n3w") == [node._replace(comment=None, booted=0) for node in in_json], (
+        "sinfo has no word for comments and starts"
+    )
 
 
 @pytest.mark.parametrize(
