@@ -54,6 +54,10 @@ options:
     description: The npu-smi program, for nodes with Ascend NPUs. Empty where a node's NPUs are not meant.
     type: str
     default: npu-smi
+  amd_smi:
+    description: The amd-smi program, for nodes with AMD GPUs. Empty where a node's AMD GPUs are not meant.
+    type: str
+    default: amd-smi
   exec:
     description: Where the tools under test live.
     type: dict

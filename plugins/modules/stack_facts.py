@@ -11,7 +11,7 @@ version_added: 0.1.0
 author: The gpufleet.acceptance team (@gpufleet)
 description:
   - Collects what must be the same on every node of a cluster, initialises CUDA for real (on
-    nodes with Ascend NPUs CANN's ACL), and looks at the health of every GPU or NPU.
+    nodes with Ascend NPUs CANN's ACL, with AMD GPUs HIP), and looks at the health of every GPU or NPU.
   - Measures and changes nothing. Whether a fact is right is for the verdict to say.
 extends_documentation_fragment:
   - gpufleet.acceptance.probe
@@ -30,7 +30,7 @@ options:
     description: Environment variables of a login shell to record; C(*) stands for any text.
     type: list
     elements: str
-    default: [NCCL_*, GLOO_SOCKET_IFNAME, NVSHMEM_*, CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES, HCCL_*, ASCEND_RT_VISIBLE_DEVICES]
+    default: [NCCL_*, GLOO_SOCKET_IFNAME, NVSHMEM_*, HCCL_*, RCCL_*, HSA_*, "*_VISIBLE_DEVICES"]
   sysctls:
     description: Kernel settings to record.
     type: list
@@ -125,8 +125,7 @@ OPTIONS = {
         "type": "list",
         "elements": "str",
         "default": [
-            "NCCL_*", "GLOO_SOCKET_IFNAME", "NVSHMEM_*", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HCCL_*",
-            "ASCEND_RT_VISIBLE_DEVICES",
+            "NCCL_*", "GLOO_SOCKET_IFNAME", "NVSHMEM_*", "HCCL_*", "RCCL_*", "HSA_*", "*_VISIBLE_DEVICES",
         ],
     },
     "sysctls": {

@@ -218,6 +218,10 @@ class Accelerator:
         self.node = node
         self.program = program
 
+    def is_installed(self) -> bool:
+        """Return True if the node has what shows the devices: the tool, unless a kind can do without it."""
+        return bool(self.node.which(self.program))
+
     def snapshot(self) -> Snapshot:
         """The state of all devices of this kind, or an error that names the cause."""
         raise NotImplementedError

@@ -18,7 +18,8 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 LARGEST = 16 << 30
 # The kinds of accelerators whose collective library has NCCL's variables and programs in the form of nccl-tests.
 KINDS = registry.having("collective_tests")
-WHAT = f"{' and '.join(dict.fromkeys(registry.KINDS[kind].collective_library for kind in KINDS))} numbers"
+LIBRARIES = list(dict.fromkeys(registry.KINDS[kind].collective_library for kind in KINDS))
+WHAT = f"{' and '.join(filter(None, (', '.join(LIBRARIES[:-1]), LIBRARIES[-1])))} numbers"
 # nccl-tests holds a send, a receive and an expected buffer of the largest size, and NCCL its own.
 BUFFERS = 4
 # GPUs whose NVSwitch reduces in the fabric, and from how many GPUs on NCCL uses it (measured: reference of the tables).

@@ -15,15 +15,15 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import container
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
-SYSTEM, OF_USER = "/etc/nccl.conf", ".nccl.conf"
 # Engines whose containers see neither the files nor the environment of the host.
 APART = ("docker", "podman")
 
 
-def in_files(read: t.Callable[[str], str | None], conf_file: str | None = None) -> dict[str, str]:
-    """Settings of $NCCL_CONF_FILE, else of ~/.nccl.conf, and of /etc/nccl.conf: the first that names one has the say."""
+def in_files(read: t.Callable[[str], str | None], conf_file: str | None = None, library: str = "nccl") -> dict[str, str]:
+    """Settings of $NCCL_CONF_FILE, else of ~/.nccl.conf, and of /etc/nccl.conf: the first that names one has the say. `library`: `nccl`,
+    or a library that reads the same variables and has files of its own name."""
     settings: dict[str, str] = {}
-    for path in (conf_file or os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, OF_USER), SYSTEM):
+    for path in (conf_file or os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, f".{library}.conf"), f"/etc/{library}.conf"):
         for line in (read(path) or "").splitlines():
             name, equals, value = line.partition("=")
             if equals and name.strip().startswith("NCCL_"):
@@ -31,7 +31,7 @@ def in_files(read: t.Callable[[str], str | None], conf_file: str | None = None) 
     return settings
 
 
-def of_machine(node: Node, env: t.Mapping[str, t.Any]) -> dict[str, str]:
+def of_machine(node: Node, env: t.Mapping[str, t.Any], library: str = "nccl") -> dict[str, str]:
     """Return NCCL's settings in the files and in the environment of this machine, without those that the run sets by `env`."""
     if node.contained and node.exec["kind"] in APART:
         return {}
@@ -39,4 +39,4 @@ def of_machine(node: Node, env: t.Mapping[str, t.Any]) -> dict[str, str]:
     read = Node(0).read if container.is_inside() else node.read
     environment = {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}
     conf_file = str(env.get("NCCL_CONF_FILE") or environment.get("NCCL_CONF_FILE") or "")
-    return {name: value for name, value in {**in_files(read, conf_file), **environment}.items() if name not in env}
+    return {name: value for name, value in {**in_files(read, conf_file, library), **environment}.items() if name not in env}

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import ascend, base, nvidia
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import amd, ascend, base, nvidia
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
-KINDS: dict[str, type[base.Accelerator]] = {kind.kind: kind for kind in (nvidia.Nvidia, ascend.Ascend)}
+KINDS: dict[str, type[base.Accelerator]] = {kind.kind: kind for kind in (nvidia.Nvidia, ascend.Ascend, amd.Amd)}
 # The kind that holds where nothing says which kind a node has.
 DEFAULT = next(iter(KINDS.values()))
 # Options of probe modules: the tool of each kind.

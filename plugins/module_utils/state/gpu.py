@@ -95,7 +95,7 @@ def _snapshot(accelerators: list[base.Accelerator]) -> dict[str, t.Any]:
 
     An image for every machine has the tools of several kinds. Then exactly one tool must show devices.
     """
-    installed = [candidate for candidate in accelerators if candidate.node.which(candidate.program)]
+    installed = [candidate for candidate in accelerators if candidate.is_installed()]
     if not installed:
         state = accelerators[0].snapshot()
         if state["reason_code"] == "tool_missing":
@@ -121,7 +121,8 @@ def _snapshot(accelerators: list[base.Accelerator]) -> dict[str, t.Any]:
             f"a node is accepted with one; if one of them is not meant, set {variables} to an empty text"
         )
         return {**snapshots[0], "outcome": "error", "reason_code": "unsupported", "reason": reason, "gpus": []}
-    return having[0] if having else snapshots[0]
+    # A tool that cannot answer says more than one that finds nothing.
+    return having[0] if having else next((state for state in snapshots if state["reason_code"] not in _NONE), snapshots[0])
 
 
 def _described(snapshot: dict[str, t.Any]) -> str:

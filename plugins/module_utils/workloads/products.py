@@ -177,6 +177,11 @@ class Torch:
         """Return True if a device has this compute capability, which only NVIDIA GPUs have."""
         return not self.is_cuda or self.api.get_device_capability(device) >= minimum
 
+    def float8(self, device: int) -> t.Any:
+        """Return the type of 8 bits that a device multiplies: that of its own for gfx940 to gfx942, the common one for all others."""
+        arch = str(getattr(self.api.get_device_properties(device), "gcnArchName", ""))
+        return self.torch.float8_e4m3fnuz if arch.startswith("gfx94") else self.torch.float8_e4m3fn
+
     def prepare(self, device: int, dtype: str, shape: list[int]) -> Product:
         return TorchProduct(self, device, dtype, shape)
 
@@ -276,9 +281,10 @@ class TorchProduct(Product):
             if not hasattr(torch, "_scaled_mm") or not backend.capable(device, (8, 9)):
                 raise Unsupported("FP8 products need compute capability 8.9 and torch._scaled_mm")
             unit_scale = torch.ones((), device=place)
-            a8 = self.a.to(torch.float8_e4m3fn)
-            b8 = self.b.t().contiguous().to(torch.float8_e4m3fn).t()
-            factors = [b8, (-b8.float()).to(torch.float8_e4m3fn)]
+            float8 = backend.float8(device)
+            a8 = self.a.to(float8)
+            b8 = self.b.t().contiguous().to(float8).t()
+            factors = [b8, (-b8.float()).to(float8)]
             self.a, self.b = a8.to(torch.float32), b8.to(torch.float32)  # what the product is checked against
             self.call: t.Any = lambda out, negative: torch._scaled_mm(
                 a8, factors[negative], scale_a=unit_scale, scale_b=unit_scale, out_dtype=torch.bfloat16, out=out

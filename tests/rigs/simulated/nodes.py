@@ -19,6 +19,8 @@ MODELS = {
     "NVIDIA H200": (143771, "96.00.A5.00.1A", 479, 705),
     "NVIDIA A1 Imaginary": (81559, "00.00.00.00.01", 478, 725),
     "Ascend 910B3": (65536, "7.8.0.6.201", 160, 0),
+    "AMD Instinct MI300X": (196592, "022.040.003.043.000001", 313, 660),
+    "AMD Instinct MI355X": (294896, "022.040.003.043.000001", 361, 1560),
 }
 
 
@@ -27,10 +29,15 @@ def ascend(model: str) -> bool:
     return model.startswith("Ascend")
 
 
+def amd(model: str) -> bool:
+    """Return True if a model is one of AMD."""
+    return model.startswith("AMD")
+
+
 def conf(identity: int, model: str = "NVIDIA H200", faults: str = "", gpus: int = 8, driver: str = "", **more: t.Any) -> str:
     """The text of a node.conf; `more` overrides its other settings, SLEEP=20 for example."""
     memory, vbios, busbw, tflops = MODELS[model]
-    driver = driver or ("25.5.1" if ascend(model) else "580.159.04")
+    driver = driver or ("25.5.1" if ascend(model) else "6.14.14" if amd(model) else "580.159.04")
     settings: dict[str, t.Any] = {
         "NAME": model, "GPUS": gpus, "MEMORY": memory, "DRIVER": driver, "CUDA": "13.0", "VBIOS": vbios, "BUSBW": busbw,
         "TFLOPS": tflops, "IDENTITY": identity, "FAULTS": faults, **more,
@@ -78,9 +85,9 @@ def planted(plant: pathlib.Path, identity: int, **settings: t.Any) -> None:
 
 def tools_at(folder: pathlib.Path | str, model: str = "NVIDIA H200") -> dict[str, t.Any]:
     """Variables that point the stages at the tools of a folder."""
-    smi = {"acceptance_npu_smi": f"{folder}/npu-smi"} if ascend(model) else {"acceptance_nvidia_smi": f"{folder}/nvidia-smi"}
+    tool = "npu-smi" if ascend(model) else "amd-smi" if amd(model) else "nvidia-smi"
     return {
-        **smi,
+        f"acceptance_{tool.replace('-', '_')}": f"{folder}/{tool}",
         "nccl_node_binary_dir": str(folder),
         "acceptance_python": f"{folder}/python3",
     }

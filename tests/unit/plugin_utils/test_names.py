@@ -95,6 +95,7 @@ ALLOWED_OF_PLANES: dict[str, tuple[set[str], str]] = {
             "probes/hccl_node",
         )
     },
+    "module_utils/accelerators/amd.py": ({"kubernetes"}, "the label by which nodes with such GPUs are found there"),
     "plugin_utils/judging/advice.py": ({"ssh"}, "the same program, where a group is not launched"),
     "plugin_utils/stages/grouping.py": ({"ssh"}, "ssh-keygen, and a public variable of stages over groups"),
     "plugin_utils/planning/foreseeable.py": ({"ssh"}, "Ansible's own variables of a connection, by which two hosts are one machine"),

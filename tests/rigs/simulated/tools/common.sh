@@ -21,7 +21,7 @@ case " $FAULTS" in
 *" later_"*)
     node=${0%/bin/*}
     looks=$(cat "$node/looks" 2>/dev/null || echo 0)
-    case "${0##*/} $*" in "nvidia-smi -q -x") looks=$((looks + 1)); echo $looks >"$node/looks" ;; esac
+    case "${0##*/} $*" in "nvidia-smi -q -x" | "amd-smi static --json") looks=$((looks + 1)); echo $looks >"$node/looks" ;; esac
     if [ "$looks" -ge 2 ]; then
         if fault later_gpus; then GPUS=$value; fi
         if fault later_identity; then IDENTITY=$((IDENTITY + 5000)); fi
@@ -34,7 +34,7 @@ case " $FAULTS" in
 *" after:"* | *" between:"*)
     node=${0%/bin/*}
     seen=$(cat "$node/seen" 2>/dev/null || echo 0)
-    case "${0##*/} $*" in "nvidia-smi -q -x") seen=$((seen + 1)); echo $seen >"$node/seen" ;; esac
+    case "${0##*/} $*" in "nvidia-smi -q -x" | "amd-smi static --json") seen=$((seen + 1)); echo $seen >"$node/seen" ;; esac
     words=""
     for word in $FAULTS; do
         case $word in
@@ -54,5 +54,9 @@ all_reduce_perf | python3-soak)
     if [ -n "$text" ]; then
         printf '4,9,99000000,-;NVRM: Xid (PCI:0000:%02x:00): %s, pid=%d, name=python3, %s\n' $((26 + 7 * (GPUS - 1))) "${text%%_*}" $pid \
             "$(echo "${text#*_}" | tr _ ' ')" >>"${0%/bin/*}/root/dev/kmsg"
+    fi
+    # amd_log=TEXT: the same of amdgpu, about the last GPU.
+    if fault amd_log; then
+        printf '3,9,99000000,-;amdgpu 0000:%02x:00.0: amdgpu: %s\n' $((5 + 32 * (GPUS - 1))) "$(echo "$value" | tr _ ' ')" >>"${0%/bin/*}/root/dev/kmsg"
     fi ;;
 esac

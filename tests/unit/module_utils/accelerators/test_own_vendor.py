@@ -109,7 +109,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, t.Any]:
     entry = re.search(r"```python\n(KINDS: .*?)\n```", PAGE, re.DOTALL)
     assert entry
     text, entries = re.subn(r"(?m)^KINDS: .*$", entry.group(1), text)
-    text, imports = re.subn(r"accelerators import ascend, base, nvidia", "accelerators import acme, ascend, base, nvidia", text)
+    text, imports = re.subn(r"accelerators import amd, ascend, base, nvidia", "accelerators import acme, amd, ascend, base, nvidia", text)
     assert (entries, imports) == (1, 1)
     registry.write_text(text)
     for name, program in (("acme-smi", TOOL), ("python3", PYTHON)):
@@ -146,13 +146,14 @@ def test_what_the_kind_cannot_do_is_not_measured_by_another_vendors_way(answers:
         assert (found["outcome"], found["reason_code"]) == ("not_applicable", "other_accelerator")
         assert "of NVIDIA GPUs only, and this node has 2 Acme G1" in found["reason"]
     assert answers["kinds"] == {
-        "gemm": ["nvidia", "acme"], "train": ["nvidia", "ascend", "acme"], "nccl_node": ["nvidia", "acme"], "gpu_memory": ["nvidia"],
-        "ddp": ["nvidia", "acme"],
+        "gemm": ["nvidia", "amd", "acme"], "train": ["nvidia", "ascend", "amd", "acme"], "nccl_node": ["nvidia", "amd", "acme"],
+        "gpu_memory": ["nvidia"],
+        "ddp": ["nvidia", "amd", "acme"],
     }  # fmt: skip
 
 
 def test_a_group_is_told_of_the_kind_and_sees_its_devices_by_its_variable(answers: dict[str, t.Any]) -> None:
-    assert answers["member"] == ["acme", None, ["ACME-0", "ACME-1"]] and answers["words"] == "NCCL and ACCL numbers"
+    assert answers["member"] == ["acme", None, ["ACME-0", "ACME-1"]] and answers["words"] == "NCCL, RCCL and ACCL numbers"
     assert answers["head"] == ["ACME_VISIBLE_DEVICES", "ACME_VISIBLE_DEVICES", "acme", "nccl"]
     assert (answers["order"]["device"], answers["order"]["build"]) == ("cuda", "acme")
 
