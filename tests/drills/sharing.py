@@ -98,7 +98,7 @@ def batches(names: t.Sequence[str], nodes: t.Mapping[str, int]) -> list[dict[str
 
 def places(name: str, nodes: t.Mapping[str, int]) -> list[str]:
     """The clusters on which a case can see it; one that is of a node among others needs others."""
-    found = [cluster for cluster, of in OF.items() if DEFECTS[name].seen & (of | BEYOND)]
+    found = [cluster for cluster, of in OF.items() if DEFECTS[name].seen & (of | BEYOND) and DEFECTS[name].only in ("", cluster)]
     return [cluster for cluster in found if nodes[cluster] > 1] or found if DEFECTS[name].last else found
 
 

@@ -15,8 +15,10 @@ import typing as t
 Step = t.Mapping[str, t.Any]
 
 # Steps that need running pods.
-_OF_RUNNING = ("together", "restart", "drain")
+_OF_RUNNING = ("together", "restart", "drain", "progress")
 
+# How many more lines with its speed a pod prints to show that it goes on, unless the step says otherwise.
+PROGRESS = 2
 _NAMED = re.compile(r"\{(\w+)\}")
 _LOOPS = ("each", "repeat")
 # Steps that disturb more than the case's own pods, and steps that need a named node.
@@ -55,7 +57,7 @@ def names(steps: t.Iterable[Step]) -> Names:
             objects.samples.add(arguments["as"])
         elif verb == "change":
             objects.changes.add(arguments["as"])
-        elif verb in ("restart", "drain", "uncordon", "alert"):
+        elif verb in ("restart", "drain", "uncordon", "alert", "progress"):
             objects.actions.add(arguments["as"])
         elif verb in _LOOPS:
             inner = names(arguments["do"])
@@ -180,10 +182,16 @@ def _make(arguments: Step) -> str:
     having += [f"memory quota {arguments['memory_env']} by its environment"] if "memory_env" in arguments else []
     having += ["oversubscription on"] if arguments.get("oversub") else []
     if isinstance(arguments.get("n"), dict):
-        having.append(f"matrices for {arguments['n']['of_memory']} of a GPU's memory")
+        part = arguments["n"]
+        of_memory = f"{part.get('of_memory')} of a GPU's memory"
+        having.append(f"matrices for {part['of_quota']} of its quota" if "of_quota" in part else f"matrices for {of_memory}")
     elif "n" in arguments:
         having.append(f"matrices of {arguments['n']}")
     having += [f"a new allocation of {arguments['allocate']} at each probe"] if "allocate" in arguments else []
+    having += [f"a probe every {arguments['probe']} s"] if "probe" in arguments else []
+    having += ["memory asked for at once"] if arguments.get("at_once") else []
+    having += ["one on each node"] if arguments.get("each_node") else []
+    having += ["on the node with most GPUs"] if arguments.get("gather") else []
     where = {True: "on the named node", "preferred": "on the named node first"}.get(arguments.get("on_node", False))
     having += [where] if where else []
     return f"{words} with {', '.join(having)}" if having else words
@@ -197,6 +205,7 @@ _WORDS: dict[str, t.Callable[[Step], str]] = {
     "wait": lambda step: f"wait until {step['group']} {'runs' if step['until'] == 'running' else 'is over'}",
     "pause": lambda step: f"wait {step['seconds']} s",
     "probes": lambda step: f"wait for {step['count']} {step.get('pattern', 'probe')} lines of {step['group']}",
+    "progress": lambda step: f"{step['as']}: wait for {step.get('count', PROGRESS)} more lines about progress of each of {step['group']}",
     "change": lambda step: (
         f"set the {'compute' if 'core' in step else 'memory'} quota of {step['group']} to "
         + (f"{step['core']} %" if "core" in step else str(step["memory"]))

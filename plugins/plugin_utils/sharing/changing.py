@@ -21,6 +21,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.runnin
 RECENT, LATE_S = 2, 15.0
 # Seconds in which a log line about a change that the metrics show must have reached the API.
 LOGGED_S = 5.0
+# Seconds in which a pod must have heard of a change that the metrics show.
+TOLD_S = 0.5
 
 
 class Changing:
@@ -39,7 +41,7 @@ class Changing:
         self.store_written()
         pods = self.pods.live(arguments["group"])
         old_values = {getattr(pod, kind) for pod in pods}
-        marks = self._marks(arguments["group"])
+        marks = self._marks("all")  # what other pods log after the change is looked at too
         for daemon in run.cluster.daemons(SCHEDULER):
             mark = _mark(run.cluster.daemon_log(daemon.name, tail=1))
             if mark is not None:
@@ -71,11 +73,12 @@ class Changing:
 
         timeout = float(arguments.get("timeout", run.parameters.numbers["dynamic_update_observe_timeout_s"]))
         run.until(observed, timeout, run.parameters.interval(run.parameters.numbers["metrics_scrape_interval_s"]) / 2)
+        run.cluster.sleep(TOLD_S)
         for candidate in pending:
             if candidate.seen_s is not None:
                 candidate.settled = self._marks(candidate.group)
-        if run.system.scheduler:
-            run.until(self.store_written, LOGGED_S)
+        if run.system.scheduler and not run.until(self.store_written, LOGGED_S):
+            self._note_cut(change)
 
     def store_written(self) -> bool:
         """Store what the schedulers logged about recent changes, and return True if nothing is missing. A kubelet keeps only the end of a
@@ -90,6 +93,18 @@ class Changing:
             for change in late:
                 change.written |= vocabulary.written(run.evidence, change, daemon.name, log)
         return not any(map(self._is_unwritten, late))
+
+    def _note_cut(self, change: QuotaChange) -> None:
+        """Note the pods whose scheduler's log does not reach back to the change any more: a missing line proves nothing of them."""
+        run = self.run
+        pods = [pod for pod in self.pods.live(change.group) if pod.name not in change.written]
+        for daemon in run.cluster.daemons(SCHEDULER):
+            here, mark = [pod for pod in pods if pod.node == daemon.node], change.marks.get(daemon.name)
+            if not here or not mark:
+                continue
+            log = run.cluster.daemon_log(daemon.name)
+            if log is not None and not lines.up_to(lines.lines_of(log), mark):
+                change.cut.update({pod.name: daemon.name for pod in here})
 
     def _is_unwritten(self, change: QuotaChange) -> bool:
         return len(change.written) < len(self.pods.live(change.group))
@@ -123,4 +138,4 @@ class Changing:
 
 def _mark(log: list[str] | None) -> str | None:
     """Return the time of the last line of a log: "" if the log is empty, None if it could not be read."""
-    return None if log is None else next((line.stamp for line in reversed(lines.lines_of(log)) if line.stamp), "")
+    return None if log is None else lines.last_stamp(log)

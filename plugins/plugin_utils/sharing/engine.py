@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import Case
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.changing import Changing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import PLUGIN, SCHEDULER, Cluster
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import CaseEvidence
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import RUNNING, CaseEvidence
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.looking import TOOL_S, Looking
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.parameters import Parameters
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.placing import Placing
@@ -120,6 +120,22 @@ class CaseRun:
 
         if not self.state.until(enough, timeout):
             raise Stopped(f"pods of {arguments['group']} printed fewer than {arguments['count']} probes within {timeout:g} s")
+
+    def _progress(self, arguments: t.Any, bindings: t.Any) -> None:
+        """Wait until every pod has printed `count` more lines about its progress, all of them running."""
+        group = arguments["group"]
+        marks = {pod.name: lines.last_stamp(self.cluster.log(pod.current_name, 1)) for pod in self.pods.live(group)}
+
+        def going() -> bool:
+            self.pods.refresh()
+            for pod in self.pods.live(group):
+                recent = lines.after(lines.lines_of(self.cluster.log(pod.current_name) or []), marks[pod.name])
+                if pod.phase != RUNNING or not lines.goes_on(recent, int(arguments.get("count", actions.PROGRESS))):
+                    return False
+            return True
+
+        timeout = float(arguments.get("timeout", self.parameters.numbers["probe_timeout_s"]))
+        self.evidence.actions[arguments["as"]] = self.state.until(going, timeout)
 
     # Changes -------------------------------------------------------------------------------------------------------
 

@@ -42,6 +42,8 @@ class CasePod:
     log: list[LogLine] | None = None
     pod: str = ""
     removed: bool = False
+    # The number of the step that brought the pod together with others; 0 without one.
+    batch: int = 0
 
     @property
     def current_name(self) -> str:
@@ -107,6 +109,8 @@ class QuotaChange:
     seen_s: float | None = None
     settled: dict[str, str] = dataclasses.field(default_factory=dict)
     written: set[str] = dataclasses.field(default_factory=set)
+    # {pod: the scheduler of its node} if what that log has begins after the change: earlier lines are gone.
+    cut: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def since(self, pod: str) -> str | None:
         """Return the time in the pod's log from which on the change was in effect, None if it is not known."""

@@ -10,6 +10,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import re
 import typing as t
@@ -53,6 +54,17 @@ def after(lines: t.Iterable[LogLine], stamp: str) -> list[LogLine]:
     return [line for line in lines if line.stamp > stamp]
 
 
+def up_to(lines: t.Iterable[LogLine], stamp: str) -> list[LogLine]:
+    """Return the lines up to a time of the same log."""
+    return [line for line in lines if line.stamp and line.stamp <= stamp]
+
+
+def seconds_between(first: str, second: str) -> float:
+    """Return the seconds from one time of a node to a later one."""
+    begin, end = (datetime.datetime.fromisoformat(stamp[:26]) for stamp in (first, second))
+    return (end - begin).total_seconds()
+
+
 def between(lines: t.Iterable[LogLine], since: str, until: str | None) -> list[LogLine]:
     return [line for line in after(lines, since) if until is None or line.stamp <= until]
 
@@ -80,6 +92,17 @@ def probes(lines: t.Iterable[LogLine]) -> list[Probe]:
         if match:
             result.append(Probe(line.stamp, float(match.group(1)), int(match.group(2))))
     return result
+
+
+def goes_on(lines: t.Iterable[LogLine], count: int) -> bool:
+    """Return True if at least `count` lines about progress are there, and each has more iterations than the one before."""
+    iterations = [probe.iterations for probe in probes(lines)]
+    return len(iterations) >= count and all(b > a for a, b in itertools.pairwise([0, *iterations]))
+
+
+def last_stamp(texts: t.Sequence[str] | None) -> str:
+    """Return the time of the last line of a log that has one, "" if none has or the log could not be read."""
+    return next((line.stamp for line in reversed(lines_of(texts or ())) if line.stamp), "")
 
 
 def rates(readings: t.Sequence[Probe]) -> list[tuple[float, float]]:

@@ -42,7 +42,7 @@ def request_of(run: RunningCase, arguments: t.Mapping[str, t.Any], number: int, 
     app = app_of(run)
     return PodRequest(
         f"{app}-{group}-{number}", app, arguments["workload"], environment, annotations, bool(arguments.get("job")),
-        run.node if arguments.get("on_node") else node, arguments.get("on_node") == "preferred",
+        run.node if arguments.get("on_node") else node, arguments.get("on_node") == "preferred" or bool(arguments.get("gather")),
     )  # fmt: skip
 
 
@@ -61,7 +61,7 @@ def _load(run: RunningCase, arguments: t.Mapping[str, t.Any]) -> dict[str, str]:
     if "n" in arguments and _sizes_itself(run, arguments):
         load["n"], settings["GPUFLEET_W_FACTOR"] = 0, float(arguments["n"]["of_memory"])
     elif "n" in arguments:
-        load["n"] = _size(run, arguments["n"])
+        load["n"] = _size(run, arguments["n"], arguments.get("memory", arguments.get("memory_env")))
     if "n" in load:
         settings["GPUFLEET_W_N"] = load["n"]
     if "iterations" in load:
@@ -71,6 +71,9 @@ def _load(run: RunningCase, arguments: t.Mapping[str, t.Any]) -> dict[str, str]:
         settings["GPUFLEET_W_DURATION_S"] = long if arguments.get("live") else load["duration_s"]
         least = min(load["probe_s"], 2 * parameters.numbers["quota_window_s"])
         settings["GPUFLEET_W_PROBE_S"] = max(parameters.interval(load["probe_s"]), least)
+    if "probe" in arguments:
+        settings["GPUFLEET_W_PROBE_S"] = parameters.interval(float(arguments["probe"]))
+    settings["GPUFLEET_W_SETTLE_S"] = 0.0 if arguments.get("at_once") else parameters.numbers["settle_s"]
     if "allocate" in arguments:
         settings["GPUFLEET_W_ALLOCATE_BYTES"] = quantities.number_of(arguments["allocate"])
     return {name: f"{value:g}" if value < SMALL else str(int(value)) for name, value in settings.items()}
@@ -78,14 +81,20 @@ def _load(run: RunningCase, arguments: t.Mapping[str, t.Any]) -> dict[str, str]:
 
 def _sizes_itself(run: RunningCase, arguments: t.Mapping[str, t.Any]) -> bool:
     """Return True if the workload itself reads the memory size of its GPU. Only one that is meant to be too large may do so."""
-    return "metrics" not in run.system.has and arguments["workload"] == "w4a" and isinstance(arguments["n"], dict)
+    return "metrics" not in run.system.has and arguments["workload"] == "w4a" and "of_memory" in (
+        arguments["n"] if isinstance(arguments["n"], dict) else ()
+    )
 
 
-def _size(run: RunningCase, size: t.Any) -> float:
+def _size(run: RunningCase, size: t.Any, quota: t.Any) -> float:
     """Return the width of the matrices: a given number, or the width at which `tensors` matrices fill the part `of_memory` of a GPU's
-    memory. Raise Stopped if no scheduler reports that memory."""
+    memory or the part `of_quota` of the pod's memory quota. Raise Stopped if no scheduler reports the memory, or there is no quota."""
     if not isinstance(size, dict):
         return float(size)
+    if "of_quota" in size:
+        if quota is None:
+            raise Stopped("the load is sized by the pod's memory quota, and the pod has none")
+        return math.floor(math.sqrt(float(size["of_quota"]) * quantities.number_of(quota) / (float(size["tensors"]) * ELEMENT)))
     totals = [total for gpus in run.gpu_memory().values() for total in gpus]
     if not totals:
         raise Stopped("no scheduler says how much memory a GPU has, by which the load is sized")

@@ -27,14 +27,18 @@ class Placing:
 
     def __init__(self, run: RunningCase, pods: PodWork, looking: Looking) -> None:
         self.run, self.pods, self.looking = run, pods, looking
-        self.counted = 0
+        self.counted = self.batches = 0
 
     def together(self, groups: t.Sequence[t.Mapping[str, t.Any]], timeout: float | None) -> None:
         """Create the pods of all groups until the metrics show them on one GPU. The first group stays where it was placed while it runs;
         the other groups are created again on its node as long as they are on other GPUs, more often on a node with more GPUs. If they never
         meet, the pods of the last attempt remain, all of them running. Raise Stopped if pods do not start in time."""
+        begun = len(self.run.evidence.pods)
         with self._held(sum(int(group.get("pods", 1)) for group in groups)) as node:
             self._meet(groups[:1], groups[1:], node, timeout)
+        self.batches += 1
+        for pod in self.run.evidence.pods[begun:]:
+            pod.batch = self.batches
 
     def _meet(self, first: t.Sequence[t.Any], following: t.Sequence[t.Any], node: str, timeout: float | None) -> None:
         pods, evidence = self.pods, self.run.evidence

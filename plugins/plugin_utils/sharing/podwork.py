@@ -29,15 +29,25 @@ class PodWork:
         """Create the pods of some groups at once, on the given node if there is one."""
         run, requests = self.run, []
         for arguments in groups:
-            for _number in range(int(arguments.get("pods", 1))):
+            for place in self._places(arguments, node):
                 self.counted += 1
-                request = loads.request_of(run, arguments, self.counted, node)
+                request = loads.request_of(run, arguments, self.counted, place)
                 requests.append(request)
                 pod = CasePod(request.name, arguments["group"], run.cluster.namespace, arguments["workload"], made_at=run.at())
                 pod.core = float(arguments["core"]) if "core" in arguments else None
                 pod.memory = _bytes(arguments.get("memory", arguments.get("memory_env")))
                 run.evidence.pods.append(pod)
         run.cluster.make(requests)
+
+    def _places(self, arguments: t.Mapping[str, t.Any], node: str) -> list[str]:
+        """Return the node of each pod that a step makes, "" if the cluster chooses it."""
+        if arguments.get("each_node"):
+            return self.run.cluster.sharing_nodes()
+        if arguments.get("gather") and not node:
+            gpus = {name: len(memory) for name, memory in self.run.gpu_memory().items()}
+            largest = max(gpus, key=lambda name: gpus[name], default="")
+            node = largest if gpus.get(largest, 0) > 1 else ""
+        return [node] * int(arguments.get("pods", 1))
 
     def refresh(self) -> None:
         """Update the state of the existing pods."""

@@ -32,7 +32,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.eviden
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.expressions import Absent, Call, Value
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.folded import Folded
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.scraped import ExpositionSeries
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.scraped import ExpositionSeries, SystemExposition
 
 # Kinds of arguments: what an argument names.
 GROUP, SAMPLE, CHANGE, PATTERN, METRIC, NUMBER, ACTION = "group", "sample", "change", "pattern", "metric", "number", "action"
@@ -41,6 +41,7 @@ BASELINE, END = "baseline", "end"
 PERCENTILE = 95
 # Prefixes of the metrics of clients and of GPUs.
 CLIENT, GPU = "client_", "gpu_"
+RUNNING_MEMORY = "scheduler_running_memory_bytes"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,6 +171,18 @@ def _runtimes(evidence: CaseEvidence, group: str) -> list[float]:
 
 
 @word(GROUP)
+def unfairness(evidence: CaseEvidence, group: str) -> Value:
+    """Return the greatest ratio of two run times among pods that one `together` step brought onto one GPU."""
+    runtimes: dict[tuple[int, str, str | None], list[float]] = collections.defaultdict(list)
+    for (pod, log), seconds in zip(_logs(evidence, group), _runtimes(evidence, group), strict=True):
+        runtimes[pod.batch, pod.node, lines.gpu(log)].append(seconds)
+    ratios = [max(of_gpu) / min(of_gpu) for of_gpu in runtimes.values() if len(of_gpu) > 1]
+    if not ratios:
+        raise Absent(f"no two pods of {group} were on one GPU")
+    return max(ratios)
+
+
+@word(GROUP)
 def elapsed(evidence: CaseEvidence, group: str) -> Value:
     """Return the seconds from the creation of the first pod to the end of the last."""
     pods = _pods(evidence, group)
@@ -237,6 +250,79 @@ def granted_after(evidence: CaseEvidence, group: str, change: str) -> Value:
     return float(sum(len(lines.matching(lines.after(log, _mark(evidence, change, pod)), regex)) for pod, log in _logs(evidence, group)))
 
 
+@word(GROUP, CHANGE)
+def refused_before(evidence: CaseEvidence, group: str, change: str) -> Value:
+    """Return how many new allocations of pods were refused before a change."""
+    regex = evidence.system.pattern("allocation_refused")
+    return float(sum(len(lines.matching(lines.up_to(log, _mark(evidence, change, pod)), regex)) for pod, log in _logs(evidence, group)))
+
+
+@word(GROUP, CHANGE)
+def granted_before(evidence: CaseEvidence, group: str, change: str) -> Value:
+    regex = evidence.system.pattern("allocation_granted")
+    return float(sum(len(lines.matching(lines.up_to(log, _mark(evidence, change, pod)), regex)) for pod, log in _logs(evidence, group)))
+
+
+@word(GROUP, CHANGE, CHANGE, optional=1)
+def refused_since(evidence: CaseEvidence, group: str, change: str, until: str = "") -> Value:
+    """Return how many new allocations of pods were refused since the metrics showed a change, and before a later change was made."""
+    return _allocations_since(evidence, "allocation_refused", group, change, until)
+
+
+@word(GROUP, CHANGE, CHANGE, optional=1)
+def granted_since(evidence: CaseEvidence, group: str, change: str, until: str = "") -> Value:
+    return _allocations_since(evidence, "allocation_granted", group, change, until)
+
+
+def _allocations_since(evidence: CaseEvidence, pattern: str, group: str, change: str, until: str) -> float:
+    regex, found = evidence.system.pattern(pattern), 0
+    for pod, log in _logs(evidence, group):
+        part = lines.between(log, _settled(evidence, change, pod), _mark(evidence, until, pod) if until else None)
+        found += len(lines.matching(part, regex))
+    return float(found)
+
+
+@word(GROUP, CHANGE)
+def refusal_latency(evidence: CaseEvidence, group: str, change: str) -> Value:
+    """Return the longest time in seconds until a new allocation of a pod was refused, from the last line of its log before a change:
+    at most the time between two allocations too long."""
+    regex, latencies = evidence.system.pattern("allocation_refused"), []
+    for pod, log in _logs(evidence, group):
+        mark = _mark(evidence, change, pod)
+        refusals = lines.matching(lines.after(log, mark), regex)
+        if not refusals or not mark:
+            raise Absent(f"{pod.name} was refused nothing after {change}")
+        latencies.append(lines.seconds_between(mark, refusals[0].stamp))
+    return max(latencies)
+
+
+# The fewest lines about progress of one pod that show that another one beside it stood still meanwhile; the seconds that a pod has for the
+# start of its device; and the part of another pod's lines that is no progress.
+MEANWHILE, STARTING_S, STILL = 5, 4.0, 0.1
+
+
+@word(GROUP)
+def held_up(evidence: CaseEvidence, group: str) -> Value:
+    """Return how many pods of a group made next to no progress while all its pods on their node ran, by the clock of that node.
+    Pods of different `together` steps are not compared. Raise Absent if that time was so short that no other pod made much progress."""
+    by_node: dict[tuple[int, str], list[list[lines.LogLine]]] = {}
+    for pod, log in _logs(evidence, group):
+        stamped = [line for line in log if line.stamp]
+        if not stamped:
+            raise Absent(f"{pod.name} printed nothing")
+        by_node.setdefault((pod.batch, pod.node), []).append(stamped)
+    held = 0
+    for logs in by_node.values():
+        begin, end = max(log[0].stamp for log in logs), min(log[-1].stamp for log in logs)
+        made = [[probe for probe in lines.probes(lines.between(log, begin, end)) if probe.iterations] for log in logs]
+        later = max(sum(lines.seconds_between(begin, probe.stamp) > STARTING_S for probe in probes) for probes in made)
+        if not all(made) and later < MEANWHILE:
+            counted = ", ".join(str(len(probes)) for probes in made)
+            raise Absent(f"pods of {group} ran at the same time for too short a time: {counted} lines about progress")
+        held += sum(len(probes) < STILL * max(map(len, made)) for probes in made)
+    return float(held)
+
+
 # Logs of the system ----------------------------------------------------------------------------------------------------
 
 
@@ -288,6 +374,9 @@ def transitions(evidence: CaseEvidence, change: str) -> Value:
     changed = pod_names & quota_change.written
     if changed != pod_names:
         changed = changed.union(*(written(evidence, quota_change, name, log) for name, log in _schedulers_logs(evidence).items()))
+    lost = {quota_change.cut[name] for name in pod_names - changed if name in quota_change.cut}
+    if lost and quota_change.seen_s is not None and pod_names - changed <= set(quota_change.cut):
+        raise Absent(f"the log of {', '.join(sorted(lost))} does not reach back to {change}, which the metrics show: its lines are gone")
     return float(len(changed))
 
 
@@ -315,6 +404,15 @@ def told(evidence: CaseEvidence, change: str) -> Value:
     )
     logs = [lines.after(log, _mark(evidence, change, pod)) for pod, log in _logs(evidence, quota_change.group)]
     return float(sum(bool(lines.matching(log, pattern)) for log in logs))
+
+
+@word(CHANGE)
+def told_others(evidence: CaseEvidence, change: str) -> Value:
+    """Return how many pods of other groups logged, after the change, that a limit of theirs of the same kind was changed."""
+    quota_change = _change(evidence, change)
+    pattern = evidence.system.patterns[f"{quota_change.kind}_told"].replace("{before}", r"\S+").replace("{value}", r"\S+")
+    others = [(pod, log) for pod, log in _logs(evidence, "all") if pod.group != quota_change.group and pod.name in quota_change.marks]
+    return float(sum(bool(lines.matching(lines.after(log, quota_change.marks[pod.name]), pattern)) for pod, log in others))
 
 
 @word(CHANGE)
@@ -538,6 +636,54 @@ def memory_left(evidence: CaseEvidence, first_sample: str, last_sample: str) -> 
     if not first or set(first) != set(last):
         raise Absent(f"samples {first_sample} and {last_sample} are not of the same GPUs: {len(first)} and {len(last)}")
     return max(last[gpu] - first[gpu] for gpu in first)
+
+
+@word(SAMPLE)
+def memory_of_nobody(evidence: CaseEvidence, sample: str) -> Value:
+    """Return the most memory, in bytes, that a scheduler counts as running on a GPU on which it has no client, 0 if there is none."""
+    label, left = evidence.system.labels["gpu"], []
+    for scrape in _all_answers(evidence, _last(evidence, sample)):
+        exposition = t.cast(SystemExposition, scrape.exposition)
+        used = {entry.labels.get(label) for entry in exposition.of("client_info")}
+        left += [entry.value for entry in exposition.of(RUNNING_MEMORY) if entry.labels.get(label) not in used]
+    if not left and not any(scrape.exposition and scrape.exposition.of(RUNNING_MEMORY) for scrape in _last(evidence, sample).scrapes):
+        raise Absent(f"sample {sample}: no scheduler has {evidence.system.metrics}{RUNNING_MEMORY}")
+    return max(left, default=0.0)
+
+
+@word(SAMPLE)
+def orphans(evidence: CaseEvidence, sample: str) -> Value:
+    """Return how many series of clients are of pods that the same scheduler does not have as clients."""
+    label, found = evidence.system.labels["pod"], 0
+    for scrape in _all_answers(evidence, _last(evidence, sample)):
+        exposition = t.cast(SystemExposition, scrape.exposition)
+        known = {entry.labels.get(label) for entry in exposition.of("client_info")}
+        found += sum(entry.name.startswith(CLIENT) and entry.labels.get(label) not in known for entry in exposition.series)
+    return float(found)
+
+
+@word(SAMPLE, GROUP)
+def effective_gap(evidence: CaseEvidence, sample: str, group: str) -> Value:
+    """Return the greatest difference, in percentage points, between the effective compute quota that is shown of a pod and its own quota
+    scaled by those of the group's pods on its GPU: the quotas of one GPU are added up, and of no other."""
+    look = _last(evidence, sample)
+    gpus(evidence, sample, group)  # a scheduler knows each pod
+    label, of_gpu = evidence.system.labels["pod"], {pod: min(places) for pod, places in _gpus_of(evidence, look, group).items()}
+    quotas = {pod.current_name: _core_at(evidence, pod, look.at) for pod in _pods(evidence, group)}
+    sums: dict[str, float] = collections.defaultdict(float)
+    for pod, gpu in of_gpu.items():
+        sums[gpu] += quotas[pod]
+    shown = {entry.labels.get(label): entry.value for entry in _series(evidence, look, "client_core_quota_effective_percent")}
+    if missing_pods := sorted(set(quotas) - set(shown)):
+        raise Absent(f"sample {sample}: no effective quota of {', '.join(missing_pods[:4])} is shown")
+    return max(abs(shown[pod] - quotas[pod] * 100 / max(100.0, sums[of_gpu[pod]])) for pod in quotas)
+
+
+def _core_at(evidence: CaseEvidence, pod: CasePod, at: float) -> float:
+    """Return the compute quota that a pod had at a time of its case, 100 without one."""
+    later = [change for change in evidence.changes.values() if (change.group, change.kind) == (pod.group, "core") and change.at > at]
+    before = min(later, key=lambda change: change.at).old_value if later else pod.core
+    return before or 100.0
 
 
 @word(SAMPLE, GROUP)
@@ -797,6 +943,18 @@ def colocated(evidence: CaseEvidence, sample: str, first: str, second: str) -> V
     return len(set().union(*by_pod.values())) == 1
 
 
+@word(SAMPLE)
+def met(evidence: CaseEvidence, sample: str) -> Value:
+    """Return in how many samples all pods that were there at that time were on one GPU."""
+    label, found = evidence.system.labels, 0
+    for look in _samples(evidence, sample):
+        places = {
+            entry.labels.get(label["pod"]): entry.labels.get(label["gpu"]) for entry in _series(evidence, look, "client_info")
+        }
+        found += bool(look.phases) and all(name in places for name in look.phases) and len({places[name] for name in look.phases}) == 1
+    return float(found)
+
+
 @word(SAMPLE, GROUP)
 def series_of(evidence: CaseEvidence, sample: str, group: str) -> Value:
     """Return how many series of pods of a group the schedulers have."""
@@ -841,8 +999,17 @@ def changes_observed(evidence: CaseEvidence) -> Value:
 
 @word()
 def changes_logged(evidence: CaseEvidence) -> Value:
-    """Return how many quota changes the schedulers logged for each of their pods."""
-    return float(sum(transitions(evidence, change.name) == len(_pods(evidence, change.group)) for change in _all_changes(evidence)))
+    """Return how many quota changes the schedulers logged for each of their pods. Raise Absent if all are, but for those whose lines are
+    gone from a log and that the metrics show."""
+    logged, lost = 0, []
+    for change in _all_changes(evidence):
+        try:
+            logged += transitions(evidence, change.name) == len(_pods(evidence, change.group))
+        except Absent as error:
+            lost.append(str(error))
+    if lost and logged + len(lost) == len(_all_changes(evidence)):
+        raise Absent("; ".join(lost[:3]))
+    return float(logged)
 
 
 @word()

@@ -19,6 +19,8 @@ class Defect:
     last: bool = False  # of the nodes has it, and no other
     leaves: bool = False  # something in the schedulers that is there when the defect is not any more
     eviction: bool = False  # a budget that lets nobody go
+    # The cluster on which its cases can see it; both if empty.
+    only: str = ""
     # Whether it is seen hangs on where pods land, or the cases may accept it: counted apart.
     by_chance: bool = False
 
@@ -38,18 +40,22 @@ ALL = cases(
     "STAB-1 2 3 4 LEAK-1 2 3 4 5 FAIL-1 2 3 4"
 )
 # Those of the suite robustness, which are for both clusters and run only if they are named.
-BEYOND = cases("ROBUST-1 2 3 4 5 6 7")
+BEYOND = cases("ROBUST-1 2 3 4 5 6 7 8 9")
 # Those of the matrix for the two clusters.
 OF = {"c1": ALL - cases("PERF-6 STAB-2 FAIL-4"), "c2": ALL - cases("FUNC-3 4 COMBO-1 5 PERF-5 STAB-1 FAIL-3")}
 # What changes while pods run.
-CORE_CHANGES = cases("FUNC-12 COMBO-4 6 PERF-7 MET-5 STAB-3")
-MEMORY_CHANGES = cases("FUNC-10 11 COMBO-4 5 MET-5 STAB-4")
-MEMORY = MEMORY_CHANGES | cases("COMBO-1 3 7 8 MET-4")
+CORE_CHANGES = cases("FUNC-12 COMBO-4 6 8 PERF-7 MET-5 STAB-3")
+MEMORY_CHANGES = cases("FUNC-10 11 COMBO-4 5 8 MET-5 STAB-4")
+MEMORY = MEMORY_CHANGES | cases("FUNC-7 COMBO-1 3 7 MET-4 FAIL-1")
+# Those whose pods are refused memory beside what they are for.
+REFUSED = MEMORY_CHANGES | cases("FUNC-7 FAIL-1")
+# Those with so few pods on a GPU that none has to wait for another, whatever a defect of waiting says.
+FEW = cases("FUNC-1 6 10 11 MET-1 2 4 PERF-7 COMBO-4")
 # Those that pass only if a refused canary is seen.
 CANARY = cases("FUNC-7")
 SHARED = cases("FUNC-2 3 8 9 12 COMBO-2 3 6 7 8 PERF-3 4 7 8 STAB-1 2 3")
 # Those that ask no scheduler for its metrics: whatever those say, they pass.
-BLIND = cases("FUNC-1 6 7 8 COMBO-1 PERF-1 3 5 6 8 STAB-1 2 LEAK-1 2 FAIL-2 3")
+BLIND = cases("FUNC-1 6 7 8 COMBO-1 PERF-1 3 5 6 8 STAB-2 LEAK-1 2 FAIL-2 3")
 SEEING = ALL - BLIND
 CORE = SHARED | CORE_CHANGES | cases("MET-2 4 5 8 FAIL-1 2")
 
@@ -71,9 +77,18 @@ DEFECTS: dict[str, Defect] = {
     "update_late": Defect("changes take a minute", cases("FUNC-10 11 12 PERF-7 MET-5"), CORE_CHANGES | MEMORY_CHANGES, {"seconds": 60}),
     "starvation": Defect("the last of several on a GPU gets nearly nothing", cases("FUNC-2"), ALL - cases("MET-1 7")),
     "cliff": Defect("more than one on a GPU block each other for good", cases("PERF-8"), ALL, {"clients": 1}),
-    "deadlock": Defect("nobody is ever given the GPU", cases("FUNC-1 PERF-1"), ALL - cases("MET-1 7")),
+    "deadlock": Defect("nobody is ever given the GPU", cases("FUNC-1 PERF-1 MET-1 7"), ALL),
+    "third_waits": Defect("the third client of a GPU waits for others", cases("FUNC-3 COMBO-8 STAB-1 ROBUST-9"), ALL - FEW, only="c1"),
+    "newest_waits": Defect("the newest client of a GPU waits", cases("FUNC-2 STAB-1 ROBUST-9"), ALL - FEW),
+    "four_clients": Defect("a scheduler serves four clients at most", cases("FUNC-3 COMBO-8 ROBUST-9"), ALL - FEW),
+    "core_sum_of_all_gpus": Defect("the quotas of all GPUs are added up", cases("COMBO-8"), cases("COMBO-3 7")),
+    "told_other_gpu": Defect("a change is told to a pod of another GPU", cases("COMBO-8"), CORE_CHANGES | MEMORY_CHANGES),
     # Memory
-    "memory_ignored": Defect("no memory quota is kept", cases("FUNC-6 11 COMBO-1"), cases("FUNC-7 STAB-4")),
+    "memory_ignored": Defect("no memory quota is kept", cases("FUNC-6 7 11 COMBO-1"), REFUSED),
+    "memory_raise_not_kept": Defect("a raised quota is told and shown, not kept", cases("FUNC-10 COMBO-5"), cases("STAB-4")),
+    "memory_cut_late": Defect("grants beyond a lowered quota go on for a while", cases("FUNC-11"), MEMORY_CHANGES),
+    "library_quota_small": Defect("the library keeps 4.6 % less than the quota", cases("FUNC-7")),
+    "quota_late": Defect("the first quota comes a moment after the start", cases("ROBUST-8")),
     "memory_env_ignored": Defect("the quota of a pod's environment is not kept", cases("FUNC-6"), CANARY),
     "memory_annotation_ignored": Defect("no memory annotation is heeded", cases("COMBO-1 MET-4 5 FUNC-10 11"), MEMORY),
     "memory_quartered": Defect("a quarter of the quota is granted", cases("COMBO-3 7 8"), MEMORY),
@@ -86,9 +101,9 @@ DEFECTS: dict[str, Defect] = {
     "zombie_on_update": Defect("a change of memory leaves a second client", cases("STAB-4"), ALL, leaves=True),
     "oom_not_raised": Defect("more than the GPU holds is granted without oversubscription", cases("FUNC-4")),
     "oversub_off_by_one": Defect("the last allocation is not counted", cases("FUNC-4")),
-    "oom_silent": Defect("who is refused memory dies without a word", cases("FUNC-4 6 COMBO-1"), MEMORY_CHANGES | CANARY),
-    "oom_hangs": Defect("who is refused memory waits for ever", cases("FUNC-4 6 COMBO-1"), MEMORY_CHANGES | CANARY),
-    "oom_unlogged": Defect("the refusal stands in no log", cases("FUNC-6 COMBO-1"), MEMORY_CHANGES | CANARY),
+    "oom_silent": Defect("who is refused memory dies without a word", cases("FUNC-4 6 COMBO-1"), REFUSED),
+    "oom_hangs": Defect("who is refused memory waits for ever", cases("FUNC-4 6 COMBO-1"), REFUSED),
+    "oom_unlogged": Defect("the refusal stands in no log", cases("FUNC-6 COMBO-1"), REFUSED),
     "oversub_refused": Defect("oversubscription has no effect", cases("ROBUST-3"), cases("FUNC-5 MET-8")),
     "oversub_kills": Defect("oversubscription ends the pod", cases("ROBUST-3"), cases("FUNC-5 MET-8")),
     "oversub_crash": Defect("oversubscription ends the scheduler", cases("FUNC-5")),
@@ -99,6 +114,8 @@ DEFECTS: dict[str, Defect] = {
     "rss_leak": Defect("memory of each client stays", cases("LEAK-1"), cases("STAB-1 2"), leaves=True),
     "fd_leak": Defect("files of each client stay open", cases("LEAK-2"), cases("STAB-1 2"), leaves=True),
     "series_leak": Defect("each client leaves series", cases("LEAK-5"), ALL, leaves=True),
+    "quota_series_stay": Defect("quota series of dead pods stay", cases("STAB-4 LEAK-4 5"), ALL, leaves=True),
+    "running_memory_stays": Defect("memory of dead pods is counted as running", cases("LEAK-3 4 FAIL-4"), cases("MET-3"), leaves=True),
     "memory_lost": Defect("memory of the GPU does not come back", cases("LEAK-3"), ALL, leaves=True),
     # Metrics
     "endpoint_down": Defect("no endpoint listens", cases("MET-1 2 3 4 5 6 7 8"), SEEING),
@@ -134,6 +151,7 @@ DEFECTS: dict[str, Defect] = {
     "wrong_sums": Defect("what is computed is wrong", cases("FUNC-1 7 8 PERF-1 3"), ALL - cases("MET-1 7")),
     "crash_on_disconnect": Defect("a pod's end is the scheduler's", cases("FUNC-8 PERF-3"), ALL, leaves=True),
     "restart_loses_clients": Defect("a scheduler that was restarted takes no clients", cases("FAIL-1"), cases("FAIL-2 3 4"), leaves=True),
+    "restart_loses_quotas": Defect("a scheduler that was restarted knows no quotas", cases("FAIL-1"), ALL, leaves=True),
     "library_not_restored": Defect("a restarted device plugin puts no library back", cases("FAIL-2"), cases("FAIL-3 4"), leaves=True),
     "pod_pending": Defect("nodes offer no parts of GPUs", cases("FUNC-1 2 COMBO-3 MET-4"), ALL, {"conf": {"VIRTUAL_DEVICES": 0}}),
     "drain_never_ends": Defect("nobody may be evicted", cases("FAIL-3"), eviction=True),

@@ -9,7 +9,8 @@ All of them run as a program of a pod, packed into one text (texts.py), and take
     GPUFLEET_W_FACTOR          by this factor
     GPUFLEET_W_ITERATIONS      how often it is added
     GPUFLEET_W_DURATION_S      w4b and w5: how long
-    GPUFLEET_W_PROBE_S         w5: seconds between two lines with its speed
+    GPUFLEET_W_PROBE_S         seconds between two lines with its speed: w1 to w3 print none without it
+    GPUFLEET_W_SETTLE_S        so long the device is idle before memory is asked for: a quota may come a moment after the start
     GPUFLEET_W_ALLOCATE_BYTES  w5: at each of these lines so much new memory is asked for, and what came of it is said
     GPUFLEET_W_SEED            of the numbers that are added
     GPUFLEET_W_TAG             what the lines of w5 begin with: the sharing system's own prefix
@@ -58,7 +59,10 @@ class Adder:
         self.n = n or self.fitting()
         numbers = random.Random(int(setting("SEED", 1)))
         self.parts = (float(numbers.randint(1, 1000)), float(numbers.randint(1, 1000)))
+        say("--- begun ---")
         self.synchronize()  # starts the device, which is not what is timed
+        if self.device == "cuda":
+            time.sleep(setting("SETTLE_S", 0))
         self.began = time.monotonic()
         self.x, self.y = self.matrix(self.parts[0]), self.matrix(self.parts[1])
         self.z: t.Any = None
@@ -123,12 +127,35 @@ def added(n: int, iterations: int, rest_s: float = 0.0) -> int:
     """Adds so often, with a rest after each one."""
     times = int(setting("ITERATIONS", iterations))
     adder = Adder(int(setting("N", n)))
-    for _number in range(times):
+    progress = Progress(adder, setting("PROBE_S", 0))
+    for number in range(1, times + 1):
         adder.add()
         if rest_s:
             adder.synchronize()
             time.sleep(rest_s)
+        if progress.every and number % AHEAD == 0:
+            adder.synchronize()
+            progress.say(number)
     return end(adder)
+
+
+class Progress:
+    """The lines that say how far a load is, one every few seconds."""
+
+    def __init__(self, adder: Adder, every: float) -> None:
+        self.adder, self.every = adder, every
+        self.tag = os.environ.get("GPUFLEET_W_TAG", "NVSHARE")
+        self.reported_s, self.reported_sums = 0.0, 0
+
+    def say(self, sums: int) -> bool:
+        """Print the line if it is due, and return True if it was."""
+        elapsed_s = self.adder.elapsed()
+        if elapsed_s - self.reported_s < self.every:
+            return False
+        rate = (sums - self.reported_sums) / (elapsed_s - self.reported_s)
+        say(f"[{self.tag}][QUOTA_PROBE] elapsed={elapsed_s:.3f}s it={sums} it_per_sec={rate:.2f}")
+        self.reported_s, self.reported_sums = elapsed_s, sums
+        return True
 
 
 def refused(error: BaseException) -> bool:

@@ -14,12 +14,11 @@ This module util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import os
-
 if "Adder" not in globals():  # else it stands above: workloads/packing.py
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.sharing.adding import (
         AHEAD,
         Adder,
+        Progress,
         end,
         refused,
         run,
@@ -32,21 +31,17 @@ if "Adder" not in globals():  # else it stands above: workloads/packing.py
 def main() -> int:
     adder = Adder(int(setting("N", 14000)))
     duration, every = setting("DURATION_S", 300), setting("PROBE_S", 10)
-    request_bytes, tag = int(setting("ALLOCATE_BYTES", 0)), os.environ.get("GPUFLEET_W_TAG", "NVSHARE")
-    sums, reported_s, reported_sums = 0, 0.0, 0
+    request_bytes, progress, sums = int(setting("ALLOCATE_BYTES", 0)), Progress(adder, every), 0
     adder.z, spare = adder.matrix(0), adder.matrix(0)
     while True:
         for _number in range(AHEAD):
             adder.z, spare = adder.torch.add(adder.x, adder.y, out=spare), adder.z
         adder.synchronize()
-        sums, elapsed_s = sums + AHEAD, adder.elapsed()
-        if elapsed_s - reported_s >= every:
-            rate = (sums - reported_sums) / (elapsed_s - reported_s)
-            say(f"[{tag}][QUOTA_PROBE] elapsed={elapsed_s:.3f}s it={sums} it_per_sec={rate:.2f}")
-            if request_bytes:
-                say(f"[{tag}][ALLOCATION_PROBE] elapsed={elapsed_s:.1f}s bytes={request_bytes} {outcome(adder, request_bytes)}")
-            reported_s, reported_sums = elapsed_s, sums
-        if elapsed_s >= duration:
+        sums += AHEAD
+        if progress.say(sums) and request_bytes:
+            elapsed = f"elapsed={progress.reported_s:.1f}s"
+            say(f"[{progress.tag}][ALLOCATION_PROBE] {elapsed} bytes={request_bytes} {outcome(adder, request_bytes)}")
+        if adder.elapsed() >= duration:
             return end(adder)
 
 

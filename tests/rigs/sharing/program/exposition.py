@@ -22,9 +22,12 @@ COUNTERS = ("drop_lock", "client_disconnect", "wait_for_mem", "mem_available")
 Sample = tuple[str, dict[str, t.Any], float]
 
 
-def text(gpus: list[Gpu], messages: dict[str, int], counters: dict[str, int], ghosts: list[Client], strays: int) -> str:
+def text(
+    gpus: list[Gpu], messages: dict[str, int], counters: dict[str, int], ghosts: list[Client], strays: int, stale: list[Client]
+) -> str:
     samples = [*of_gpus(gpus), *of_clients(gpus, ghosts), *of_scheduler(gpus, messages, counters)]
     samples += [("client_throttled", {"client_id": f"{stray:016x}"}, 0.0) for stray in range(strays)]
+    samples += [("client_memory_quota_bytes", of_pod(client, client.gpu.uuid), client.memory_limit) for client in stale]
     missing = defect()["metric"] if planted("metric_missing") else None
     families: dict[str, list[str]] = {}
     for name, labels, value in samples:
@@ -65,8 +68,10 @@ def of_clients(gpus: list[Gpu], ghosts: list[Client]) -> t.Iterator[Sample]:
     for client in [*(client for gpu in gpus for client in gpu.clients), *ghosts]:
         gpu = client.gpu
         uuid = "GPU-00000000-0000-4000-8000-000000000000" if planted("uuid_wrong") else gpu.uuid
-        labels = {"namespace": client.namespace, "pod": client.pod, "client_id": client.id, "gpu_uuid": uuid}
+        labels = of_pod(client, uuid)
         used, effective = client.used(now), gpu.effective(client)
+        if planted("core_sum_of_all_gpus"):
+            effective = client.core * 100 // max(100, sum(other.core for every in gpus for other in every.clients))
         quota = client.memory_limit
         if planted("quota_garbage"):
             quota = GARBAGE
@@ -95,11 +100,15 @@ def of_clients(gpus: list[Gpu], ghosts: list[Client]) -> t.Iterator[Sample]:
         yield "client_quota_debt_ms", labels, 0.0
 
 
+def of_pod(client: Client, uuid: str) -> dict[str, t.Any]:
+    return {"namespace": client.namespace, "pod": client.pod, "client_id": client.id, "gpu_uuid": uuid}
+
+
 def of_scheduler(gpus: list[Gpu], messages: dict[str, int], counters: dict[str, int]) -> t.Iterator[Sample]:
     for gpu in gpus:
         labels = {"gpu_uuid": gpu.uuid, "gpu_index": gpu.index}
         locked = [client for client in gpu.running() if client.takes_lock]
-        running = sum(client.allocated for client in locked)
+        running = gpu.stale + sum(client.allocated for client in locked)
         waiting = len(gpu.clients) - len(gpu.running())
         yield "scheduler_running_clients", labels, len(locked)
         yield "scheduler_request_queue_clients", labels, 0.0

@@ -44,6 +44,8 @@ class Client:
     updated: bool = False  # its limits were changed while it ran
     throttled: bool = False
     hindered: bool = False  # by a defect, until it ends
+    order: int = 0  # in which clients came
+    deaf: bool = False  # to its pod's annotations, by a defect
 
     @property
     def name(self) -> str:
@@ -73,6 +75,7 @@ class Gpu:
     clients: list[Client] = dataclasses.field(default_factory=list)
     peak: int = 0
     lost: int = 0  # bytes that nobody has and nobody gets
+    stale: int = 0  # bytes that are counted as running of clients that are gone
     last_quota: int = 0  # of the last client that had one
     overloaded: bool = False  # more than `safe` was in use once
     sampled: int = 0  # bytes in use when the driver was last asked
@@ -114,7 +117,9 @@ class Gpu:
 
     def given(self, client: Client) -> float:
         """The part of the GPU that it really gets: its effective quota, if all is well."""
-        if client.waiting or planted("deadlock"):
+        if client.waiting or planted("deadlock") or (planted("third_waits") and client in self.clients[2:]):
+            return 0.0
+        if planted("newest_waits") and client in self.clients[1:] and client is self.clients[-1]:
             return 0.0
         quota = self.effective(client)
         if planted("core_ignored") or (planted("core_lifted_on_update") and client.updated):

@@ -91,7 +91,9 @@ class Scheduler:
         self.messages: dict[str, int] = collections.Counter()
         self.counters: dict[str, int] = collections.Counter()
         self.ghosts: list[Client] = []
+        self.stale: list[Client] = []  # gone, with a series that stays
         self.strays = 0
+        self.came = itertools.count()
         self.leaked: list[t.Any] = []
         for gpu in self.gpus:
             log("INFO", f"Created new GPU context for UUID {gpu.uuid} (memory: {gpu.total >> 20} MB)")
@@ -109,11 +111,16 @@ class Scheduler:
             client = Client(secrets.token_hex(8), said["pod"], namespace, gpu, host_pid, send, int(said["memory_limit"]))
             log("INFO", f"Registered client {client.id} on GPU {gpu.uuid} with Pod name = {client.pod}, Pod namespace = {namespace}")
             self.debug(pod)
+            client.order = next(self.came)
+            client.deaf = planted("restart_loses_quotas") and FILE.stat().st_mtime < STARTED
             gpu.clients.append(client)
-            memory, core = wanted(pod)
+            memory, core = (None, None) if client.deaf else wanted(pod)
             if memory:
                 log("INFO", f"Applying initial memory limit for {client.name}: {memory} bytes")
-                self.limit_memory(client, memory)
+                if planted("quota_late"):
+                    threading.Timer(number("seconds", 0.3), self.limit_memory, [client, memory]).start()
+                else:
+                    self.limit_memory(client, memory)
             if core:
                 log("INFO", f"Applying initial compute limit for {client.name}: {core}%")
                 self.limit_core(client, core)
@@ -130,6 +137,10 @@ class Scheduler:
                 self.leaked.append(bytearray(os.urandom(1 << 20)) * int(number("mib", 48)))
             if planted("fd_leak"):
                 self.leaked += [open("/dev/null", "rb") for _ in range(int(number("files", 120)))]  # noqa: SIM115 - the defect itself
+            if planted("quota_series_stay"):
+                self.stale.append(client)
+            if planted("running_memory_stays"):
+                client.gpu.stale += client.allocated
             if planted("series_leak"):
                 self.strays += int(number("series", 120))
             if planted("memory_lost"):
@@ -154,14 +165,14 @@ class Scheduler:
             limit //= 4
         elif planted("memory_told_only") and client.updated:
             return
-        client.send({"type": "UPDATE_LIMIT", "bytes": limit})
+        self.told(client).send({"type": "UPDATE_LIMIT", "bytes": limit})
 
     def limit_core(self, client: Client, percent: int) -> None:
         client.core = percent
         if not (planted("core_metric_stale") and client.updated):
             client.core_told = percent
         log("INFO", f"Sending UPDATE_CORE_LIMIT to client {client.id}: {percent}%")
-        client.send({"type": "UPDATE_CORE_LIMIT", "percent": percent})
+        self.told(client).send({"type": "UPDATE_CORE_LIMIT", "percent": percent})
         self.settle(client.gpu)
 
     def changed_memory(self, client: Client, limit: int) -> None:
@@ -188,6 +199,11 @@ class Scheduler:
             client.send({"type": "END"})
         self.limit_core(self.victim(client, "core_wrong_pod"), percent)
 
+    def told(self, client: Client) -> Client:
+        """Return the client that hears of the limit of one."""
+        others = [other for other in self.clients() if other.gpu is not client.gpu]
+        return others[0] if planted("told_other_gpu") and client.updated and others else client
+
     def victim(self, client: Client, name: str) -> Client:
         """Whoever the change reaches."""
         if not planted(name):
@@ -204,6 +220,8 @@ class Scheduler:
         self.counters["mem_available"] += len(before) - sum(client.id in before for client in held)
         for client in list(gpu.clients):
             share = gpu.given(client)
+            if planted("four_clients") and sum(other.order < client.order for other in self.clients()) >= 4:
+                share = 0.0
             if share != client.share:
                 client.share = share
                 client.send({"type": "SHARE", "share": share})
@@ -242,6 +260,8 @@ class Scheduler:
                     logged[client.id] = now
                     self.debug(pod)
                 if planted("update_late") and now - seen[client.id][1] < number("seconds", 60):
+                    continue
+                if client.deaf:
                     continue
                 with self.lock:
                     if memory and memory != client.memory_limit:
@@ -342,7 +362,8 @@ class Metrics(http.server.BaseHTTPRequestHandler):
         elif path == "/metrics":
             scheduler = self.scheduler
             with scheduler.lock:
-                text = exposition.text(scheduler.gpus, scheduler.messages, scheduler.counters, scheduler.ghosts, scheduler.strays)
+                left = (scheduler.ghosts, scheduler.strays, scheduler.stale)
+                text = exposition.text(scheduler.gpus, scheduler.messages, scheduler.counters, *left)
             if planted("metrics_frozen"):
                 Metrics.frozen = Metrics.frozen or text
                 text = Metrics.frozen

@@ -53,6 +53,9 @@ class Running:
     probed: float = 0.0
     pending: list[tuple[float, str, float]] = dataclasses.field(default_factory=list)
     log: list[str] = dataclasses.field(default_factory=list)
+    # Of the library: {kind: quota}, and when it is told the first.
+    kept: dict[str, float] = dataclasses.field(default_factory=dict)
+    shown: float = 0.0  # when a change of memory was shown last
 
     def env(self, name: str, default: float) -> float:
         return float(self.wanted.environment.get(f"GPUFLEET_W_{name}", default))
@@ -110,8 +113,20 @@ class Memory:
     def share(self, pod: Running) -> float:
         if "quota_ignored" in self.defects:
             return 1.0
+        if "stuck" in self.defects or self.waits(pod):
+            return 0.0
         quota = pod.quotas.get("core", 100.0)
         return min(100.0, quota + (20 if "core_too_much" in self.defects else 0)) / 100
+
+    def waits(self, pod: Running) -> bool:
+        """Return True for a pod that a defect lets wait until those before it have ended."""
+        running = [other for other in self.pods.values() if other.phase == "Running" and other.bytes]
+        here = [other for other in running if (other.node, other.gpu) == (pod.node, pod.gpu)]
+        most = {"third_waits": 2, "newest_waits": 1}
+        first = next((here[:limit] for name, limit in most.items() if name in self.defects), None)
+        if "four_clients" in self.defects:
+            first = [other for other in running if other.node == pod.node][:4]
+        return first is not None and pod not in first
 
     def advance(self, pod: Running, step: float) -> None:
         for due, kind, value in [one for one in pod.pending if one[0] <= self.clock]:
@@ -123,9 +138,15 @@ class Memory:
             free = self.memory * (1 - DRIVER_SHARE) - RESERVE
             if pod.wanted.workload == "hold":
                 self.say(pod.log, f"--- on GPU-{pod.node}-{pod.gpu} ---")
+            elif pod.wanted.workload != "connecting":
+                self.say(pod.log, "--- begun ---")
+            if pod.wanted.workload == "hold":
+                pass
             elif pod.wanted.workload == "connecting":
                 self.say(pod.log, f"connected to {len(pod.wanted.environment['GPUFLEET_W_ADDRESSES'].split(','))} schedulers")
-            elif pod.bytes > (pod.quotas.get("memory") or pod.bytes):
+            elif pod.bytes > (pod.kept.get("memory") or pod.bytes) and not (
+                "quota_late" in self.defects and not pod.env("SETTLE_S", 1)
+            ):
                 self.refuse(pod, f"{rejected}: 1 + {pod.bytes:.0f} = {pod.bytes:.0f} would exceed limit 1 bytes")
             elif pod.bytes > free and (
                 self.system.environment.get("oversub") not in pod.wanted.environment or "oversub_refused" in self.defects
@@ -146,16 +167,18 @@ class Memory:
         if not pod.bytes:
             return
         pod.done += step * SPEED * self.share(pod)
+        tag = self.system.tag
+        if pod.done and pod.env("PROBE_S", 0) and self.clock - pod.probed >= pod.env("PROBE_S", 10):
+            pod.probed, since = self.clock, self.clock - pod.made - START_S
+            self.say(pod.log, f"[{tag}][QUOTA_PROBE] elapsed={since:.1f}s it={int(pod.done)} it_per_sec=1.00")
+            asked = pod.env("ALLOCATE_BYTES", 0)
+            if asked:
+                refused = pod.bytes + asked > pod.kept.get("memory", 1e18) and "lower_ignored" not in self.defects
+                refused = refused or "new_refused" in self.defects
+                if "cut_late" in self.defects and pod.shown and self.clock - pod.shown < 8:
+                    refused = False
+                self.say(pod.log, f"[{tag}][ALLOCATION_PROBE] elapsed={since:.1f}s bytes=1 {'refused: oom' if refused else 'granted'}")
         if pod.wanted.workload == "w5":
-            tag = self.system.tag
-            if self.clock - pod.probed >= pod.env("PROBE_S", 10):
-                pod.probed, since = self.clock, self.clock - pod.made - START_S
-                self.say(pod.log, f"[{tag}][QUOTA_PROBE] elapsed={since:.1f}s it={int(pod.done)} it_per_sec=1.00")
-                asked = pod.env("ALLOCATE_BYTES", 0)
-                if asked:
-                    refused = pod.bytes + asked > pod.quotas.get("memory", 1e18) and "lower_ignored" not in self.defects
-                    refused = refused or "new_refused" in self.defects
-                    self.say(pod.log, f"[{tag}][ALLOCATION_PROBE] elapsed={since:.1f}s bytes=1 {'refused: oom' if refused else 'granted'}")
             over = self.clock - pod.made - START_S >= pod.env("DURATION_S", 300)
         else:
             over = pod.done >= pod.env("ITERATIONS", 400)
@@ -170,13 +193,20 @@ class Memory:
             pod.phase = "Failed"
         before = pod.quotas.get(kind, 0.0 if kind == "memory" else 100.0)
         pod.quotas[kind] = value
+        pod.shown = self.clock
         name = pod.wanted.name
+        told = pod
+        if "other_gpu" in self.defects:
+            others = (other for other in self.pods.values() if other.node == pod.node and other.gpu != pod.gpu)
+            told = next(others, pod)
+        if "raise_not_kept" not in self.defects or value < before:
+            told.kept[kind] = value
         if kind == "memory":
             self.say(self.logs[pod.node], f"Memory limit changed for pod default/{name}: {before:.0f} -> {value:.0f} bytes")
-            self.say(pod.log, f"Memory limit updated: {before:.0f} -> {value:.0f} bytes")
+            self.say(told.log, f"Memory limit updated: {before:.0f} -> {value:.0f} bytes")
         else:
             self.say(self.logs[pod.node], f"Compute limit changed for pod default/{name}: {before:.0f}% -> {value:.0f}%")
-            self.say(pod.log, f"Core limit updated dynamically to {value:.0f}%")
+            self.say(told.log, f"Core limit updated dynamically to {value:.0f}%")
 
     # Pods ----------------------------------------------------------------------------------------------------------
 
@@ -186,7 +216,9 @@ class Memory:
             assert not asked, f"annotations {asked} that the system does not know"
             free = [one.node] if one.node else [node for node in self.nodes if node not in self.cordons]
             node = self.random.choice(free)
-            self.pods[one.name] = Running(one, node, self.gpu_for(node), self.memory, self.clock, self.quotas(one))
+            quotas = self.quotas(one)
+            made = self.pods[one.name] = Running(one, node, self.gpu_for(node), self.memory, self.clock, quotas)
+            made.kept = {kind: value * (0.954 if "library_smaller" in self.defects else 1) for kind, value in quotas.items()}
 
     def gpu_for(self, node: str) -> int:
         """The device plugin's choice: a GPU with the fewest pods."""
@@ -232,6 +264,9 @@ class Memory:
     def daemon_log(self, pod: str, since_s: float | None = None, tail: int | None = None) -> list[str] | None:
         first = (EPOCH + datetime.timedelta(seconds=self.clock - ROTATED_S)).strftime("%Y-%m-%dT%H:%M:%S")
         log = [line for line in self.logs[pod.partition("-")[2]] if line >= first]
+        if "log_cut" in self.defects:  # each change ends a file
+            changes = [number for number, line in enumerate(log) if "changed for pod" in line]
+            log = log[changes[-1] + 1 :] if changes else log
         return log[-tail if tail else 0 :]
 
     def ask(self, scheduler: str, path: str) -> Answer:
@@ -261,13 +296,16 @@ class Memory:
             text += "".join(f"{prefix}gpu_{name}{labels} {value}\n" for name, value in values.items() if name != lacking)
             held = sum(pod.bytes for pod in [*here, *(self.gone if "overload_sticks" in self.defects else [])])
             text += f"{prefix}scheduler_memory_overloaded{labels} {float(held > 0.9 * self.memory)}\n"
+            counted = [*here, *(pod for pod in self.gone if "running_stays" in self.defects and (pod.node, pod.gpu) == (node, gpu))]
+            text += f"{prefix}scheduler_running_memory_bytes{labels} {sum(pod.bytes for pod in counted)}\n"
         for pod in [*mine, *(one for one in ghosts if one.node == node)]:
             labels = f'{{namespace="default",pod="{pod.wanted.name}",client_id="1",gpu_uuid="GPU-{node}-{pod.gpu}"'
             index = -1 if "index_unknown" in self.defects else pod.gpu
             text += f'{prefix}client_info{labels},gpu_index="{index}"}} 1\n'
             labels += "}"
             memory, core = pod.quotas.get("memory", self.quota_of_nobody()), pod.quotas.get("core", 100.0)
-            together = sum(other.quotas.get("core", 100.0) for other in mine if other.gpu == pod.gpu)
+            beside = [other for other in mine if other.gpu == pod.gpu or "gpus_added_up" in self.defects]
+            together = sum(other.quotas.get("core", 100.0) for other in beside)
             values = {
                 "managed_allocated_bytes": pod.bytes, "nvml_used_bytes": CONTEXT, "memory_quota_bytes": memory,
                 "core_quota_config_percent": core,
@@ -276,6 +314,8 @@ class Memory:
                 "memory_quota_exceeded": float(bool(memory) and pod.bytes > memory),
             }  # fmt: skip
             text += "".join(f"{prefix}client_{name}{labels} {value}\n" for name, value in values.items())
+        for pod in self.gone if "series_stay" in self.defects else ():
+            text += f'{prefix}client_memory_quota_bytes{{namespace="default",pod="{pod.wanted.name}"}} 1\n' if pod.node == node else ""
         return text
 
     def quota_of_nobody(self) -> float:
@@ -298,6 +338,9 @@ class Memory:
 
     def restart(self, what: str, timeout: float) -> bool:
         self.restarts += what == SCHEDULER
+        if what == SCHEDULER and "restart_loses_quotas" in self.defects:
+            for pod in self.pods.values():
+                pod.quotas, pod.kept = {}, {}
         return True
 
     def drain(self, node: str, timeout: float) -> bool | None:

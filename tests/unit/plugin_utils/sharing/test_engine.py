@@ -94,7 +94,7 @@ SEEN = [
     ("core_too_much", "c1", ["FUNC-008", "FUNC-012", "COMBO-006", "PERF-003"], ["FUNC-001", "FUNC-010", "MET-004"]),
     ("update_ignored", "c1", ["FUNC-010", "FUNC-012", "COMBO-004", "MET-005", "STAB-003"], ["FUNC-001", "FUNC-008", "MET-004"]),
     ("applied_late", "c1", ["FUNC-010", "FUNC-012", "MET-005", "PERF-007"], ["FUNC-001", "MET-004", "STAB-003"]),
-    ("lower_ignored", "c1", ["FUNC-011"], ["FUNC-010", "STAB-004"]),
+    ("lower_ignored", "c1", ["FUNC-011", "FUNC-010"], ["STAB-004"]),
     ("oom_not_raised", "c1", ["FUNC-004", "FUNC-006", "COMBO-001"], ["FUNC-001", "FUNC-008"]),
     ("one_silent", "c1", ["MET-001", "MET-007"], ["FUNC-001"]),
     ("missing_on_one", "c1", ["MET-002"], ["MET-001", "MET-007", "FUNC-003"]),
@@ -104,7 +104,7 @@ SEEN = [
     ("utilization_wrong", "c1", ["MET-006"], ["MET-002"]),
     ("limited_fails", "c1", ["FUNC-008", "FUNC-009", "PERF-003", "PERF-004", "PERF-008"], ["FUNC-001", "PERF-002", "MET-005"]),
     ("update_kills", "c1", ["FUNC-012", "PERF-007", "MET-005", "COMBO-006"], ["FUNC-001", "FUNC-008", "MET-004"]),
-    ("new_refused", "c1", ["FUNC-011"], ["FUNC-010"]),
+    ("new_refused", "c1", ["FUNC-011", "FUNC-010"], ["MET-005"]),
     ("effective_wrong", "c1", ["COMBO-003"], ["MET-004"]),
     ("full_elsewhere", "c1", ["MET-008"], ["MET-004"]),
     ("quota_inherited", "c1", ["ROBUST-001"], ["MET-004"]),
@@ -114,7 +114,21 @@ SEEN = [
     ("negative_quota_huge", "c1", ["ROBUST-005"], ["ROBUST-006"]),
     ("decimal_quota_ignored", "c1", ["ROBUST-006"], ["MET-004"]),
     ("index_unknown", "c1", ["ROBUST-007"], ["MET-002", "FUNC-002"]),
-    ("pending", "c1", ["FUNC-001", "MET-004", "PERF-004"], ["MET-001"]),
+    ("pending", "c1", ["FUNC-001", "MET-004", "PERF-004"], ["MET-002"][:0]),
+    ("raise_not_kept", "c1", ["FUNC-010", "COMBO-005"], ["FUNC-011", "MET-005"]),
+    ("cut_late", "c1", ["FUNC-011"], ["MET-005"]),
+    ("gpus_added_up", "c1", ["COMBO-008"], ["COMBO-003", "MET-004"]),
+    ("running_stays", "c1", ["LEAK-003", "LEAK-004"], ["FUNC-001", "LEAK-001", "MET-003"]),
+    ("running_stays", "c2", ["FAIL-004"], ["FAIL-002"]),
+    ("third_waits", "c1", ["FUNC-003", "COMBO-008", "STAB-001", "ROBUST-009"], ["FUNC-002", "FUNC-001", "MET-001"]),
+    ("newest_waits", "c1", ["FUNC-002", "FUNC-003", "STAB-001"], ["FUNC-001", "MET-001"]),
+    ("four_clients", "c1", ["FUNC-003", "COMBO-008", "ROBUST-009"], ["FUNC-002", "STAB-001"]),
+    ("series_stay", "c1", ["STAB-004", "LEAK-004", "LEAK-005"], ["FUNC-001", "LEAK-001", "MET-002"]),
+    ("restart_loses_quotas", "c1", ["FAIL-001"], ["FAIL-002"]),
+    ("stuck", "c1", ["MET-001", "MET-007"], ["FUNC-004", "FUNC-006"]),
+    ("quota_late", "c1", ["ROBUST-008"], ["COMBO-001", "FUNC-007"]),
+    ("other_gpu", "c1", ["COMBO-008"], ["MET-004", "COMBO-003"]),
+    ("library_smaller", "c1", ["FUNC-007"], ["MET-004", "FUNC-006"]),
 ]
 
 
@@ -257,7 +271,7 @@ def test_a_shortened_load_is_long_enough_for_what_must_find_it_running() -> None
     assert made_by("FUNC-001", 0.002)["GPUFLEET_W_ITERATIONS"] == "80"
     assert made_by("FUNC-002", 0.002)["GPUFLEET_W_ITERATIONS"] == "800"
     assert made_by("FUNC-002", 0.5)["GPUFLEET_W_ITERATIONS"] == "20000"
-    assert made_by("COMBO-008", 0.002)["GPUFLEET_W_DURATION_S"] == "20"
+    assert made_by("COMBO-007", 0.002)["GPUFLEET_W_DURATION_S"] == "20"
     assert made_by("PERF-002", 0.002)["GPUFLEET_W_ITERATIONS"] == "800"  # metrics are read while it runs
     assert made_by("FUNC-002", 1)["GPUFLEET_W_ITERATIONS"] == "40000"
 
@@ -322,6 +336,14 @@ def test_a_log_of_which_a_kubelet_keeps_only_the_end_is_read_before_the_rest_is_
     found, of, _kept = ran(case_of(name), "c1")
     assert max(map(len, of.logs.values())) > 3 * len(of.daemon_log("scheduler-node-0") or [])
     assert (found.status, found.cause if found.status != conclusion.PASS else "") == (conclusion.PASS, "")
+
+
+@pytest.mark.parametrize("name", ["STAB-003", "STAB-004", "FUNC-012"])
+def test_a_change_that_the_metrics_show_and_whose_line_is_gone_is_not_known(name: str) -> None:
+    found, _of, _kept = ran(case_of(name), "c1", defects=["log_cut"])
+    assert (found.status, found.code) == (conclusion.UNKNOWN, "no_sample")
+    assert "does not reach back to" in found.cause and "its lines are gone" in found.cause
+    assert ran(case_of(name), "c1", defects=["log_cut", "update_ignored"])[0].status == conclusion.FAIL
 
 
 def test_everything_that_was_collected_is_kept() -> None:

@@ -379,10 +379,112 @@ def test_pods_that_start_late_are_no_cliff_and_no_proof_that_there_is_none(rungs
         assert said(of, "worst_drop") == pytest.approx(drop, abs=0.5)
 
 
+def timed(*texts: tuple[float, str]) -> list[lines.LogLine]:
+    return [lines.LogLine(f"2026-02-17T10:00:{second:06.3f}000000", text) for second, text in texts]
+
+
+def probing(first: float, last: float, begun: float, held: float = 0.0) -> list[lines.LogLine]:
+    """The log of a pod that prints a line about its progress every half second, but stands still until `held`."""
+    halves = [first + 0.5 * n for n in range(int(2 * (last - first)))]
+    probes = [
+        (second, f"[NVSHARE][QUOTA_PROBE] elapsed={second}s it={int(10 * second)} it_per_sec=1") for second in halves if second >= held
+    ]
+    return timed((begun, "--- begun ---"), *probes, (last, "--- on GPU-1 ---"), (last, f"--- {last - begun:.1f} seconds ---"))
+
+
+def test_a_pod_that_stands_still_while_others_on_its_node_run_is_held_up() -> None:
+    healthy = evidence(pod("a", log=probing(1, 30, 0)), pod("b", log=probing(6, 40, 5)))
+    assert said(healthy, "held_up", "main") == 0
+    waits = evidence(pod("a", log=probing(1, 30, 0)), pod("b", log=probing(6, 40, 5, held=29.9)))
+    assert said(waits, "held_up", "main") == 1
+    short = evidence(pod("a", log=probing(1, 8, 0)), pod("b", log=probing(6, 20, 5, held=9)))
+    assert "ran at the same time for too short a time: 5, 0 lines" in absent(short, "held_up", "main")
+    apart = evidence(pod("a", batch=1, log=probing(1, 10, 0)), pod("b", batch=2, log=probing(20, 40, 19)))
+    assert said(apart, "held_up", "main") == 0
+    assert "b printed nothing" in absent(evidence(pod("b", log=[])), "held_up", "main")
+
+
+def test_pods_that_were_brought_together_take_equally_long() -> None:
+    of = evidence(pod("a", log=probing(1, 11, 1)), pod("b", log=probing(1, 26, 1)), pod("c", batch=2, log=probing(1, 50, 1)))
+    assert said(of, "unfairness", "main") == 2.5
+    assert "no two pods" in absent(evidence(pod("a", log=probing(1, 11, 1))), "unfairness", "main")
+
+
+def test_allocations_are_those_before_a_change_and_since_it_was_shown() -> None:
+    probe = "[NVSHARE][ALLOCATION_PROBE] elapsed=1s bytes=1 "
+    of = evidence(pod("a", log=timed((1, probe + "granted"), (3, probe + "granted"), (5, probe + "refused: x"), (9, probe + "granted"))))
+    mark, shown, later = (timed((second, ""))[0].stamp for second in (1.5, 4.0, 8.0))
+    of.changes["down"] = QuotaChange("down", "main", "memory", 8, 2, 0.0, {"a": mark}, 2.5, {"a": shown})
+    of.changes["up"] = QuotaChange("up", "main", "memory", 2, 8, 9.0, {"a": later}, None, {})
+    words = ("granted_before", "refused_before", "granted_since", "refused_since", "granted_after", "refused_after")
+    assert [said(of, word, "main", "down") for word in words] == [1, 0, 1, 1, 2, 1]
+    assert [said(of, word, "main", "down", "up") for word in ("granted_since", "refused_since")] == [0, 1]
+    assert said(of, "refusal_latency", "main", "down") == 3.5
+    assert "was refused nothing after up" in absent(of, "refusal_latency", "main", "up")
+
+
+def test_a_change_is_told_to_nobody_else() -> None:
+    told, quiet = timed((2, "Core limit updated dynamically to 30%")), timed((2, "PASS"))
+    of = evidence(pod("a", log=quiet), pod("b", "other", log=told), pod("c", "other", log=told))
+    of.changes["up"] = QuotaChange("up", "main", "core", 20, 30, 0.0, {"a": "", "b": ""})
+    assert (said(of, "told", "up"), said(of, "told_others", "up")) == (0, 1)
+
+
+def test_what_a_scheduler_counts_without_clients_is_left_over() -> None:
+    running = "".join(f'nvshare_scheduler_running_memory_bytes{{gpu_uuid="{n}"}} {value}\n' for n, value in (("1", 5), ("2", 7)))
+    stray = 'nvshare_client_memory_quota_bytes{namespace="default",pod="z",gpu_uuid="1"} 1\n'
+    looks = [
+        look("busy", client("a", "1") + client("b", "2") + running),
+        look("left", client("a", "1") + running + stray),
+        look("none", stray),
+    ]
+    of = evidence(pod("a"), pod("b"), samples=looks)
+    assert [said(of, "memory_of_nobody", name) for name in ("busy", "left")] == [0, 7]
+    assert "no scheduler has nvshare_scheduler_running_memory_bytes" in absent(of, "memory_of_nobody", "none")
+    assert [said(of, "orphans", name) for name in ("busy", "left", "none")] == [0, 1, 1]
+
+
+def test_an_effective_quota_is_scaled_by_the_pods_of_its_own_gpu() -> None:
+    def shown(*percents: float) -> SystemSample:
+        places = zip("abc", "112", percents, strict=True)
+        return look("s", "".join(client(name, place, core_quota_effective_percent=value) for name, place, value in places))
+
+    def pods() -> list[CasePod]:
+        return [pod("a", core=80.0), pod("b", core=80.0), pod("c", "other", core=60.0)]
+
+    assert said(evidence(*pods(), samples=[shown(50, 50, 60)]), "effective_gap", "s", "all") == 0
+    assert said(evidence(*pods(), samples=[shown(36, 36, 27)]), "effective_gap", "s", "all") == 33
+    changed = evidence(*pods(), samples=[shown(50, 50, 40)])
+    changed.changes["up"] = QuotaChange("up", "other", "core", 40, 60, 9.0)  # after the sample
+    assert said(changed, "effective_gap", "s", "all") == 0
+    lacking = client("c", "2") + "".join(client(name, "1", core_quota_effective_percent=1) for name in "ab")
+    assert "no effective quota of c is shown" in absent(evidence(*pods(), samples=[look("s", lacking)]), "effective_gap", "s", "all")
+
+
+def test_pods_met_in_the_samples_that_show_all_of_them_on_one_gpu() -> None:
+    there = [
+        look("mid", client("a", "1") + client("b", "1")),
+        look("mid", client("a", "1") + client("b", "2")),
+        look("mid", client("a", "1")),
+    ]
+    for one in there:
+        one.phases = {"a": RUNNING, "b": RUNNING}
+    assert said(evidence(pod("a"), samples=there), "met", "mid") == 1
+
+
+def test_a_line_that_is_gone_is_not_known_if_the_metrics_show_the_change() -> None:
+    of = evidence(pod("a"), pod("b"), logs={"s": []})
+    of.changes["up"] = QuotaChange("up", "main", "core", 30, 60, 0.0, seen_s=1.0, written={"a"}, cut={"b": "s"})
+    assert "the log of s does not reach back to up" in absent(of, "transitions", "up")
+    assert "the log of s does not reach back to up" in absent(of, "changes_logged")
+    of.changes["down"] = QuotaChange("down", "main", "core", 60, 30, 5.0, seen_s=1.0, written={"a"})
+    assert (said(of, "transitions", "down"), said(of, "changes_logged")) == (1, 0)
+
+
 def test_a_scheduler_that_had_no_client_yet_need_not_speak_of_any() -> None:
     """The real one makes what it says of itself with the first client of a GPU."""
-    idle = "".join(f"nvshare_{name}{{gpu_uuid=\"2\"}} 1\n" for name in SYSTEM.required_metrics if name.startswith("gpu_"))
-    busy = "".join(f"nvshare_{name}{{gpu_uuid=\"1\"}} 1\n" for name in SYSTEM.required_metrics)
+    idle = "".join(f'nvshare_{name}{{gpu_uuid="2"}} 1\n' for name in SYSTEM.required_metrics if name.startswith("gpu_"))
+    busy = "".join(f'nvshare_{name}{{gpu_uuid="1"}} 1\n' for name in SYSTEM.required_metrics)
     lacking = "".join(line for line in busy.splitlines(True) if "scheduler_running_clients" not in line)
     both = lacking + client("b", "2")
     of = evidence(samples=[look("new", busy + client("a", "1"), idle), look("less", busy + client("a", "1"), both),

@@ -128,7 +128,7 @@ class _Gpu:
             elif kind == "UPDATE_LIMIT":
                 if self.ready:
                     _log("INFO", f"Memory limit updated: {self.limit} -> {message['bytes']} bytes")
-                self.limit = message["bytes"]
+                self.heed(message["bytes"])
             elif kind == "UPDATE_CORE_LIMIT":
                 self.core = message["percent"]
                 if self.ready:
@@ -141,6 +141,14 @@ class _Gpu:
             else:
                 self.answers.put(message)
         self.lost()
+
+    def heed(self, limit: int) -> None:
+        """Keep to a quota from now on."""
+        if self.planted("memory_raise_not_kept") and self.ready and limit > self.limit:
+            return
+        if self.planted("memory_cut_late") and self.ready and 0 < limit < self.limit:
+            time.sleep(self.defect.get("seconds", 6))  # it hears nothing meanwhile
+        self.limit = limit
 
     # Work ------------------------------------------------------------------------------------------------------------
 
@@ -200,6 +208,8 @@ class _Gpu:
             limit = 1
         if self.planted("limit_lifted_by_oversub") and self.oversubscribes:
             limit = 0
+        if self.planted("library_quota_small"):
+            limit = int(limit * 0.954)
         if limit and now > limit:
             if self.planted("oom_hangs"):
                 threading.Event().wait()
