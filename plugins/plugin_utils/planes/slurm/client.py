@@ -51,19 +51,18 @@ class Client:
         """Return the argument list that runs a command there. ssh gives its last argument to a shell, so it is quoted."""
         return [*self.ssh, *SSH_OPTIONS, "--", shlex.join(argv)] if self.ssh else list(argv)
 
-    def run(self, *argv: str) -> str:
-        """Return what a client command prints. Raise SlurmError if it fails."""
-        done = self._run(argv)
+    def run(self, *argv: str, text: str = "") -> str:
+        """Return what a client command prints that reads `text`. Raise SlurmError if it fails."""
+        done = self._run(argv, text)
         if done.returncode:
             raise SlurmError(*self._problem(argv[0], done.returncode, done.stderr))
         return done.stdout
 
-    def _run(self, argv: t.Sequence[str]) -> subprocess.CompletedProcess[str]:
+    def _run(self, argv: t.Sequence[str], text: str = "") -> subprocess.CompletedProcess[str]:
         command = self.words([*ENVIRONMENT, *argv])
         try:
             return subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=ANSWER_S, check=False,
-                env=environment(),
+                command, input=text, capture_output=True, text=True, errors="replace", timeout=ANSWER_S, check=False, env=environment(),
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             raise SlurmError("slurm_unreachable", f"{self.host}: {argv[0]} did not answer in {ANSWER_S:.0f} s") from error

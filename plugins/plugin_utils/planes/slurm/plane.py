@@ -59,6 +59,12 @@ class Slurm(base.Plane):
     def refuses(self, stage: Stage) -> str | None:
         return "it is made of objects of a Kubernetes API" if stage.topology in (MANIFEST, CLUSTER) else None
 
+    def why_not_detachable(self, host: str, settings: Variables, stages: t.Sequence[Stage]) -> str | None:
+        return (
+            f"{host}: jobs of a Slurm cluster end with their controller; a run that is to outlive a login is begun where it may stay, as a "
+            "job of Slurm or in tmux for example (docs/slurm.md)"
+        )
+
     def node_control(self, host: str, variable: t.Callable[[str], t.Any]) -> NodeControl:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import client, control
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import settings as of_variables

@@ -19,7 +19,10 @@ REASON_CODES = {
         "Wait longer (acceptance_slurm_wait), or have the node reserved for the run (acceptance_slurm_reservation).",
     ),
     "node_down": ("Slurm starts no job on the node, which is down or not known", "Look at what the reason says, and at the node's slurmd."),
-    "node_drained": ("somebody has taken the node out of service in Slurm", "Ask whoever set the reason, and measure when it is resumed."),
+    "node_drained": (
+        "somebody has taken the node out of service in Slurm",
+        "Ask whoever set the reason, and measure when it is resumed, within a maintenance reservation for example (docs/slurm.md).",
+    ),
     "node_reserved": (
         "the node is in a reservation of others",
         "Name a reservation that this user may use (acceptance_slurm_reservation), or wait for its end.",

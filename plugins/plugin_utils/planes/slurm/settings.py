@@ -38,6 +38,14 @@ JOBS = "gpufleet-"
 MORE_S = 120.0
 
 
+def look_into(job: str, node: str) -> list[str]:
+    """Return the arguments of srun for a short step of a job that runs, on one of its nodes or on all, beside the step that measures."""
+    return [
+        "srun", f"--jobid={job}", "--overlap", *([f"--nodelist={node}", "--nodes=1"] if node else []), "--ntasks-per-node=1", "--mem=0",
+        "--gres=none", "--immediate=20", "--chdir=/", "--mpi=none", f"--export=PATH={PATH}",
+    ]  # fmt: skip
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """The variables `acceptance_slurm_*` without their prefix. `time` is in minutes, 0 for what the stage needs; `wait` in seconds."""

@@ -51,6 +51,31 @@ def test_status_shows_the_jobs_of_runs(do: t.Callable[..., tuple[dict[str, t.Any
     assert shown[0] == f"lab: job 5, gpufleet-{RUN}-gemm, for n1: RUNNING, None"
 
 
+LOGS = """shift $#
+read -r length; head -c $length > /dev/null
+echo 'a banner of the site'; echo 'n1: "gemm dtype=bf16: measured: tflops 670 TFLOPS"'; echo 'n1: "runs for 4 s: gemm \\u001b[31m"'
+"""
+
+
+def test_logs_show_what_jobs_do_on_their_nodes(
+    do: t.Callable[..., tuple[dict[str, t.Any], list[str], str]], program: t.Callable[[str, str], None], tmp_path: pathlib.Path
+) -> None:
+    program("srun", f'echo "$@" | cut -c -200 > {tmp_path}/asked\n{LOGS}')
+    result, shown, cancelled = do("logs", tail=100)
+    assert shown[:2] == ["lab/n1: gemm dtype=bf16: measured: tflops 670 TFLOPS", "lab/n1: runs for 4 s: gemm \\x1b[31m"]
+    assert shown[2:] == ["lab: job 6, gpufleet-20260101T000000Z-ffffff-stack, for n2: PENDING, Resources"] and not cancelled
+    assert "--jobid=5 --overlap" in (tmp_path / "asked").read_text() and result["found"]
+    assert do("logs", node="lab/n2")[1] == shown[2:] and not do("logs", stage="soak")[1]
+
+
+def test_a_job_that_nobody_may_look_into_is_said(
+    do: t.Callable[..., tuple[dict[str, t.Any], list[str], str]], program: t.Callable[[str, str], None]
+) -> None:
+    program("srun", "echo 'srun: error: Unable to confirm allocation for job 5: Invalid job id specified' >&2; exit 1")
+    (line,) = do("logs", run_id=RUN)[1]
+    assert line == "lab/n1: lab: srun fails: Unable to confirm allocation for job 5: Invalid job id specified"
+
+
 @pytest.mark.parametrize(
     ("operation", "options", "cancelled"),
     [

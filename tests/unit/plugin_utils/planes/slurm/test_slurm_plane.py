@@ -19,4 +19,5 @@ def test_what_the_plane_takes_and_refuses() -> None:
     assert registry.unsupported_variables(kubernetes, ["acceptance_nodes", "acceptance_slurm_qos"]) == ["acceptance_slurm_qos"]
     refused = {name for name, stage in stages.shipped().items() if plane.refuses(stage)}
     assert refused == {"gpu_sharing"}
+    assert "jobs of a Slurm cluster end with their controller" in (plane.why_not_detachable("lab", {}, []) or "")
     assert plane.problem("lab", {"acceptance_slurm_extra": ["-w"]}, []) and plane.problem("lab", {}, []) is None
