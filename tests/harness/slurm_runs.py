@@ -13,13 +13,13 @@ import time
 import typing as t
 
 from harness import journals
-from harness.fleet_runs import ROOT, Done, latest, run_folder
+from harness.fleet_runs import GATE, ROOT, Done, latest, run_folder, wait
 from rigs.simulated import nodes
 from rigs.slurm.slurm import Slurm
 
 CLUSTER = "rig"
 # What runs on a host besides our jobs.
-DAEMONS = ("slurmd", "slurmctld", "slurmscriptd", "munged", "sshd")
+DAEMONS = ("slurmd", "slurmctld", "slurmscriptd", "munged", "sshd", "slurmdbd", "mariadbd")
 
 
 class Runs:
@@ -59,6 +59,20 @@ class Runs:
 
     def run(self, stages: t.Sequence[str], *more: str, **variables: t.Any) -> Done:
         return self.start(stages, *more, **variables).end()
+
+    def at_gate(self, **variables: t.Any) -> tuple[Controller, dict[str, pathlib.Path]]:
+        """Start a run whose tool waits on every node for a file `open`, and return when it does, with the folder of that file per node."""
+        gates = {host: self.slurm.fleet.plant(host) / "gate" for host in self.slurm.fleet.hosts}
+        for gate in gates.values():
+            gate.mkdir(exist_ok=True)
+            for name in ("reached", "open"):
+                (gate / name).unlink(missing_ok=True)
+            (gate / "all_reduce_perf").write_text(GATE)
+            (gate / "all_reduce_perf").chmod(0o755)
+        controller = self.start(["nccl_node"], nccl_node_binary_dir="/opt/simulated/gate", **variables)
+        wait(lambda: all((gate / "reached").exists() for gate in gates.values()), controller.process)
+        assert len(self.slurm.jobs()) == len(gates)
+        return controller, gates
 
     def nothing_left(self, seconds: float) -> None:
         """Wait until no job is in the queue, and no process and no file of a run is on the hosts."""

@@ -209,23 +209,9 @@ def test_quarantine_drains_a_node_without_ending_its_job_and_gives_it_back(runs:
         slurm.until_idle("gpu-02")
 
 
-def at_gate(runs: Runs) -> tuple[t.Any, dict[str, pathlib.Path]]:
-    """Start a run whose tool waits on every node, and return when it does."""
-    gates = {host: runs.slurm.fleet.plant(host) / "gate" for host in runs.slurm.fleet.hosts}
-    for gate in gates.values():
-        gate.mkdir(exist_ok=True)
-        (gate / "reached").unlink(missing_ok=True)
-        (gate / "all_reduce_perf").write_text(GATE)
-        (gate / "all_reduce_perf").chmod(0o755)
-    controller = runs.start(["nccl_node"], nccl_node_binary_dir="/opt/simulated/gate")
-    wait(lambda: all((gate / "reached").exists() for gate in gates.values()))
-    assert len(runs.slurm.jobs()) == 4
-    return controller, gates
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_cancels_all_jobs_at_once(runs: Runs, number: signal.Signals) -> None:
-    controller, _gates = at_gate(runs)
+    controller, _gates = runs.at_gate()
     os.kill(controller.process.pid, number)
     runs.nothing_left(20)
     controller.process.wait(30)
@@ -234,7 +220,7 @@ def test_a_signal_cancels_all_jobs_at_once(runs: Runs, number: signal.Signals) -
 @pytest.mark.parametrize("whole_group", [False, True])
 def test_after_kill_9_of_the_controller_no_job_is_left(runs: Runs, whole_group: bool) -> None:
     """Its workers notice that it is gone; if they were killed with it, the machine with the client commands does."""
-    controller, _gates = at_gate(runs)
+    controller, _gates = runs.at_gate()
     (os.killpg if whole_group else os.kill)(controller.process.pid, signal.SIGKILL)
     runs.nothing_left(60)
     controller.process.wait(30)
@@ -242,7 +228,7 @@ def test_after_kill_9_of_the_controller_no_job_is_left(runs: Runs, whole_group: 
 
 def test_jobs_end_with_what_feeds_them(runs: Runs) -> None:
     """The program on the machine with the client commands is killed: each srun goes with it, and the run goes on without its nodes."""
-    controller, _gates = at_gate(runs)
+    controller, _gates = runs.at_gate()
     fleet = runs.slurm.fleet
     feeders = [
         pid for pid, argv in fleet.processes("gpu-01").items() if "/usr/bin/python3 -c" in " ".join(argv)[:20] and parent_is_sshd(pid)
@@ -263,7 +249,7 @@ def parent_is_sshd(pid: int) -> bool:
 
 def test_after_kill_9_of_srun_its_job_is_gone_with_the_stage(runs: Runs) -> None:
     """With the process that srun has for such a case. Slurm keeps a job whose srun is gone to its time limit."""
-    controller, gates = at_gate(runs)
+    controller, gates = runs.at_gate()
     sruns = [pid for pid, argv in runs.slurm.fleet.processes("gpu-01").items() if argv[0] == "srun" and "--nodelist=gpu-02" in argv]
     assert sruns
     for pid in sruns:

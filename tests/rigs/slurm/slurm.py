@@ -15,6 +15,8 @@ from rigs.fleet.fleet import Fleet
 
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGES = {"slurmctld": "slurmctld", "slurmd": "slurmd", "sinfo": "slurm-client", "munged": "munge"}
+# What accounting needs besides.
+ACCOUNTING = {"slurmdbd": "slurmdbd", "mariadbd": "mariadb-server-core", "mariadb": "mariadb-client-core"}
 # GPUs of a host. They are character devices, as slurmd asks for files, and lie outside of /dev, which all hosts share.
 GPUS = 8
 MODEL = "h200"
@@ -47,11 +49,51 @@ KillWait=5
 SlurmdTimeout=30
 MinJobAge=300
 GresTypes=gpu
-AccountingStorageType=accounting_storage/none
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+{accounting}
 NodeName=DEFAULT CPUs=16 Boards=1 SocketsPerBoard=2 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=1000
 NodeName={nodes} Gres=gpu:{model}:{gpus} Feature=hgx State=UNKNOWN
 PartitionName=all Nodes={nodes} Default=YES MaxTime=60 State=UP
+PartitionName=urgent Nodes={nodes} PriorityTier=10 State=UP
 PartitionName=closed Nodes={nodes} State=DOWN
+"""
+WITHOUT_ACCOUNTING = "AccountingStorageType=accounting_storage/none"
+# Jobs of users without an association, and beyond the limits of a QOS, are refused.
+WITH_ACCOUNTING = """\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost={controller}
+AccountingStorageTRES=gres/gpu
+AccountingStorageEnforce=associations,limits,qos
+"""
+SLURMDBD_CONF = """\
+AuthType=auth/munge
+DbdHost={controller}
+SlurmUser=slurm
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=slurm
+StoragePass=slurm
+StorageLoc=slurm_acct_db
+PidFile=/run/slurm/slurmdbd.pid
+LogFile=/var/log/slurm/slurmdbd.log
+"""
+DATABASE = """\
+set -e
+install -d -o slurm -g slurm /var/lib/mysql /run/mysqld
+cp /opt/simulated/slurm/slurmdbd.conf /etc/slurm/ && chown slurm:slurm /etc/slurm/slurmdbd.conf && chmod 600 /etc/slurm/slurmdbd.conf
+cd /
+runuser -u slurm -- mariadb-install-db --no-defaults --datadir=/var/lib/mysql --skip-test-db \
+    --auth-root-authentication-method=normal > /dev/null
+setsid runuser -u slurm -- mariadbd --no-defaults --datadir=/var/lib/mysql --socket=/run/mysqld/mysqld.sock --bind-address=127.0.0.1 \
+    --innodb-flush-log-at-trx-commit=0 --skip-log-bin > /var/log/slurm/mariadbd.log 2>&1 < /dev/null &
+client="mariadb --no-defaults --socket=/run/mysqld/mysqld.sock -u root"
+for try in $(seq 300); do $client -e "select 1" > /dev/null 2>&1 && break; sleep 0.1; done
+$client -e "create database slurm_acct_db; create user slurm@localhost identified by 'slurm'"
+$client -e "grant all on slurm_acct_db.* to slurm@localhost"
+slurmdbd
+for try in $(seq 300); do sacctmgr -n show cluster > /dev/null 2>&1 && break; sleep 0.1; done
+sacctmgr -i add cluster rig > /dev/null
 """
 GRES_CONF = "NodeName={nodes} Name=gpu Type={model} File=/run/fake/gpu[0-{last}]\n"
 PREPARE = """\
@@ -69,16 +111,18 @@ cp /opt/simulated/slurm/*.conf /etc/slurm/
 class Slurm:
     """Slurm on all hosts of a fleet that is up. It ends with the fleet."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, accounting: bool = False) -> None:
         self.fleet = fleet
+        self.accounting = accounting
         self.controller = fleet.hosts[0]
 
     def up(self) -> None:
         """Start Slurm, and return when every node is idle."""
-        common.need_packages(PACKAGES)
+        common.need_packages({**PACKAGES, **(ACCOUNTING if self.accounting else {})})
         hosts = self.fleet.hosts
         words = {
             "controller": self.controller, "nodes": ",".join(hosts), "model": MODEL, "gpus": GPUS, "last": GPUS - 1,
+            "accounting": (WITH_ACCOUNTING if self.accounting else WITHOUT_ACCOUNTING).format(controller=self.controller),
         }  # fmt: skip
         for host in hosts:
             folder = self.fleet.plant(host) / "slurm"
@@ -87,6 +131,10 @@ class Slurm:
             (folder / "gres.conf").write_text(GRES_CONF.format(**words))
             (folder / "cgroup.conf").write_text(f"CgroupPlugin={'cgroup/v1' if version() < (23, 11) else 'disabled'}\n")
             self.fleet.inside(host, "sh", "-c", PREPARE.format(**words))
+        if self.accounting:
+            (self.fleet.plant(self.controller) / "slurm/slurmdbd.conf").write_text(SLURMDBD_CONF.format(**words))
+            self.client("sh", "-c", DATABASE)
+            self.account("default", "root")
         self.fleet.inside(self.controller, "slurmctld")
         for host in hosts:
             self.fleet.inside(host, "slurmd")
@@ -95,6 +143,11 @@ class Slurm:
     def client(self, *argv: str) -> str:
         """Return what a client command prints."""
         return self.fleet.inside(self.controller, *argv)
+
+    def account(self, name: str, user: str, *words: str) -> None:
+        """Add an account with a user to the accounting. `words`: more of the user, `qos=x` for example."""
+        self.client("sacctmgr", "-i", "add", "account", name)
+        self.client("sacctmgr", "-i", "add", "user", user, f"account={name}", *words)
 
     def until_idle(self, *hosts: str) -> None:
         until = time.monotonic() + UP_S
