@@ -92,7 +92,7 @@ def test_a_system_that_is_not_installed_as_expected_is_refused_before_anything_i
     found = latest(folder)
     assert [(v["verdict"], v["reason_code"]) for v in found] == [("UNKNOWN", "preflight")] * 4
     assert all("expected 7 of each GPU" in v["reason"] for v in found)
-    table = (folder / "raw" / "gpu_sharing" / "lab-c2" / "preflight.txt").read_text()
+    table = (folder / "gpu_sharing" / "lab-c2" / "preflight.txt").read_text()
     assert "NVIDIA-A800" in table and "refuses the run" in table
     for system in rig_sharing.both.values():
         assert not ours(system, rig_sharing.namespace)
@@ -227,7 +227,8 @@ def test_cases_of_each_kind_pass_on_both_clusters_and_leave_nothing(rig_sharing:
     assert {row[0] for row in installed["rows"]} == {"lab-c1", "lab-c2"} and {row[4] for row in installed["rows"]} == {"ok", "noted"}
     summary = (folder / "gpu_sharing" / "case-summary.tsv").read_text().splitlines()
     assert len(summary) == 1 + 2 * len(CASES)
-    kept = folder / "raw" / "gpu_sharing" / "lab-c1" / "combination" / "COMBO-003-1"
-    assert {"metrics_mid.txt", "scheduler.log", "scheduler_proc.txt", "pods"} <= {path.name for path in kept.iterdir()}
+    kept = folder / "gpu_sharing" / "lab-c1" / "combination" / "COMBO-003"
+    wanted = {"metrics_baseline.txt", "metrics_mid.txt", "metrics.txt", "scheduler.log", "scheduler_proc.txt", "pods", "result.json"}
+    assert wanted <= {path.name for path in kept.iterdir()}
     for system in rig_sharing.both.values():
         assert not ours(system, rig_sharing.namespace)

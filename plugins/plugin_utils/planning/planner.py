@@ -165,6 +165,7 @@ class Planner:
             scope.update(role.defaults)
         scope.update(variables)
         scope.update(self._in_small(roles))
+        scope.update(self._in_short(roles))
         templar = Templar(loader=self.loader, variables=scope)
         of_plane = planes.of({planes.VARIABLE: self._template(templar, host, planes.VARIABLE, scope[planes.VARIABLE])}, host).options
         scope = {**{name: spec["default"] for name, spec in of_plane.items() if "default" in spec}, **scope}
@@ -208,6 +209,12 @@ class Planner:
         stated = {**self.layers.of_play, **self.manager.extra_vars}
         small = {f"{role.name}_{name}": value for role in roles for name, value in role.stage.quick.items()} if self.quick else {}
         return {name: value for name, value in small.items() if name not in stated}
+
+    def _in_short(self, roles: list[Interface]) -> Variables:
+        """Return the stages' variables that -e gives by a short name. The whole name by -e wins."""
+        extra = self.manager.extra_vars
+        named = {f"{role.name}_{name}": extra[name] for role in roles for name in role.stage.short_names if name in extra}
+        return {name: value for name, value in named.items() if name not in extra}
 
     def _nodes(self, host: str, settings: Variables) -> list[str]:
         """The nodes behind an inventory host. One that cannot say which they are is planned as a whole, so that it is UNKNOWN and not

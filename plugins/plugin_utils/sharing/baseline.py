@@ -50,7 +50,8 @@ def load(source: str, results: pathlib.Path, run_id: str) -> dict[str, Object]:
         if path.parents[1].name < run_id:
             with contextlib.suppress(RunError):  # a damaged snapshot of an old run does not stop this run
                 for key, entry in _read(path).items():
-                    newest.setdefault(key, entry)
+                    if entry["metrics"]:  # a case that did not pass has none
+                        newest.setdefault(key, entry)
     return newest
 
 

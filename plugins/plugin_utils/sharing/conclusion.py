@@ -21,6 +21,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system
 
 PASS, FAIL, SKIP, UNKNOWN = "PASS", "FAIL", "SKIP", "UNKNOWN"
 Object = t.Dict[str, t.Any]
+# The most letters of a cause in the journal.
+CAUSE = 1500
 
 
 @dataclasses.dataclass
@@ -38,6 +40,8 @@ class Conclusion:
     simulated: bool = False
     # Charts of drawn.py.
     charts: list[Chart] = dataclasses.field(default_factory=list)
+    # {word of an assertion with its arguments: (its number, the unit)}.
+    seen: dict[str, tuple[float, str]] = dataclasses.field(default_factory=dict)
 
 
 def beforehand(case: Case, system: System, cluster: str, destructive: bool, nodes: t.Mapping[str, str]) -> Conclusion | None:
@@ -67,8 +71,9 @@ Against = t.Callable[[t.Mapping[str, t.Tuple[float | None, str]], bool], t.Tuple
 def conclude(case: Case, evidence: CaseEvidence, against: Against | None = None) -> Conclusion:
     """Return the conclusion of a case that ran. FAIL if an assertion is known not to hold, PASS if all are known to hold, else UNKNOWN.
     A PASS becomes a FAIL if `against` finds a regression, and UNKNOWN if a clock is too far off."""
-    ask, numbers = vocabulary.ask(evidence), evidence.parameters
+    numbers = evidence.parameters
     conclusion = Conclusion(UNKNOWN, "", "no_sample", simulated=_simulated(evidence), charts=drawn.charts(evidence))
+    ask = _noting(vocabulary.ask(evidence), conclusion.seen)
     outcomes: list[tuple[cases.Assertion, expressions.Outcome]] = []
     for assertion in case.assertions:
         if cases.lacking(assertion.needs, evidence.system):
@@ -135,7 +140,21 @@ def _decide(
         conclusion.cause = "; ".join(lacking) or "nothing of it can be asserted of this system"
         return
     conclusion.status, conclusion.code = PASS, ""
-    conclusion.cause = f"all {len(outcomes)} assertions hold" if len(outcomes) > 1 else f"{outcomes[0][1].words}"
+    own = [outcome.words for assertion, outcome in outcomes if not assertion.always] or [outcome.words for _one, outcome in outcomes]
+    conclusion.cause = f"all {len(outcomes)} assertions hold: {'; '.join(own)}"[:CAUSE]
+
+
+def _noting(ask: expressions.Ask, seen: dict[str, tuple[float, str]]) -> expressions.Ask:
+    """Return `ask` so that it adds each number that it returns to `seen`."""
+
+    def noted(name: str, args: t.Sequence[str | float]) -> expressions.Value:
+        value = ask(name, args)
+        if not isinstance(value, bool):
+            words = "_".join(f"{arg:g}" if isinstance(arg, float) else arg for arg in (name, *args) if arg != "")
+            seen[words] = (float(value), vocabulary.unit_of(name, args))
+        return value
+
+    return noted
 
 
 def _simulated(evidence: CaseEvidence) -> bool:
@@ -157,7 +176,9 @@ def observed(
         "case": {
             "id": case.id, "suite": case.suite, "title": case.title, "profile": case.profile, "gates": list(case.gates), "soak": case.soak,
             "status": conclusion.status, "operation": operation, "sampling": sampling, "expressions": conclusion.expressions,
-            "cause": conclusion.cause[:1500], **({"charts": conclusion.charts} if conclusion.charts else {}),
+            "cause": conclusion.cause[:CAUSE],
+            "seen": {name: {"value": value, "unit": unit} for name, (value, unit) in conclusion.seen.items()},
+            **({"charts": conclusion.charts} if conclusion.charts else {}),
             **({"baseline": conclusion.reference} if conclusion.reference else {}),
         },
     }  # fmt: skip
@@ -169,7 +190,7 @@ def observed(
     if conclusion.status == PASS:
         return observation.measured(case.check, metrics=metrics, **common)
     if conclusion.status == FAIL:
-        full_context["findings"] = [{"code": "case_failed", "text": f"{case.id}: {conclusion.cause}"[:1500]}]
+        full_context["findings"] = [{"code": "case_failed", "text": f"{case.id}: {conclusion.cause}"[:CAUSE]}]
         return observation.measured(case.check, metrics=metrics, **common)
     outcome = "not_applicable" if conclusion.status == SKIP else "error"
     return observation.failed(

@@ -13,7 +13,7 @@ import math
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import actions, alerts, dmon, lines, vocabulary, watched
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import actions, alerts, lines, vocabulary, watched
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import Case
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.changing import Changing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import PLUGIN, SCHEDULER, Cluster
@@ -26,7 +26,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.runnin
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
 
 NVIDIA_SMI = ("nvidia-smi",)
-DMON = dmon.command(10)
+# The sample that every case has between its first and its last; steps that take one of pods that run, or read the metrics themselves.
+MIDDLE, SAMPLING = "middle", ("together", "watch")
 
 
 class CaseRun:
@@ -46,6 +47,8 @@ class CaseRun:
         self.placing = Placing(self.state, self.pods, self.looking)
         self.changing = Changing(self.state, self.pods, self.looking)
         self.cordoned = False
+        # (node, the output of nvidia-smi dmon to come), from when the first pods run.
+        self.loaded: list[tuple[str, t.Any]] | None = None
 
     def run(self) -> CaseEvidence:
         """Run the case from its baseline to its clean-up. Raise ReasonedError, after the clean-up, if the cluster does not answer."""
@@ -87,7 +90,16 @@ class CaseRun:
         self.pods.create([arguments])
 
     def _wait(self, arguments: t.Any, bindings: t.Any) -> None:
-        self.pods.wait(arguments["group"], arguments["until"] == "running", _timeout(arguments))
+        self.pods.wait(arguments["group"], arguments["until"] == "running", _timeout(arguments), self._middle)
+
+    def _middle(self) -> None:
+        """Look at drivers and schedulers while the first pods run. Where a case reads metrics on purpose, nothing else does."""
+        if self.loaded is not None:
+            return
+        nodes = {pod.node for pod in self.evidence.pods if pod.phase == RUNNING and not pod.removed}
+        self.loaded = self.looking.under_load(nodes)
+        if not actions.does(self.case.steps, SAMPLING):
+            self.looking.sample(MIDDLE)
 
     def _delete(self, arguments: t.Any, bindings: t.Any) -> None:
         self.pods.refresh()
@@ -96,6 +108,7 @@ class CaseRun:
     def _together(self, arguments: t.Any, bindings: t.Any) -> None:
         self.placing.together(arguments["make"], _timeout(arguments))
         self.looking.sample(arguments["as"])
+        self._middle()
 
     def _probes(self, arguments: t.Any, bindings: t.Any) -> None:
         """Wait until every pod has printed `count` probes (or lines that match `pattern`) since the last change took effect, or has
@@ -242,20 +255,18 @@ class CaseRun:
                 logs[daemon.name] = None if log is None else trimmed(self.state, lines.lines_of(log))
                 texts += [f"[pod/{daemon.name}] {line}\n" for line in log or ["this log could not be read"]]
             self.store(f"{file}.log", "".join(texts))
-        end = self.looking.sample(vocabulary.END, processes=True)
-        processes = (
-            f"POD={process.scheduler} NODE={process.node} PID={process.pid} VMRSS_KB={process.rss_kb} FD_COUNT={process.fds}"
-            for process in end.processes
-        )
-        self.store("scheduler_proc.txt", "".join(f"{line}\n" for line in processes))
+        self.looking.sample(vocabulary.END, processes=True)
         table = "".join(f"{pod.name}\t{pod.current_name}\t{pod.node}\t{pod.phase}\t{pod.words}\n" for pod in self.evidence.pods)
         self.store("cluster_snapshot.txt", table)
         if self.system.scheduler:
             for daemon in self.cluster.daemons(SCHEDULER):
-                for tool, file in ((NVIDIA_SMI, "nvidia_smi"), (DMON, "dmon")):
-                    text = self.cluster.tool(daemon.name, tool, TOOL_S) if self.parameters.scale == 1 or tool is NVIDIA_SMI else None
-                    if text is not None:
-                        self.store(f"remote_{daemon.node}_{file}.txt", text)
+                text = self.cluster.tool(daemon.name, NVIDIA_SMI, TOOL_S)
+                if text is not None:
+                    self.store(f"remote_{daemon.node}_nvidia_smi.txt", text)
+        for node, output in self.loaded or ():
+            text = output.result()
+            if text is not None:
+                self.store(f"remote_{node}_dmon.txt", text)
 
     def _clean(self) -> None:
         names = [pod.name for pod in self.evidence.pods if not pod.removed]

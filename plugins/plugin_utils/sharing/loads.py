@@ -81,8 +81,10 @@ def _load(run: RunningCase, arguments: t.Mapping[str, t.Any]) -> dict[str, str]:
 
 def _sizes_itself(run: RunningCase, arguments: t.Mapping[str, t.Any]) -> bool:
     """Return True if the workload itself reads the memory size of its GPU. Only one that is meant to be too large may do so."""
-    return "metrics" not in run.system.has and arguments["workload"] == "w4a" and "of_memory" in (
-        arguments["n"] if isinstance(arguments["n"], dict) else ()
+    return (
+        "metrics" not in run.system.has
+        and arguments["workload"] == "w4a"
+        and "of_memory" in (arguments["n"] if isinstance(arguments["n"], dict) else ())
     )
 
 

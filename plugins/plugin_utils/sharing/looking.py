@@ -21,6 +21,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.runnin
 TOOL_S = 30.0
 # Seconds of `nvidia-smi dmon` that a median needs at least.
 SHORTEST_DMON_S = 3
+# Seconds of it beside the load of a case, and the most nodes on which it runs at once: others ask the schedulers meanwhile.
+DMON_S, DMON_NODES = 10, 4
 
 
 class Looking:
@@ -36,6 +38,7 @@ class Looking:
         if processes:
             daemons = run.cluster.daemons(SCHEDULER) if run.system.scheduler else []
             sample.processes = list(run.askers.map(run.cluster.process, daemons))
+            self._store_processes(sample)
         run.evidence.sampled(sample)
         return sample
 
@@ -70,12 +73,30 @@ class Looking:
         return scrape, answer.text
 
     def _store_texts(self, name: str, answers: t.Sequence[tuple[Scrape, str]]) -> None:
-        number = len(self.run.evidence.samples.get(name, ()))
-        file = {vocabulary.END: ""}.get(name, f"_{name}") + (f"_{number}" if number else "")
+        file = self._suffix(name)
         head = "# scheduler {0.scheduler} on {0.node}\n"
         self.run.store(f"metrics{file}.txt", "".join(f"{head.format(scrape)}{text}\n" for scrape, text in answers))
         health = "".join(f"{head.format(scrape)}HTTP_CODE={scrape.health:03}\n" for scrape, _text in answers)
         self.run.store(f"metrics_health{file}.txt", health)
+
+    def _store_processes(self, sample: SystemSample) -> None:
+        texts = (
+            f"POD={process.scheduler} NODE={process.node} PID={process.pid} VMRSS_KB={process.rss_kb} FD_COUNT={process.fds}\n"
+            for process in sample.processes
+        )
+        self.run.store(f"scheduler_proc{self._suffix(sample.name)}.txt", "".join(texts))
+
+    def _suffix(self, name: str) -> str:
+        """Return what the files of a sample have in their names: nothing for the last one of a case."""
+        number = len(self.run.evidence.samples.get(name, ()))
+        return {vocabulary.END: ""}.get(name, f"_{name}") + (f"_{number}" if number else "")
+
+    def under_load(self, nodes: t.Collection[str]) -> list[tuple[str, concurrent.futures.Future[str | None]]]:
+        """Start `nvidia-smi dmon` on some nodes, and return (node, its output to come) for each."""
+        run = self.run
+        argv = dmon.command(DMON_S if run.parameters.scale == 1 else SHORTEST_DMON_S)
+        daemons = [daemon for daemon in run.cluster.daemons(SCHEDULER) if daemon.node in nodes] if run.system.scheduler else []
+        return [(daemon.node, run.askers.submit(run.cluster.tool, daemon.name, argv, TOOL_S)) for daemon in daemons[:DMON_NODES]]
 
     def gpus_of_pods(self, pods: t.Sequence[CasePod], refresh: t.Callable[[], None]) -> dict[str, str]:
         """Wait until the schedulers know all of these pods, or until all have ended, at most `running_timeout_s`. Return {pod: its GPU} for

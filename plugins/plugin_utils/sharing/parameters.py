@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import typing as t
 
 from ansible.module_utils.common.yaml import yaml_load
@@ -63,13 +64,17 @@ def load() -> Object:
     return t.cast("Object", yaml_load((FILES / "parameters.yml").read_text(encoding="utf-8")))
 
 
-def settle(cluster: str, scale: float, changes: t.Mapping[str, t.Any]) -> Parameters:
-    """Return the parameters of a cluster. Raise RunError for a parameter that is unknown or no number."""
+def settle(cluster: str, scale: float, changes: t.Mapping[str, t.Any], gpus: t.Collection[str] = ()) -> Parameters:
+    """Return the parameters of a cluster; `gpus` are the names of its GPUs, as far as they are known.
+    Raise RunError for a parameter that is unknown or no number."""
     if not 0 < scale <= 1:
         raise RunError(f"gpu_sharing_scale: found {scale}, expected a number above 0 and not above 1")
     shipped = load()
     scaled = {name: _scaled(name, value, scale) for name, value in shipped["scaled"].items()}
     values = {**shipped["values"], **scaled, **shipped["by_cluster"][cluster]}
+    for word, of_gpu in shipped["by_gpu"].items():
+        if gpus and all(re.search(rf"\b{word}\b", gpu) for gpu in gpus):
+            values.update(of_gpu)
     unknown = sorted(set(changes) - set(values))
     if unknown:
         raise RunError(f"gpu_sharing_parameters: found {unknown[0]!r}, expected some of {', '.join(sorted(values))}")

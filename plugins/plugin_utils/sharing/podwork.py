@@ -68,14 +68,18 @@ class PodWork:
         """Return the pods of a group that were not removed."""
         return [pod for pod in self.run.evidence.of(group) if not pod.removed]
 
-    def wait(self, group: str, running: bool, timeout: float | None = None) -> None:
-        """Wait until the pods of a group run or have ended. Raise Stopped if they do not in time."""
+    def wait(
+        self, group: str, running: bool, timeout: float | None = None, meanwhile: t.Callable[[], None] = lambda: None
+    ) -> None:  # fmt: skip
+        """Wait until the pods of a group run or have ended. Raise Stopped if they do not in time. `meanwhile` is called while pods run."""
         phases = (RUNNING, *OVER) if running else OVER
         if timeout is None:
             timeout = self.run.parameters.numbers["running_timeout_s" if running else "pod_timeout_s"]
 
         def reached() -> bool:
             self.refresh()
+            if any(pod.phase == RUNNING for pod in self.live(group)):
+                meanwhile()
             return all(pod.phase in phases for pod in self.live(group))
 
         if not self.run.until(reached, timeout):

@@ -11,6 +11,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
@@ -112,9 +113,23 @@ def rows(system: System, facts: ClusterFacts) -> list[PreflightRow]:
     table += [_named_node(name, node, facts) for name, node in facts.named_nodes.items() if node]
     for draining in facts.draining:
         table += [_drains(draining), _guardian(draining)]
-    images = sorted({image for pod in (*facts.schedulers, *facts.plugins) for image in pod.images})
-    table.append(PreflightRow("images", _short_list(images) or "none", "", NOTED))
+    table.append(PreflightRow("images", _short_list(images(facts)) or "none", "", NOTED))
     return table
+
+
+def images(facts: ClusterFacts) -> list[str]:
+    """Return the images of the system under test."""
+    return sorted({image for pod in (*facts.schedulers, *facts.plugins) for image in pod.images})
+
+
+_COMMIT = re.compile(r"(?:^|[-_.g])([0-9a-f]{7,40})$")
+
+
+def commit(image_names: t.Iterable[str]) -> str:
+    """Return the commit with which the tags of images end, empty if they name none or several."""
+    tags = (name.partition("@")[0].rpartition("/")[2].partition(":")[2] for name in image_names)
+    commits = {match[1] for match in map(_COMMIT.search, tags) if match and not match[1].isdigit()}
+    return commits.pop() if len(commits) == 1 else ""
 
 
 def refusal(table: t.Iterable[PreflightRow]) -> str:

@@ -35,8 +35,9 @@ class Settled:
     guardian: str = ""
 
 
-def settings_of(variables: t.Mapping[str, t.Any]) -> Settled:
-    """Return the settings. Raise RunError that names the variable, what was found and what is expected."""
+def settings_of(variables: t.Mapping[str, t.Any], gpus: t.Collection[str] = ()) -> Settled:
+    """Return the settings; `gpus` are the names of the cluster's GPUs, as far as they are known. Raise RunError
+    that names the variable, what was found and what is expected."""
 
     def variable(name: str) -> t.Any:
         return variables.get(PREFIX + name)
@@ -52,7 +53,7 @@ def settings_of(variables: t.Mapping[str, t.Any]) -> Settled:
     prometheus = alerts.asker(str(variable("prometheus"))) if variable("prometheus") else None
     if prometheus and alerts.conditions(sharing):
         sharing = dataclasses.replace(sharing, has=sharing.has | {alerts.PROMETHEUS})
-    numbers = parameters.settle(cluster, float(variable("scale")), variable("parameters") or {})
+    numbers = parameters.settle(cluster, float(variable("scale")), variable("parameters") or {}, gpus)
     all_cases = [*cases.shipped(profile), *cases.beyond(profile)]
     for path in variable("suites") or ():
         all_cases += cases.load(str(path), profile)

@@ -29,6 +29,7 @@ class GpuSharing(base.Stage):
         "deadline": TIMEOUT,
     }
     unproven = "gates of GPU sharing:"
+    short_names = ("cases", "suite", "smoke", "profile", "scale")
 
     def is_condition(self, check: str, quick: bool) -> bool:
         """Every case passes by its assertions, those of a team's own suites too; no number of it needs an expectation."""

@@ -87,6 +87,27 @@ def problem(call: Call) -> str | None:
     return None
 
 
+# {unit: the words that have it}; a word about a metric has the unit of the metric's name, any other counts.
+_UNITS = {
+    "s": ("runtime", "slowest", "fastest", "elapsed", "latency", "slowest_change", "refusal_latency", "scrape_p95"),
+    "KiB": ("rss_growth", "rss_slope"),
+    "percent": ("share", "inaccuracy", "rate_inaccuracy", "driver_gap", "effective_gap", "worst_drop"),
+    "1/s": ("rate",),
+    "B": ("memory_left", "memory_of_nobody"),
+    "ratio": ("unfairness", "peak_ratio", "peak_of_sums"),
+}
+_SUFFIXES = {"_bytes": "B", "_percent": "percent", "_ms": "ms", "_ratio": "ratio", "_throttled": "ratio"}
+
+
+def unit_of(name: str, args: t.Sequence[str | float]) -> str:
+    """Return the unit of the number that a word returns."""
+    unit = next((unit for unit, names in _UNITS.items() if name in names), "")
+    if unit or METRIC not in WORDS[name].kinds:
+        return unit or "count"
+    metric_name = str(args[WORDS[name].kinds.index(METRIC)])
+    return next((unit for suffix, unit in _SUFFIXES.items() if metric_name.endswith(suffix)), "count")
+
+
 # Pods ---------------------------------------------------------------------------------------------------------------
 
 
@@ -948,9 +969,7 @@ def met(evidence: CaseEvidence, sample: str) -> Value:
     """Return in how many samples all pods that were there at that time were on one GPU."""
     label, found = evidence.system.labels, 0
     for look in _samples(evidence, sample):
-        places = {
-            entry.labels.get(label["pod"]): entry.labels.get(label["gpu"]) for entry in _series(evidence, look, "client_info")
-        }
+        places = {entry.labels.get(label["pod"]): entry.labels.get(label["gpu"]) for entry in _series(evidence, look, "client_info")}
         found += bool(look.phases) and all(name in places for name in look.phases) and len({places[name] for name in look.phases}) == 1
     return float(found)
 

@@ -212,6 +212,8 @@ class Stage:
     not_proven: str = ""
     # Variables that it has besides those of its role, which may say them otherwise: {name behind NAME_: argument spec with a default}.
     variables: t.Mapping[str, PlainData] = {}
+    # Short names of its variables on the command line, each without its name: -e SHORT wins over the inventory's NAME_SHORT.
+    short_names: tuple[str, ...] = ()
     # Other stages whose numbers its `sections` show beside its own.
     beside: tuple[str, ...] = ()
     # Its checks that the controller makes by `observe`, without the node.

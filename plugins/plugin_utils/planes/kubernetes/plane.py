@@ -71,7 +71,7 @@ class Kubernetes(base.Plane):
         image = {} if needs_image else {f"{of_variables.PREFIX}image": "their own"}
         try:
             of_variables.pods({**settings, **image})
-            of_variables.connection(host, settings)
+            client.require_kubeconfig(of_variables.connection(host, settings))
         except client.KubeError as error:
             return error.reason
         return None

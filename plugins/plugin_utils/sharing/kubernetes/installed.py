@@ -50,6 +50,7 @@ def facts(client: Client, cluster: SharingCluster, settings: Settled, selection:
     daemons = {kind: _daemons(client, system, kind) for kind in (SCHEDULER, PLUGIN)}
     memory: dict[str, float] = {}
     gpus: dict[str, int] = {}
+    names: dict[str, str] = {}
     answering, reading = [], []
     reads_memory = str(system.expects.get("memory_read_metric", ""))
     for daemon in daemons[SCHEDULER] if "metrics" in system.has else ():
@@ -61,12 +62,15 @@ def facts(client: Client, cluster: SharingCluster, settings: Settled, selection:
         if any(series.value > 0 for series in exposition.of(reads_memory)):
             reading.append(daemon.name)
         sizes = [series.value for series in exposition.of("gpu_memory_total_bytes")]
+        named = {series.labels.get("gpu_name", "") for series in exposition.of("gpu_info")} - {""}
+        if len(named) == 1:
+            names[daemon.node] = named.pop()
         if sizes:
             memory[daemon.node], gpus[daemon.node] = max(sizes) / GIB, len(sizes)
     product = str(system.expects.get("product_label", ""))
     places = [
         preflight.SharedNode(
-            node.name, node.devices, _gpus(node, system, gpus), node.labels.get(product, ""),
+            node.name, node.devices, _gpus(node, system, gpus), node.labels.get(product) or names.get(node.name, ""),
             _number(node.labels.get(str(system.expects.get("replicas_label", "")))),
         )
         for node in nodes

@@ -58,6 +58,7 @@ class SharingOnCluster(StageOnCluster):
         options = Options(settings.image, pods, settings.deadline_s, settings.guardian)
         cluster = SharingCluster(client, settings.system, self.acting.id, self.stage, options)
         self.installed = self._preflight(client, cluster, settings)
+        settings = settled.settings_of(self.settings, self.installed["gpus"])
         self.baseline = baseline.load(settings.baseline, self.acting.dir.parent, self.acting.id)
         with cleanup_guard(cluster, self.controller, f"{self.host}: run {self.acting.id}"):
             cluster.open()
@@ -71,15 +72,19 @@ class SharingOnCluster(StageOnCluster):
         lines = preflight.text(table)
         for line in lines:
             Display().display(f"{self.host}: {line}")
-        keeper(self.acting.dir / "raw" / "gpu_sharing" / file_name(self.host))("preflight.txt", "".join(f"{line}\n" for line in lines))
+        keeper(self.acting.dir / self.stage / file_name(self.host))("preflight.txt", "".join(f"{line}\n" for line in lines))
         if refused := preflight.refusal(table):
             raise KubeError("preflight", f"{self.host}: {refused}")
-        return {"preflight": [row.cells for row in table], "gpus": facts.products}
+        images = preflight.images(facts)
+        commit = str(self.settings.get(f"{settled.PREFIX}commit") or "") or preflight.commit(images)
+        return {"preflight": [row.cells for row in table], "gpus": facts.products, "images": images, "commit": commit}
 
     def _run_case(self, case: Case, item: TodoItem, settings: settled.Settled, cluster: SharingCluster) -> None:
         """Run one case and write its result to the journal. An error of the cluster affects this case only, unless the cluster is lost."""
         began, started_at = time.monotonic(), observation.utc()
-        folder = self.acting.dir / "raw" / "gpu_sharing" / file_name(self.host) / case.suite / f"{case.id}-{item['attempt']}"
+        folder = self.acting.dir / self.stage / file_name(self.host) / case.suite / case.id
+        if item["attempt"] > 1:
+            folder /= f"attempt-{item['attempt']}"
         outcome = conclusion.beforehand(case, settings.system, settings.cluster, settings.destructive, settings.nodes)
         context = {
             "cluster": settings.cluster, "scale": settings.parameters.scale, "system": settings.system.name, "image": settings.image,

@@ -130,6 +130,18 @@ def test_a_plan_names_its_inventory(site: Site, monkeypatch: pytest.MonkeyPatch)
     assert build(site.planner(), "stack")["inventory"] == "cluster,lab.yml,a,b"
 
 
+def test_a_short_name_on_the_command_line_wins_over_the_inventory(site: Site) -> None:
+    inventory = {
+        "gpu_sharing_cases": ["MET-001"], "gpu_sharing_scale": 1.0, "gpu_sharing_profile": "strict", "gpu_sharing_cluster": "c1",
+        "gpu_sharing_image": "x", "acceptance_plane": "kubernetes",
+    }  # fmt: skip
+    planner = site.planner(inventory, extra={"cases": "FUNC-001,MET-005", "scale": 0.5, "gpu_sharing_scale": 0.25})
+    stages, _left_out = planner.stages(["gpu_sharing"])
+    settled = next(iter(planner.settings(stages).values()))
+    assert settled["gpu_sharing_cases"] == ["FUNC-001", "MET-005"]
+    assert (settled["gpu_sharing_scale"], settled["gpu_sharing_profile"]) == (0.25, "strict")
+
+
 def test_a_quick_test_measures_in_small_whatever_the_inventory_says_and_is_a_part(site: Site) -> None:
     planner = site.planner({"train_minutes": 90, "train_width": 4096, "train_timeout": 9000}, extra={"train_steps": 50})
     planner.quick = True

@@ -111,6 +111,31 @@ def test_the_archive_has_the_names_and_fields_of_the_public_code() -> None:
     assert json.loads(found["baseline.json"])["cases"]["lab FUNC-001"]["metrics"]["runtime"]["value"] == 41.5
 
 
+def test_the_archive_names_what_a_passed_case_saw_and_every_issue() -> None:
+    seen = row("FUNC-001", "PASS", [])
+    cause = "all 2 assertions hold: runtime(main)=41.5 > 0"
+    seen[1].context["case"].update(cause=cause, seen={"runtime_main": {"value": 41.5, "unit": "s"}})
+    seen[1].context["commit"] = "f680c69"
+    beyond = row("FUNC-004", "FAIL", [])
+    beyond[1].context["case"].update(id="ROBUST-001", gates=[])
+    skipped, elsewhere = row("FUNC-003", "SKIPPED", []), row("COMBO-001", "SKIPPED", [])
+    skipped[1].reason_code, elsewhere[1].reason_code = "sharing_destructive", gates.ELSEWHERE
+    found = STAGE.files("20260101T000000Z-0a1b2c", [seen, row("FUNC-002", "UNKNOWN", []), skipped, elsewhere, beyond])
+    result = json.loads(found["lab/functional/FUNC-001/result.json"])
+    assert result["reason"] == result["summary"] == cause
+    assert (result["metrics"], result["units"], result["commit"]) == (
+        {"runtime": 41.5, "runtime_main": 41.5}, {"runtime": "s", "runtime_main": "s"}, "f680c69",
+    )  # fmt: skip
+    assert found["issues.tsv"].splitlines()[1:] == [
+        "P0\tFUNC-002\tlab: UNKNOWN: all is well", "P0\tFUNC-003\tlab: SKIP: all is well", "-\tROBUST-001\tlab: FAIL: all is well",
+    ]  # fmt: skip
+    cases = json.loads(found["baseline.json"])["cases"]
+    assert {name: entry["status"] for name, entry in cases.items()} == {
+        "lab FUNC-001": "PASS", "lab FUNC-002": "UNKNOWN", "lab FUNC-003": "SKIP", "lab COMBO-001": "SKIP", "lab ROBUST-001": "FAIL",
+    }  # fmt: skip
+    assert cases["lab FUNC-001"]["metrics"] and not cases["lab FUNC-002"]["metrics"]
+
+
 def test_the_report_has_gates_and_every_case_in_its_four_parts() -> None:
     held = [{"said": "latency(up)=20 <= 15", "holds": False, "gates": ["P1"], "cause": "too late", "that": "", "lacking": []}]
     failed = row("FUNC-010", "FAIL", held)
@@ -123,7 +148,7 @@ def test_the_report_has_gates_and_every_case_in_its_four_parts() -> None:
         ["FUNC-010", "lab", "FAIL", "make 1 pod", "mid: metrics", "latency(up)=20 <= 15: does not hold", "all is\twell"]
     ]
     assert all(len(line) == len(of_gates["columns"]) for line in of_gates["rows"])
-    assert archive.issues(gates.gates(list(STRICT.values()), [])) == "gate\tcase_id\tissue\n"
+    assert archive.issues(gates.gates(list(STRICT.values()), []), []) == "gate\tcase_id\tissue\n"
 
 
 def judged(*rows: tuple[str, str, str]) -> verdict.Judgement:

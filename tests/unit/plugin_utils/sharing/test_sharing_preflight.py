@@ -9,7 +9,7 @@ import dataclasses
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import preflight, system
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import parameters, preflight, system
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.preflight import ClusterFacts, Draining, SharedNode, SystemPod
 
 NVSHARE, SLICED = system.load("nvshare"), system.load("time_slicing")
@@ -119,3 +119,22 @@ def test_of_a_system_without_schedulers_nothing_of_them_is_expected() -> None:
     table = facts(schedulers=[], memory_gib={}, answering=[])
     assert set(means(table, SLICED)) == {"nodes of the plan", "device plugins", "parts of GPUs", "images"}
     assert preflight.refusal(preflight.rows(SLICED, table)) == ""
+
+
+@pytest.mark.parametrize(
+    ("images", "commit"),
+    [
+        (["r.example/t/nvshare:libnvshare-f680c69a", "r.example/t/nvshare:nvshare-scheduler-f680c69a"], "f680c69a"),
+        (["r.example/t/nvshare:v0.1-8c2f5b90@sha256:00"], "8c2f5b90"),
+        (["r.example/t/a:x-f680c69", "r.example/t/b:x-8c2f5b90"], ""),
+        (["nvidia/k8s-device-plugin:v0.17.1", "x:20260217", "localhost:5000/x"], ""),
+    ],
+)
+def test_the_commit_of_the_system_is_that_with_which_its_tags_end(images: list[str], commit: str) -> None:
+    assert preflight.commit(images) == commit
+
+
+def test_what_is_allowed_of_t4_hangs_on_the_gpus_and_not_on_the_cluster() -> None:
+    for gpus, allowed in ((["Tesla-T4"], 12), (["Tesla T4"], 12), (["NVIDIA-A800"], 10), (["Tesla-T4", "NVIDIA-L4"], 10), ([], 10)):
+        assert {parameters.settle(cluster, 1, {}, gpus).numbers["accuracy_mixed"] for cluster in ("c1", "c2")} == {allowed}
+    assert parameters.settle("c1", 1, {"accuracy_mixed": 8}, ["Tesla-T4"]).numbers["accuracy_mixed"] == 8

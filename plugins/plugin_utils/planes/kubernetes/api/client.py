@@ -159,8 +159,7 @@ def _identify(connection: Connection, configuration: t.Any, folder: str) -> str:
     path = os.path.expanduser(path or "~/.kube/config")
     # Messages of the YAML parser and of the loader may quote the file, so they are not shown.
     hidden = f"{name}: kubeconfig {path} cannot be used"
-    if not all(os.path.isfile(part) for part in path.split(os.pathsep) if part):
-        raise ControllerError("credentials", f"{name}: kubeconfig {path} does not exist; set acceptance_kube_kubeconfig")
+    _require_files(name, path)
     try:
         contexts, active = kubernetes.config.list_kube_config_contexts(config_file=path)
     except Exception as error:
@@ -174,6 +173,17 @@ def _identify(connection: Connection, configuration: t.Any, folder: str) -> str:
     except Exception as error:
         raise ControllerError("credentials", f"{hidden} with context {chosen['name']!r}: {_harmless(error)}") from None
     return str(chosen["context"].get("namespace") or "")
+
+
+def require_kubeconfig(connection: Connection) -> None:
+    """Raise ControllerError if the variables name a kubeconfig that does not exist. Nothing is read."""
+    if connection.kubeconfig:
+        _require_files(connection.name, os.path.expanduser(connection.kubeconfig))
+
+
+def _require_files(name: str, path: str) -> None:
+    if not all(os.path.isfile(part) for part in path.split(os.pathsep) if part):
+        raise ControllerError("credentials", f"{name}: kubeconfig {path} does not exist; set acceptance_kube_kubeconfig")
 
 
 def _harmless(error: Exception) -> str:

@@ -16,6 +16,7 @@ import typing as t
 import pytest
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes import plane
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client, inventory, marks, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
@@ -329,6 +330,11 @@ def test_an_unreachable_cluster_has_the_nodes_that_are_expected_of_it() -> None:
 def test_a_mistake_on_the_controller_is_refused_in_the_plan(variables: dict[str, str], words: str) -> None:
     with pytest.raises(RunError, match=words):
         inventory.subjects("lab", {**variables, "acceptance_nodes": {"expected": ["a"]}})
+
+
+def test_a_kubeconfig_that_does_not_exist_is_refused_although_the_nodes_are_named() -> None:
+    named = {"acceptance_kube_kubeconfig": "/nowhere/config", "acceptance_nodes": {"names": ["a"]}, "acceptance_kube_image": "x"}
+    assert plane.PLANE.problem("lab", named, []) == "lab: kubeconfig /nowhere/config does not exist; set acceptance_kube_kubeconfig"
 
 
 def test_a_context_that_the_kubeconfig_lacks_is_refused_in_the_plan(tmp_path: pathlib.Path) -> None:
