@@ -19,12 +19,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm i
 from harness.fleet_runs import GATE, ROOT, Done, wait
 from harness.slurm_runs import Runs
 from rigs.simulated.mpi import build
-from rigs.slurm.slurm import Slurm
+from rigs.slurm.slurm import FEWER, PROCESSORS, Slurm
 
 pytestmark = pytest.mark.fleet
 
 STAGES = ("stack", "nccl_node")
-PROCESSORS = 16  # of a node of the rig
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +54,12 @@ def test_a_job_has_nothing_of_the_environment_of_who_starts_it(runs: Runs) -> No
 
 
 def test_a_task_has_all_processors_of_its_node(runs: Runs) -> None:
-    one, two = (settings.of("rig", {}).job("gpufleet-processors", "a test", runs.slurm.fleet.hosts[:n], "", 60.0) for n in (1, 2))
+    """Also in a job over nodes with different numbers."""
+    first, last = runs.slurm.fleet.hosts[0], runs.slurm.fleet.hosts[-1]
+    one, two = (settings.of("rig", {}).job("gpufleet-processors", "a test", nodes, "", 60.0) for nodes in ([first], [first, last]))
     assert [int(runs.slurm.client(*one, "printenv", name)) for name in ("SLURM_CPUS_ON_NODE", "SLURM_NTASKS")] == [PROCESSORS, 1]
     said = runs.slurm.client(*two, "sh", "-c", "echo $SLURMD_NODENAME $SLURM_CPUS_ON_NODE").splitlines()
-    assert sorted(line.split()[1:] for line in said) == [["gpu-01", str(PROCESSORS)], ["gpu-02", str(PROCESSORS)]]
+    assert sorted(line.split()[1:] for line in said) == [[first, str(PROCESSORS)], [last, str(FEWER)]]
 
 
 def test_a_drained_node_is_unknown_with_its_reason_and_a_busy_one_holds_nobody_up(runs: Runs) -> None:
@@ -139,6 +140,43 @@ def test_a_group_is_one_job_and_is_accepted(fabric: Runs) -> None:
     fabric.nothing_left(10)
 
 
+@pytest.fixture
+def without_sshd(fabric: Runs) -> t.Iterator[list[str]]:
+    """Nodes that have no sshd; the first node of the rig has one, by which the controller comes."""
+    hosts, path = fabric.slurm.fleet.hosts[1:], "/usr/sbin/sshd"
+    for host in hosts:
+        fabric.slurm.fleet.inside(host, "mv", path, f"{path}.away")
+    yield hosts
+    for host in hosts:
+        fabric.slurm.fleet.inside(host, "mv", f"{path}.away", path)
+
+
+def test_ranks_are_a_step_of_the_job_where_the_nodes_have_no_sshd(fabric: Runs, without_sshd: list[str]) -> None:
+    """By PMIx, and with different numbers of processors."""
+    done = fabric.run(["nccl_fabric"], **{**GROUP, "acceptance_nodes": {"names": without_sshd}})
+    assert done.status == 0, done.output
+    (group,) = [m for m in done.journal if m["subject"]["kind"] == "group"]
+    assert group["context"]["hosts"] == dict.fromkeys(without_sshd, 2) and group["context"]["launcher"].startswith("srun, pmix")
+    assert group["command"][0] == "srun" and "--mpi=pmix" in group["command"] and "GPUFLEET" not in " ".join(group["command"])
+    fabric.nothing_left(10)
+
+
+def test_a_slow_node_is_found_by_steps_of_the_job(fabric: Runs) -> None:
+    build.behave(fabric.slurm.fleet, "gpu-03", slow=0.5)
+    try:
+        done = fabric.run(
+            ["nccl_fabric"], **{**GROUP, "acceptance_nodes": {"names": fabric.slurm.fleet.hosts}, "acceptance_slurm_launcher": "srun"}
+        )
+    finally:
+        build.behave(fabric.slurm.fleet, "gpu-03")
+    (group,) = [v for v in done.verdicts if v["subject"]["kind"] == "group"]
+    assert group["verdict"] == "FAIL", done.output
+    assert [on(done.verdicts, f"gpu-0{n}") for n in (1, 2, 3, 4)] == [
+        {("PASS", None)}, {("PASS", None)}, {("PASS", None), ("FAIL", "localised")}, {("PASS", None)},
+    ]  # fmt: skip
+    fabric.nothing_left(10)
+
+
 def test_a_group_goes_on_without_a_node_that_is_drained_or_stays_busy(fabric: Runs) -> None:
     slurm = fabric.slurm
     slurm.drain("gpu-02", "a test")
@@ -156,14 +194,16 @@ def test_a_group_goes_on_without_a_node_that_is_drained_or_stays_busy(fabric: Ru
     assert group["verdict"] == "UNKNOWN" and "gpu-03 is in use" in group["reason"], group
 
 
-def test_after_kill_9_of_the_controller_no_job_of_a_group_is_left(fabric: Runs) -> None:
+@pytest.mark.parametrize("launcher", ["ssh", "srun"])
+def test_after_kill_9_of_the_controller_no_job_of_a_group_is_left(fabric: Runs, launcher: str) -> None:
     gates = {host: fabric.slurm.fleet.plant(host) / "gate" for host in ("gpu-01", "gpu-02", "gpu-03")}
     for gate in gates.values():
         gate.mkdir(exist_ok=True)
         (gate / "reached").unlink(missing_ok=True)
         (gate / "all_reduce_perf_mpi").write_text(GATE)
         (gate / "all_reduce_perf_mpi").chmod(0o755)
-    controller = fabric.start(["nccl_fabric"], **{**GROUP, "nccl_fabric_binary_dir": "/opt/simulated/gate"})
+    variables = {**GROUP, "nccl_fabric_binary_dir": "/opt/simulated/gate", "acceptance_slurm_launcher": launcher}
+    controller = fabric.start(["nccl_fabric"], **variables)
     wait(lambda: all((gate / "reached").exists() for gate in gates.values()), controller.process)
     assert len(fabric.slurm.jobs()) == 1
     os.killpg(controller.process.pid, signal.SIGKILL)

@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators i
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation, reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import Observation, Params
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected import matching
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import group, launching, rails
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import group, launching, rails, steps
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import search as localise
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import checkpoints
@@ -89,6 +89,9 @@ class GroupHead:
         return self.own_kind
 
     def make_launcher(self) -> launching.Launcher:
+        job = steps.job_of(self.params)
+        if job:
+            return launching.Steps(job, self.params["mpi_args"])
         return launching.Mpi(self.params["mpirun"], self.params["mpi_args"], "nccl_fabric_mpirun")
 
     def measure(self, checks: list[dict[str, str]]) -> t.Iterator[Observation]:
@@ -377,7 +380,8 @@ class GroupHead:
         read = self.parse_output(job)
         if job.timed_out and read["reason_code"] != "wrong_results":
             if read["outcome"] == "measured":  # the test was done, no node hung: nobody is to blame for what follows
-                reason = f"the table is whole, but mpirun did not end within {job.timeout:.0f} s: the MPI library hangs at its end"
+                program = self.launcher.program
+                reason = f"the table is whole, but {program} did not end within {job.timeout:.0f} s: the MPI library hangs at its end"
                 return LaunchResult("error", "launch_failed", reason, read, job)
             if lost:
                 reason = f"{', '.join(lost)} went away while the test ran, which then never ended"
@@ -401,7 +405,8 @@ class GroupHead:
         elif job.dropped and code in ("bad_output", "incomplete_output"):
             code, reason = "incomplete_output", job.too_much
         elif self.begins not in job.out:
-            code, reason = "launch_failed", f"mpirun ended with status {job.rc} and no table: {' '.join(job.err.split())[-400:]}"
+            last = " ".join(job.err.split())[-400:]
+            code, reason = "launch_failed", f"{self.launcher.program} ended with status {job.rc} and no table: {last}"
         return LaunchResult("error", code, reason, read, job)
 
 

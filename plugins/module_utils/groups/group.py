@@ -23,7 +23,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected import slots
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import launching
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import launching, steps
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import member as member_files
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.state.evidence import quiet
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import checkpoints, process
@@ -45,6 +45,8 @@ class GroupMember:
     address: str
     local: bool = False
     hostname: str = ""
+    # What the job calls it within which the head enters the nodes (steps.py).
+    node: str = ""
     gpu: str | None = None
     gpus: list[str] = dataclasses.field(default_factory=list)
     memory_mib: int = 0
@@ -132,6 +134,7 @@ class Group:
         for entry in params["members"]:
             gpus = [f"slot-{slot}" for slot in range(entry.get("gpus") or 0)]
             member = GroupMember(entry["name"], entry["address"], bool(entry.get("local")), entry.get("hostname") or "", gpus=gpus)
+            member.node = str(((params.get("steps") or {}).get("nodes") or {}).get(member.name, ""))
             if entry.get("problem"):
                 member.problem = ("unreachable", entry["problem"])
             self.members.append(member)
@@ -169,6 +172,10 @@ class Group:
 
     def _ssh(self) -> list[str]:
         """The program that enters a node. With a key of our own nothing of the user's settings takes part."""
+        job = steps.job_of(self.params)
+        if job:
+            nodes = {member.address: member.node for member in self.members if member.node}
+            return ["/bin/sh", self._write("enter", steps.entering(job, nodes))]  # /tmp may be mounted without programs
         private = (self.params["key"] or {}).get("private")
         if not private:
             return ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", *self.params["ssh_args"]]

@@ -4,6 +4,7 @@
 """The launchers, which run one command over the nodes of a group, and the result of one launch.
 
     Mpi      mpirun, which starts every rank itself: nccl-tests, HCCL test
+    Steps    srun within the job that has the nodes, whose ranks meet by PMIx: nccl-tests
     Agents   the command once on each node, with the head's address and its own number: torchrun, anything with a rendezvous of its own
 
 A launcher knows nothing about the command that it runs. It knows the members of a group and how to enter them. The parameter `launcher` of
@@ -24,7 +25,7 @@ import subprocess
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import mpi
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import mpi, steps
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process, session
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
@@ -41,6 +42,7 @@ class LaunchMember(t.Protocol):
     name: str
     address: str
     local: bool
+    node: str
 
 
 class LaunchCommand(t.NamedTuple):
@@ -70,6 +72,8 @@ class Launcher:
 
     # Its name for people, once refusal() has returned None.
     version = ""
+    # The program that starts the ranks, for people.
+    program = "the launcher"
 
     def refusal(self, node: Node) -> tuple[str, str] | None:
         """Return (reason code, reason) if the launcher cannot be used on this node, else None."""
@@ -125,6 +129,54 @@ class Mpi(Launcher):
             root=os.geteuid() == 0, head_address=own_address(members) if self.flavour == mpi.HYDRA else "",
         )  # fmt: skip
         return [LaunchCommand(words, launcher_env)]
+
+
+class Steps(Launcher):
+    """srun within a job: the ranks are a step of it on the nodes, and meet by PMIx, without mpirun and without ssh.
+
+    `extra` are options of mpirun. Those that set a parameter of Open MPI or a variable of the ranks become variables; srun has no others.
+    """
+
+    program = "srun"
+
+    def __init__(self, job: str, extra: t.Sequence[str] = ()) -> None:
+        self.job = job
+        self.extra_env, self.unknown = mpi.variables(extra)
+
+    def refusal(self, node: Node) -> tuple[str, str] | None:
+        if self.unknown:
+            words = f"srun starts the ranks and takes no option {self.unknown} of mpirun"
+            return "unsupported", f"{words}: set a variable of the ranks in its place, or have mpirun start them"
+        if node.contained and node.exec["kind"] not in ("apptainer", "enroot"):
+            return "unsupported", f"srun cannot enter a container of {node.exec['kind']} on every node; use apptainer or enroot"
+        result = node.run([self.program, "--mpi=list"], timeout=30)
+        if result.missing:
+            return "tool_missing", f"{self.program}: {result.missing}: expected the client commands on the first node of the group"
+        kinds = sorted(set(re.findall(r"\bpmix\w*", result.out + result.err)))
+        if not kinds:
+            said = " ".join((result.out + result.err).split())[:200]
+            return "unsupported", f"srun has no PMIx by which the ranks of MPI meet (srun --mpi=list: {said}); install its plugin"
+        self.version = f"srun, {kinds[-1]}"
+        return None
+
+    def commands(
+        self, entry: Entry, members: t.Sequence[LaunchMember], each: int, argv: list[str], env: dict[str, str]
+    ) -> list[LaunchCommand]:
+        rank_env = {**self.extra_env, **env, **({session.MARK: entry.token} if entry.token else {})}
+        if entry.scratch:
+            rank_env = {**mpi.scratch_variables(entry.scratch), **rank_env}
+        nodes = [member.node for member in members]
+        words = [*steps.words(self.job, len(nodes), each), "--mpi=pmix", f"--nodelist={','.join(nodes)}"]
+        return [LaunchCommand([*words, "env", *(f"{name}={value}" for name, value in rank_env.items()), *argv], {})]
+
+    def complaint(self, text: str, names: t.Mapping[str, str]) -> tuple[str, str] | None:
+        missing = re.search(r"\S{1,300}: error: execve\(\): (?P<tool>[^\n]{1,300}): [^\n:]{1,100}", text)
+        if missing:
+            return "tool_missing", f"a node does not have {missing['tool']}, or cannot execute it: {missing.group()}"
+        refused = re.search(r"srun: error: (?:Unable to create step|Invalid MPI type|MPI: |Task launch)[^\n]{0,200}", text)
+        if refused:
+            return "launch_failed", f"srun could not start the ranks: {refused.group()}"
+        return super().complaint(text, names)
 
 
 # On the other node: the command, ended when our end of the connection closes, whatever the login has to say. A killed ssh does not end
@@ -286,8 +338,9 @@ class Job:
         for word in self.argv:
             if word == "sh" and words[-3:] == watched([])[:-1]:
                 del words[-3:]
-            elif word.startswith(f"{session.MARK}=") and words[-1:] == ["-x"]:
-                words.pop()
+            elif word.startswith(f"{session.MARK}="):
+                if words[-1:] == ["-x"]:
+                    words.pop()
             elif words[-2:] == ["-genv", session.MARK]:
                 del words[-2:]
             else:

@@ -99,6 +99,34 @@ def _settings(kind: str, ssh: str, scratch: str) -> list[tuple[str, str, str]]:
     return settings + (scratch_settings if scratch else [])
 
 
+# Without mpirun ------------------------------------------------------------------------------------------------------
+
+
+def variables(extra: t.Sequence[str]) -> tuple[dict[str, str], str]:
+    """Return the variables of ranks that do the same as these options of mpirun, and the first option that is none of a variable or of a
+    parameter of Open MPI; empty if all are."""
+    env: dict[str, str] = {}
+    words = list(extra)
+    while words:
+        option, *rest = words
+        kind = option.lstrip("-")
+        if kind == "x" and rest and "=" in rest[0]:
+            name, _equals, value = rest[0].partition("=")
+            words = rest[1:]
+        elif kind in ("mca", "omca", "gmca", "genv") and len(rest) > 1:
+            name, value = rest[0] if kind == "genv" else f"OMPI_MCA_{rest[0]}", rest[1]
+            words = rest[2:]
+        else:
+            return {}, option
+        env[name] = value
+    return env, ""
+
+
+def scratch_variables(scratch: str) -> dict[str, str]:
+    """Return the variables by which ranks of Open MPI 4 and 5 leave their files in a folder."""
+    return {f"OMPI_MCA_btl_{name}_backing_directory": scratch for name in ("vader", "sm")}
+
+
 # Complaints ----------------------------------------------------------------------------------------------------------
 
 

@@ -28,6 +28,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 CHECK = "worker"
+NO_SSHD = "the node or image has no sshd: install openssh-server in it"
 START_S = 20.0
 # How the name of the folder for the files of sshd begins.
 PREFIX = "gpufleet-worker-"
@@ -45,10 +46,14 @@ _LIMITS = {"MaxStartups": "512", "MaxSessions": "256", "LoginGraceTime": "30"}
 
 def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """Start sshd on a node of a group and yield the observations of the member, or why the worker cannot be entered. `params`: {"port",
-    "authorized_keys": path, or "public_key": the key itself, "work": the request of what the node does itself as a member, or None}.
+    "authorized_keys": path, or "public_key": the key itself, "work": the request of what the node does itself as a member, or None,
+    "optional": True if the head may have another way in than sshd}.
 
     Without a member's half the worker stays to its deadline.
     """
+    if params.get("optional") and sshd() is None:
+        yield from _without_sshd(params["work"], node)
+        return
     with _folder(node) as folder:
         try:
             child = _start(params, node, folder)
@@ -62,6 +67,14 @@ def probe(params: Params, node: Node) -> t.Iterator[Observation]:
                 time.sleep(0.5)
         finally:
             process.end(child)
+
+
+def _without_sshd(work: t.Any, node: Node) -> t.Iterator[Observation]:
+    """Yield the observations of the member. If the head did not come, it has an sshd itself and looked for one here."""
+    for item in probing.of(work)(work["params"], node):
+        if item["check"] == member.CHECK and item["reason_code"] == "partner":
+            item = {**item, "reason_code": "tool_missing", "reason": f"{item['reason']}, which has an sshd itself; {NO_SSHD}"}
+        yield item
 
 
 @contextlib.contextmanager
@@ -86,11 +99,16 @@ def undo(entry: dict[str, t.Any]) -> str:
     return f"removed {folder}"
 
 
+def sshd() -> str | None:
+    """Return the path of sshd on this node, None if it has none."""
+    return next((located for name in _PROGRAMS if (located := shutil.which(name))), None)
+
+
 def _start(params: dict[str, t.Any], node: Node, folder: str) -> subprocess.Popen[bytes]:
     """sshd, once it can be entered."""
-    program = next((located for name in _PROGRAMS if (located := shutil.which(name))), None)
+    program = sshd()
     if program is None:
-        raise ReasonedError("tool_missing", "the node or image has no sshd: install openssh-server in it")
+        raise ReasonedError("tool_missing", NO_SSHD)
     key = f"{folder}/host_key"
     keygen = node.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key])
     if not keygen.ok:

@@ -21,6 +21,8 @@ ACCOUNTING = {"slurmdbd": "slurmdbd", "mariadbd": "mariadb-server-core", "mariad
 GPUS = 8
 MODEL = "h200"
 UP_S = 60.0
+# Processors of a host, and of the last of several.
+PROCESSORS, FEWER = 16, 8
 
 SLURM_CONF = """\
 ClusterName=rig
@@ -52,8 +54,9 @@ GresTypes=gpu
 PreemptType=preempt/partition_prio
 PreemptMode=CANCEL
 {accounting}
-NodeName=DEFAULT CPUs=16 Boards=1 SocketsPerBoard=2 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=1000
-NodeName={nodes} Gres=gpu:{model}:{gpus} Feature=hgx State=UNKNOWN
+NodeName=DEFAULT CPUs={processors} Boards=1 SocketsPerBoard=2 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=1000
+NodeName=DEFAULT Gres=gpu:{model}:{gpus} Feature=hgx State=UNKNOWN
+{described}
 PartitionName=all Nodes={nodes} Default=YES MaxTime=60 State=UP
 PartitionName=urgent Nodes={nodes} PriorityTier=10 State=UP
 PartitionName=closed Nodes={nodes} State=DOWN
@@ -120,9 +123,13 @@ class Slurm:
         """Start Slurm, and return when every node is idle."""
         common.need_packages({**PACKAGES, **(ACCOUNTING if self.accounting else {})})
         hosts = self.fleet.hosts
+        described = [f"NodeName={host}" for host in hosts]
+        if len(hosts) > 1:
+            described[-1] += f" CPUs={FEWER} SocketsPerBoard=1"
         words = {
             "controller": self.controller, "nodes": ",".join(hosts), "model": MODEL, "gpus": GPUS, "last": GPUS - 1,
             "accounting": (WITH_ACCOUNTING if self.accounting else WITHOUT_ACCOUNTING).format(controller=self.controller),
+            "processors": PROCESSORS, "described": "\n".join(described),
         }  # fmt: skip
         for host in hosts:
             folder = self.fleet.plant(host) / "slurm"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import steps
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.program.runner import COMMON
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.behind import with_context
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.groups_behind import GroupsBehindHost
@@ -26,6 +27,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_m
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import MEMBER
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.grouping import new_key
 
+# When a head uses steps of its job in place of ssh, by acceptance_slurm_launcher; never by "ssh".
+STEPS = {"auto": steps.AUTO, "srun": steps.ALWAYS}
 # Ports of the sshd of a job: below those that Linux gives to connections.
 PORTS = range(20000, 32000)
 
@@ -74,18 +77,24 @@ class GroupsOnSlurm(GroupsBehindHost, StageTogether):
         private, public = new_key(self.stage)
         port = random.choice(PORTS)
         own_check = {"check": MEMBER, "variant": ""}
-        entry = {"members": members, "key": {"private": private}, "ssh_args": ["-p", str(port)]}
+        launcher = self.variables.launcher
+        nodes = {member["name"]: member["name"].partition("/")[2] for member in members}
+        by_steps = {"steps": {"when": STEPS[launcher], "nodes": nodes}} if launcher in STEPS else {}
+        entry = {"members": members, "key": {"private": private}, "ssh_args": ["-p", str(port)], **by_steps}
         head = self.request({**args, **entry, "checks": [*args["checks"], own_check]})
         options = head["params"]
         # A member outlasts its head, however much later that one begins.
         member = {
-            **options, "checks": [own_check], "members": [], "key": None, "timeout": float(options["timeout"]) + options["join_timeout"],
+            **options, "checks": [own_check], "members": [], "key": None, "steps": None,
+            "timeout": float(options["timeout"]) + options["join_timeout"],
         }  # fmt: skip
         if "floors" in member:
             member["floors"] = []
         work: NodeWork = {**head, "params": member}
-        common = {name: member[name] for name in COMMON}
-        return head, {"probe": "groups.worker", "params": {**common, "port": port, "public_key": public, "work": work}}
+        if by_steps and STEPS[launcher] == steps.ALWAYS:
+            return head, work
+        sshd = {"port": port, "public_key": public, "work": work, "optional": bool(by_steps)}
+        return head, {"probe": "groups.worker", "params": {**{name: member[name] for name in COMMON}, **sshd}}
 
     def _tell(self, subject: str, members: list[str], answered: jobs.Answered) -> None:
         """Record the answers of a group and of its nodes: each speaks for itself, and the head for the group too."""

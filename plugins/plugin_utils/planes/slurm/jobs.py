@@ -104,7 +104,8 @@ class Job:
         return (
             f"\nimport base64, json, os, zlib\nfrom {payload.PACKAGE}.program import job\n"
             "node, number = (os.environ.get(name, '') for name in ('SLURMD_NODENAME', 'SLURM_JOB_ID'))\n"
-            "for name in [name for name in os.environ if name.startswith(('SLURM', 'PMI_', 'PMIX_'))]:\n    del os.environ[name]\n"
+            "for name in [name for name in os.environ if name.startswith(('SLURM', 'PMI_', 'PMIX_')) and name != 'SLURM_CONF']:\n"
+            "    del os.environ[name]\n"
             f"requests = {packed!r}\n"
             "request = json.loads(zlib.decompress(base64.b64decode(requests.get(node) or requests[''])))\n"
             f"job.main(request, {self.nonce!r}, number, node)\n"

@@ -61,6 +61,7 @@ class Settings:
     extra: tuple[str, ...] = ()
     wait: float = 600.0
     python: str = "/usr/bin/python3"
+    launcher: str = "auto"
 
     def minutes(self, timeout: float, most: int = 0) -> int:
         """Return the time limit of a job for a probe with this deadline in seconds. `most`: the limit of its partition in minutes, 0 for

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import pathlib
 import secrets
+import subprocess
 import sys
 import time
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import group, head, launching
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import group, head, launching, steps, worker
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process, session
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
@@ -118,3 +119,75 @@ def test_agents_of_a_membership_can_be_found_again() -> None:
     seat = group.GroupMember("gpu-1", "192.0.2.1")
     (command,) = launching.Agents().commands(entry, [seat], 8, ["true"], {})
     assert f"{session.MARK}=token" in command.argv[-1] and command.leashed
+
+
+def test_ranks_of_a_step_are_on_the_nodes_of_the_job_and_can_be_found_again() -> None:
+    launcher = launching.Steps("77", ["--mca", "btl_tcp_if_include", "eth0", "-x", "A=b=c"])
+    members = [group.GroupMember(f"lab/{name}", "192.0.2.1", node=name) for name in ("a", "c")]
+    (command,) = launcher.commands(launching.Entry(["ssh"], "/tmp/x", "/tmp/x", "token", 1), members, 4, ["tool", "-g", "1"], {"A": "2"})
+    words, env = command.argv[: command.argv.index("env")], command.argv[command.argv.index("env") + 1 : -3]
+    assert {"--jobid=77", "--overlap", "--mpi=pmix", "--nodes=2", "--ntasks=8", "--ntasks-per-node=4", "--nodelist=a,c"} <= set(words)
+    assert {"OMPI_MCA_btl_tcp_if_include=eth0", "A=2", f"{session.MARK}=token", "OMPI_MCA_btl_vader_backing_directory=/tmp/x"} <= set(env)
+    assert session.MARK not in " ".join(launching.Job([command], members, 8, 60, "").shown())
+
+
+@pytest.mark.parametrize(
+    ("printed", "extra", "found"),
+    [
+        ("MPI plugin types are...\\n\\tpmix\\n\\tnone\\nspecific pmix plugin versions available: pmix_v4", [], None),
+        ("MPI plugin types are...\\n\\tnone\\n\\tpmi2", [], "srun has no PMIx by which the ranks of MPI meet"),
+        ("pmix", ["--map-by", "slot"], "takes no option --map-by of mpirun"),
+        (None, [], "srun: not found"),
+    ],
+)
+def test_a_step_wants_pmix_and_no_options_of_mpirun(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, printed: str | None, extra: list[str], found: str | None
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin" if printed is not None else str(tmp_path))
+    if printed is not None:
+        (tmp_path / "srun").write_text(f"#!/bin/sh\nprintf '{printed}' >&2\n")
+        (tmp_path / "srun").chmod(0o755)
+    launcher = launching.Steps("77", extra)
+    refusal = launcher.refusal(Node(60))
+    assert refusal is None and launcher.version == "srun, pmix_v4" if found is None else found in str(refusal)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("slurmstepd-gpu-04: error: execve(): /opt/none/x: No such file or directory\nsrun: error: gpu-04: task 1: Exited", "tool_missing"),
+        ("slurmstepd: error: execve(): /opt/none/x: Permission denied", "tool_missing"),
+        ("srun: error: Unable to create step for job 5: Requested node configuration is not available", "launch_failed"),
+        ("srun: error: Invalid MPI type 'pmix_v9', --mpi=list for acceptable types", "launch_failed"),
+        ("srun: error: gpu-04: task 7: Segmentation fault", None),
+    ],
+)
+def test_a_step_that_does_not_start_says_why(text: str, code: str | None) -> None:
+    complaint = launching.Steps("77").complaint(text, {})
+    assert (complaint[0] if complaint else None) == code
+
+
+def test_nodes_are_entered_by_steps_where_the_head_has_no_sshd(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = {"steps": {"when": "auto", "nodes": {}, "job": "77"}}
+    for path, job in ((None, "77"), ("/usr/sbin/sshd", "")):
+        monkeypatch.setattr(worker, "sshd", lambda path=path: path)
+        assert steps.job_of(params) == job
+        assert steps.job_of({"steps": {**params["steps"], "when": "always"}}) == "77"
+        assert steps.job_of({"steps": None}) == "" == steps.job_of({"steps": {"when": "always", "nodes": {}}})
+
+
+def test_a_step_is_called_like_ssh(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "srun").write_text('#!/bin/sh\nfor word in "$@"; do echo "$word"; done\n')
+    (tmp_path / "srun").chmod(0o755)
+    script = tmp_path / "enter"
+    script.write_text(steps.entering("77", {"192.0.2.1": "gpu-1", "fd00::2": "gpu-2"}))
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        return subprocess.run(["/bin/sh", str(script), *words], capture_output=True, text=True, env=env, check=False)
+
+    for option in ([], ["-x"]):  # Hydra's
+        said = call(*option, "fd00::2", "echo 'a b'; exit 3").stdout.splitlines()
+        assert "--nodelist=gpu-2" in said and "--jobid=77" in said and said[-3:] == ["/bin/sh", "-c", "echo 'a b'; exit 3"]
+    stranger = call("192.0.2.9", "true")
+    assert stranger.returncode == 255 and "192.0.2.9 is no node of the job" in stranger.stderr

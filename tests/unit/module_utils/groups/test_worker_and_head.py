@@ -17,7 +17,8 @@ import time
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import group, head, launching, worker
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import group, head, launching, member, worker
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process, session
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
@@ -83,6 +84,21 @@ def test_a_port_in_use_is_named(keys: pathlib.Path) -> None:
         params = {"port": port, "authorized_keys": str(keys / "identity.pub"), "work": None}
         seen = list(worker.probe(params, Node(30)))
     assert [one["reason_code"] for one in seen] == ["port_in_use"] and str(port) in seen[0]["reason"]
+
+
+@pytest.mark.parametrize(("code", "said"), [("partner", ("tool_missing", True)), ("gpu_count", ("gpu_count", False))])
+def test_a_worker_without_sshd_is_a_member_where_the_head_may_come_without(
+    monkeypatch: pytest.MonkeyPatch, code: str, said: tuple[str, bool]
+) -> None:
+    """If the head did not come, it has an sshd itself and needed one here."""
+    monkeypatch.setattr(worker, "sshd", lambda: None)
+    of_member = [observation.failed(member.CHECK, code, "the head of the group did not come within 5 s"), observation.measured("other")]
+    monkeypatch.setattr(worker.probing, "of", lambda _work: lambda _params, _node: of_member)
+    params = {"port": 1, "public_key": "", "work": {"params": {}}}
+    first, second = worker.probe({**params, "optional": True}, Node(30))
+    assert (first["reason_code"], worker.NO_SSHD in first["reason"]) == said and second == of_member[1]
+    (refused,) = worker.probe(params, Node(30))
+    assert (refused["check"], refused["reason_code"]) == (member.CHECK, "tool_missing")
 
 
 def test_environment_that_could_break_the_configuration_stays_out() -> None:

@@ -56,20 +56,21 @@ class Lab:
         blockers = self.blockers.pop(0) if self.blockers else {}
         yield jobs.Answered(job, {node: BUSY if blockers else answer_of(job, node) for node in job.nodes}, blockers)
 
-    def measure(self) -> dict[str, tuple[str, str | None]]:
+    def measure(self, **variables: t.Any) -> dict[str, tuple[str, str | None]]:
         """Return {subject and check: (outcome, reason code)} of all that a controller writes."""
-        items = nccl_fabric.STAGE.items({f"lab/{name}": "lab" for name in "abc"}, {"lab": SETTINGS})[0]
+        settings = {**SETTINGS, **variables}
+        items = nccl_fabric.STAGE.items({f"lab/{name}": "lab" for name in "abc"}, {"lab": settings})[0]
         plan = make_plan({"items": items, "judging": {"sets": [expectations.shipped().dump()], "of": {"lab": 0}}})
         (self.run.dir / "plan.json").write_text(json.dumps(plan.as_dict()))
         self.run.mailbox.make()
-        self.run.mailbox.assign("lab", {"stages": todo.remaining(plan, [], [nccl_fabric.STAGE])["lab"], "settings": SETTINGS})
+        self.run.mailbox.assign("lab", {"stages": todo.remaining(plan, [], [nccl_fabric.STAGE])["lab"], "settings": settings})
         self.run.mailbox.set_totals({"nccl_fabric": 1})
         action: t.Any = types.SimpleNamespace(
             module="nccl_fabric", spec=payload.options("nccl_fabric"), _task=types.SimpleNamespace(args={}),
             _templar=types.SimpleNamespace(template=lambda value: value),
         )  # fmt: skip
         stage = {"name": "nccl_fabric", "role": "gpufleet.acceptance.nccl_fabric"}
-        task_vars = {**SETTINGS, "inventory_hostname": "lab", "acceptance_stage": stage}
+        task_vars = {**settings, "inventory_hostname": "lab", "acceptance_stage": stage}
         planned = {"results_dir": str(self.run.dir.parent), "run_id": self.run.id}
         groups.GroupsOnSlurm(action, planned, task_vars, "slurm").run()
         records = self.run.journal.read()[0]
@@ -115,6 +116,19 @@ def test_the_first_node_is_asked_for_the_group_and_every_node_for_itself(lab: La
     assert options["ssh_args"] == ["-p", str(worker["params"]["port"])] and worker["params"]["port"] in groups.PORTS
     assert "PRIVATE KEY" in options["key"]["private"] and "PRIVATE KEY" not in json.dumps(worker)
     assert worker["params"]["public_key"].startswith("ssh-ed25519 ") and member["timeout"] > options["timeout"]
+
+
+@pytest.mark.parametrize(("launcher", "when"), [("auto", "auto"), ("ssh", None), ("srun", "always")])
+def test_the_head_enters_the_others_as_the_user_wants(lab: Lab, launcher: str, when: str | None) -> None:
+    assert set(lab.measure(acceptance_slurm_launcher=launcher).values()) == {WELL}
+    head, other = lab.jobs[0].requests["a"]["params"], lab.jobs[0].requests[""]
+    assert (head["steps"] or {}).get("when") == when
+    assert (head["steps"] or {}).get("nodes") == ({"lab/a": "a", "lab/b": "b", "lab/c": "c"} if when else None)
+    if launcher == "srun":
+        assert other["probe"] == "nccl_group" and other["params"]["steps"] is None and "public_key" not in other["params"]
+    else:
+        assert other["probe"] == "groups.worker" and other["params"]["optional"] == (launcher == "auto")
+        assert other["params"]["work"]["params"]["steps"] is None
 
 
 def test_a_node_on_which_no_job_starts_is_refused_by_name_and_the_head_knows(lab: Lab) -> None:
