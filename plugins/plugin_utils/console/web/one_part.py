@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import standing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import ordering, standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.drawing import draw, url
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.request_context import RequestContext, RequestRefused
@@ -60,9 +60,9 @@ def part(ask: RequestContext) -> Response:
     known = about(ask.console.past, one)
     query = {"part": one.address}
     return draw(
-        ask, "part", one=one, uuid=one.part.key.partition("/")[2] if one.kind == "gpu" else "", advice=ADVICE, rows=known.rows[:SHOWN],
-        broken=known.broken, causes=known.causes, cut=len(known.rows) > SHOWN, sort="", history=url("/history", query),
-        curves=url("/history/curves", query) if any(row["numbers"] for row in known.rows) else "",
+        ask, "part", one=one, uuid=one.part.key.partition("/")[2] if one.kind == "gpu" else "", advice=ADVICE, broken=known.broken,
+        causes=known.causes, rows=ordering.verdicts(known.rows[:SHOWN], ask.one("sort")), sort=ask.one("sort"), cut=len(known.rows) > SHOWN,
+        history=url("/history", query), curves=url("/history/curves", query) if any(row["numbers"] for row in known.rows) else "",
     )  # fmt: skip
 
 

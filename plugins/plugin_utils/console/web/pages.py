@@ -28,6 +28,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web im
     home,
     notes,
     one_part,
+    ordering,
     parts,
     progress,
     standing,
@@ -388,7 +389,7 @@ def _result(ask: RequestContext) -> Response:
     return draw(
         ask, "result", run=run, of=of, head_of=head, verdicts=past.verdicts(head or {}), raw=raw[:FILES_ON_A_PAGE], raw_all=len(raw),
         sought=text,
-        rows=_sorted(rows_found.rows, ask.one("sort"), ROWS_BY) if rows_found else [], cut=bool(rows_found and rows_found.cut),
+        rows=ordering.verdicts(rows_found.rows, ask.one("sort")) if rows_found else [], cut=bool(rows_found and rows_found.cut),
         sort=ask.one("sort"),
         earlier=past.runs(before=run, limit=ON_A_PAGE), causes=causes[:MOST_CAUSES], causes_all=len(causes),
         again=url("/start", forms.fields_again(causes)), **_notes(ask, run),
@@ -476,12 +477,6 @@ def _compare(ask: RequestContext) -> Response:
 
 # The history --------------------------------------------------------------------------------------------------------------------------
 
-ROWS_BY: dict[str, t.Callable[[PlainData], t.Any]] = {
-    "run": lambda row: row["run"], "subject": lambda row: row["subject"], "check": lambda row: (row["stage"], row["check"], row["variant"]),
-    "verdict": lambda row: WORST_FIRST.index(row["verdict"]), "value": lambda row: (row["value"] is None, row["value"] or 0.0),
-}  # fmt: skip
-
-
 def _history(ask: RequestContext) -> Response:
     query, regressed, order = api.asked(ask), ask.one("regressed") == "true", ask.one("sort")
     answer, wrong, field = None, "", ""
@@ -491,7 +486,7 @@ def _history(ask: RequestContext) -> Response:
         except HistoryError as error:
             wrong = str(error)
             field = next((name for name in query._fields if wrong.startswith((f"{name}:", f"{name} "))), "")
-    rows = _sorted(answer.rows, order, ROWS_BY) if answer else []
+    rows = ordering.verdicts(answer.rows, order) if answer else []
     try:
         runs = ask.console.past.runs(ask.one("before"), ON_A_PAGE, query.since, query.until)
     except HistoryError as error:
@@ -535,7 +530,7 @@ def _nodes(ask: RequestContext) -> Response:
         if text in info.name and (not label or label in {f"{name}={value}" for name, value in info.labels.items()})
         and (state != "free" or (info.free or 0) > 0) and (state != "used" or info.used_by) and (state != "problem" or info.problem)
     ]  # fmt: skip
-    matching = _sorted(matching, order, {
+    matching = ordering.ordered(matching, order, {
         "name": lambda info: info.name, "gpus": lambda info: (info.gpus or 0, info.name), "free": lambda info: (info.free or 0, info.name),
     })  # fmt: skip
     number_text = ask.one("page", "1")
@@ -562,7 +557,7 @@ def _node(ask: RequestContext) -> Response:
         raise RequestRefused(404, "error_no_node")
     broken = [row for row in stands if row["verdict"] not in GOOD]
     rows = every[: ON_A_PAGE * 4]
-    shown = _sorted(rows, ask.one("sort"), ROWS_BY)
+    shown = ordering.verdicts(rows, ask.one("sort"))
     findings = [row for row in shown if row["verdict"] not in GOOD]
     return draw(
         ask, "node", advice=ADVICE, name=name, info=info, facts=facts, changes=_changes(facts), sort=ask.one("sort"), timeline=timeline,
@@ -616,11 +611,6 @@ def _changes(facts: t.Sequence[machine.FactsSince]) -> list[PlainData]:
         changed = [(name, old.facts.get(name), new.facts.get(name)) for name in names]
         changes.append({"run": new.run, "planned_at": new.planned_at, "changed": changed})
     return changes
-
-
-def _sorted(rows: t.Sequence[t.Any], order: str, by: t.Mapping[str, t.Callable[[t.Any], t.Any]]) -> list[t.Any]:
-    key = by.get(order.removeprefix("-"))
-    return sorted(rows, key=key, reverse=order.startswith("-")) if key else list(rows)
 
 
 # Coming and going ---------------------------------------------------------------------------------------------------------------------

@@ -462,6 +462,15 @@ def test_a_request_for_more_gpus_than_a_node_has_is_refused(console: memory.Open
     assert client.post("/api/v1/preview", json={"spec": spec}, headers=token).json()["seconds"] > 3600
 
 
+def test_wrong_fields_are_explained_in_the_language_of_the_page(console: memory.Opened) -> None:
+    client = console.signed_in()
+    asked = {"kind": "rdma", "where": "nodes", "nodes": "n0001, n0002", "port": "one", "ttl": "x", "do": "show"}
+    for language, port in (("ru", "ожидается целое число от 1 до 255"), ("zh", "应为 1 到 255 的整数")):
+        page = client.get("/start", params=asked, headers={"accept-language": language}).text
+        assert port in page and "a whole number" not in page
+        assert "a day as" not in client.get("/history?since=x", headers={"accept-language": language}).text
+
+
 def test_every_page_is_there_in_every_language(console: memory.Opened) -> None:
     client = console.signed_in()
     def places(texts: dict[str, str]) -> dict[str, set[str]]:

@@ -151,6 +151,22 @@ def test_a_list_of_parts_that_is_cut_says_so(tmp_path: pathlib.Path) -> None:
     assert (len(told["parts"]), told["more"]) == (20, True)
 
 
+def test_the_verdicts_of_a_part_are_sorted_by_the_column_that_is_clicked(console: memory.Opened) -> None:
+    client = console.signed_in()
+
+    def runs_of(page: str) -> list[str]:
+        table = page.partition('id="verdicts"')[2]
+        assert 'aria-sort="' in table or "sort=-" not in table
+        return re.findall(r"<tr><td><a href=\"/results/([^\"]+)", table)
+
+    plain = client.get("/part?name=165201").text
+    (link,) = {html.unescape(link) for link in re.findall(r'<a href="(/part\?[^"]*sort=run[^"]*)"', plain)}
+    up = client.get(link).text
+    down = client.get(next(html.unescape(link) for link in re.findall(r'<a href="(/part\?[^"]*)"', up) if "sort=-run" in link)).text
+    assert runs_of(up) == sorted(runs_of(plain)) != runs_of(down) == sorted(runs_of(plain), reverse=True)
+    assert 'aria-sort="ascending"' in up and 'aria-sort="descending"' in down
+
+
 @pytest.mark.parametrize("name", ["", "nobody", "b mlx5_9", "<script>", "\x00"])
 def test_a_part_that_nobody_saw_is_not_found(console: memory.Opened, name: str) -> None:
     answer = console.signed_in().get("/part", params={"name": name})
