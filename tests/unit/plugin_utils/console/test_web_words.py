@@ -57,9 +57,13 @@ NO_PAGE = {
 }  # fmt: skip
 # Texts that the source puts together: what it has in pieces, and each whole.
 PIECES = {
-    "7 from 0 to 7", "7. After a change of hardware run the stage rdma_ports", "a device that each node had when it was last measured; 77 had 7",
+    "7 from 0 to 7", "7. After a change of hardware run the stage rdma_ports",
+    "a device that each node had when it was last measured; 77 had 7",
 }  # fmt: skip
-_DEVICE = "a device that each node had when it was last measured; n1{} had mlx5_0, mlx5_1. After a change of hardware run the stage rdma_ports"
+_DEVICE = (
+    "a device that each node had when it was last measured; n1{} had mlx5_0, mlx5_1."
+    " After a change of hardware run the stage rdma_ports"
+)
 WHOLE = {"a number from 0 to 7", _DEVICE.format(""), _DEVICE.format(" and 3 more of these nodes"), "none: no image may be chosen here"}
 
 
