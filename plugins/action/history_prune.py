@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
+import pathlib
 import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.notes import Notes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import pruning, store
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import AcceptanceError
 
 
 class ActionModule(ActionBase):
@@ -26,10 +28,12 @@ class ActionModule(ActionBase):
         try:
             with store.Store(store.url_of(str(args["results_dir"]), str(args.get("url") or ""))) as history:
                 pruned = pruning.prune(history, str(args.get("older_than") or ""), really)
-        except RunError as error:
+                noted = Notes(pathlib.Path(str(args["results_dir"]))).remove(pruning.taken_out(history)) if really else []
+        except AcceptanceError as error:
             return {"failed": True, "msg": str(error)}
         range_text = f" ({pruned.runs[0]} to {pruned.runs[-1]})" if pruned.runs else ""
         line = f"{len(pruned.runs)} runs{range_text} with {pruned.numbers} numbers "
         line += f"were taken out; {pruned.medians} monthly medians stay" if really else "would be taken out; -e prune=true does it"
+        line += f"; notes on {len(noted)} of the removed runs, whose folders are gone, were removed" if noted else ""
         Display().display(line)
-        return {"changed": really and bool(pruned.runs), "msg": line, "runs": pruned.runs, "numbers": pruned.numbers}
+        return {"changed": really and bool(pruned.runs or noted), "msg": line, "runs": pruned.runs, "numbers": pruned.numbers}

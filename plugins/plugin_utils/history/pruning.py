@@ -59,6 +59,12 @@ def prune(store: Store, older_than: str, really: bool = False) -> Pruned:
     return Pruned([row.name for row in rows], numbers, medians)
 
 
+def taken_out(store: Store) -> set[str]:
+    """Return the names of the runs that are removed, by whichever call."""
+    with store.reading() as connection:
+        return set(connection.execute(sa.select(schema.run.c.name).where(schema.run.c.pruned)).scalars())
+
+
 def _write_medians(connection: sqlalchemy.Connection, month: str, runs: list[int]) -> int:
     """Write the medians of a month and return their number. A median that exists already stays: a run came after its month was removed."""
     metric, of = schema.metric, schema.month

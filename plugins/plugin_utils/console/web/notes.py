@@ -4,7 +4,8 @@
 """Notes of people on runs, some of which hand a run to a colleague.
 
 Each is a file of its own in the results folder, outside the folder of its run: a note changes nothing that the run's fingerprint covers,
-and several consoles over one volume share them without a lock. No note is changed or removed by the console.
+and several consoles over one volume share them without a lock. The console neither changes nor removes one. The notes on a run are removed
+when it was taken out of the history and its folder is gone, so that no page of it is left.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import json
 import pathlib
 import secrets
+import shutil
 import time
 import typing as t
 
@@ -43,6 +45,7 @@ class Notes:
     """The notes of a results folder."""
 
     def __init__(self, results: pathlib.Path) -> None:
+        self._results = results
         self._folder = results / FOLDER
 
     def all(self, run: str) -> list[Note]:
@@ -63,6 +66,18 @@ class Notes:
             files.write_atomically(path, json.dumps(Note(text, to, who, utc())._asdict()))
         except (OSError, RunError) as error:
             raise Unavailable(f"the note cannot be saved: {error}") from error
+
+    def remove(self, runs: t.Container[str]) -> list[str]:
+        """Remove the notes on those of the runs whose folder is gone, and return these. Raise Unavailable if they cannot be removed."""
+        removed = []
+        try:
+            for folder in sorted(self._folder.iterdir()) if self._folder.is_dir() else ():
+                if folder.name in runs and RUN_ID.fullmatch(folder.name) and not (self._results / folder.name).exists():
+                    shutil.rmtree(folder)
+                    removed.append(folder.name)
+        except OSError as error:
+            raise Unavailable(f"the notes on removed runs cannot be removed: {error}") from error
+        return removed
 
     def _paths(self, run: str) -> list[pathlib.Path]:
         """Return the files of the notes on a run, the newest first."""

@@ -8,12 +8,16 @@ from __future__ import annotations
 import json
 import pathlib
 import re
+import shutil
+import types
 import typing as t
 
 import jsonschema
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.action import history_prune
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import notes, openapi
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import pruning, store
 from harness import console_memory as memory
 from harness import history_runs as runs
 
@@ -145,3 +149,29 @@ def test_a_run_that_has_not_begun_has_no_place_for_notes_yet(noted: Noted) -> No
         path.write_bytes(b"no database")
     answer = noted.client.get("/runs/later")
     assert answer.status_code == 200 and 'id="notes"' not in answer.text
+
+
+def test_notes_go_with_a_run_that_is_pruned_and_has_no_folder(noted: Noted) -> None:
+    """Notes on a run whose folder is there, or that the history still has, are on a page that opens."""
+    address = store.url_of(str(noted.results), "")
+    kept = notes.Notes(noted.results)
+    runs.judged(noted.results, 2, runs.fleet(a=671.0), acceptance_history=True)
+    noted.add(text="the cable")
+    noted.add(run=runs.run_id(2), text="the switch")
+
+    def prune() -> dict[str, t.Any]:
+        task = types.SimpleNamespace(args={"results_dir": str(noted.results), "older_than": "2027-01-01", "really": True}, check_mode=False)
+        action = history_prune.ActionModule.__new__(history_prune.ActionModule)
+        action._task = task
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(history_prune.ActionBase, "run", lambda *_: {})
+            return action.run()
+
+    shutil.rmtree(noted.results / RUN)
+    with store.Store(address) as history:
+        assert kept.remove(pruning.taken_out(history)) == [] and kept.last(RUN)
+    assert "notes on 1 of the removed runs" in prune()["msg"]
+    assert kept.last(RUN) is None and kept.last(runs.run_id(2))
+    shutil.rmtree(noted.results / runs.run_id(2))
+    assert prune()["changed"] and kept.last(runs.run_id(2)) is None
+    assert not prune()["changed"]
