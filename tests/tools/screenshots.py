@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pictures of the console's ten main pages and of a report, light, dark and as on a phone, for a person to look at.
+"""Pictures of the console's main pages and of a report, light, dark, as on a phone and on paper, for a person to look at.
 
     python tests/tools/screenshots.py FOLDER [--results-dir RESULTS] [--looks light,phone]
 
@@ -13,11 +13,13 @@ The console is that of `make console`. If nothing was measured in RESULTS yet, t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import pathlib
 import re
 import subprocess
 import sys
 import time
+import urllib.parse
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -37,8 +39,24 @@ def pages(browser: Browser) -> dict[str, str]:
     return {
         "fleet": "/", "start": f"/start?kind=rdma&nodes={node}&do=show", "runs": "/runs", "run": f"/runs/{action}",
         "result": f"/results/{run}", "history": f"/history?node={node}", "nodes": "/nodes", "node": f"/node?name={node}",
-        "compare": f"/compare?after={run}", "refused": "/nothing",
+        "part": f"/part?name={urllib.parse.quote(node)}%20GPU%207", "compare": f"/compare?after={run}", "refused": "/nothing",
     }  # fmt: skip
+
+
+def _progress(browser: Browser, folder: pathlib.Path, looks: list[str]) -> None:
+    """Take pictures of the page of a run while it measures, if one does."""
+    running = "fetch('/api/v1/actions?phase=Running').then((r) => r.json()).then((r) => (r.actions[0] || {}).name || '')"
+    name = browser.value(running)
+    if not name:
+        return
+    origin = browser.value("location.origin")
+    browser.open(f"{origin}/runs/{name}")
+    with contextlib.suppress(TimeoutError, AssertionError):
+        browser.wait("document.querySelector('#grid')", 60)
+    for look in looks:
+        browser.size(LOOKS[look][0], 900, phone=look == "phone")
+        browser.media(LOOKS[look][1])
+        browser.picture(folder / f"progress-{look}.png", full=True)
 
 
 def main() -> int:
@@ -58,6 +76,7 @@ def main() -> int:
                 return 1
             with Browser() as browser:
                 browser.open(link, "location.pathname === '/'")
+                _progress(browser, arguments.folder, arguments.looks)
                 begun = "fetch('/api/v1/runs').then((r) => r.json()).then((r) => r.runs.length)"
                 while not browser.value(begun):  # a promise, which `wait` would take for true
                     time.sleep(1)
@@ -70,8 +89,12 @@ def main() -> int:
                         browser.size(width, 900, phone=look == "phone")
                         browser.media(scheme)
                         # A report or curves draw themselves in a frame, of which the page knows nothing.
-                        browser.open(address, "!document.querySelector('iframe') || performance.now() > 3000")
+                        browser.open(address)
+                        browser.value("document.querySelectorAll('iframe').forEach((one) => { one.loading = 'eager' })")
+                        browser.wait("!document.querySelector('iframe') || performance.now() > 3000")
                         browser.picture(arguments.folder / f"{name}-{look}.png", full=name != "report")
+                browser.open(shown["report"])
+                browser.pdf(arguments.folder / "report.pdf")
         finally:
             console.terminate()
     print(f"{len(list(arguments.folder.glob('*.png')))} pictures in {arguments.folder}")

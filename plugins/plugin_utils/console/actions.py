@@ -15,6 +15,7 @@ import json
 import re
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import AcceptanceError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 
@@ -168,11 +169,18 @@ class NodeInfo:
     used_by: t.Sequence[str] = ()
     # Why nothing can run there, in words.
     problem: str = ""
+    # What the inventory expects of it; None if it has no expectations of its own, or none that can be read.
+    expectations: Expectations | None = None
 
 
 def known_gpus(nodes: t.Iterable[NodeInfo]) -> dict[str, int]:
     """Return the number of GPUs of the nodes of which it is known."""
     return {node.name: node.gpus for node in nodes if node.gpus is not None}
+
+
+def known_expectations(nodes: t.Iterable[NodeInfo]) -> dict[str, Expectations]:
+    """Return the expectations of the nodes for which the inventory has some."""
+    return {node.name: node.expectations for node in nodes if node.expectations is not None}
 
 
 class Actions(t.Protocol):

@@ -255,8 +255,9 @@ class LocalActions:
 
     def limits(self, nodes: t.Sequence[NodeInfo]) -> request.Limits:
         return request.Limits(
-            plane=planes.DEFAULT, nodes={node.name: node.labels for node in nodes if not node.problem}, gpus=actions.known_gpus(nodes)
-        )
+            plane=planes.DEFAULT, nodes={node.name: node.labels for node in nodes if not node.problem}, gpus=actions.known_gpus(nodes),
+            expectations=actions.known_expectations(nodes),
+        )  # fmt: skip
 
     def swept(self, stored: StoredAction, run_id: str) -> bool:
         """The guardians on the machines give everything back when nobody holds them any more."""

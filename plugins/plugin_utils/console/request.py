@@ -30,6 +30,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.spec i
     Zone,
     operations,
 )
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import AcceptanceError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
@@ -78,6 +79,8 @@ class Limits:
     gpus: t.Mapping[str, int] = dataclasses.field(default_factory=dict)
     # The RDMA devices that nodes were last seen to have, as far as that is known.
     devices: t.Mapping[str, t.Collection[str]] = dataclasses.field(default_factory=dict)
+    # The expectations of nodes for which the inventory has some.
+    expectations: t.Mapping[str, Expectations] = dataclasses.field(default_factory=dict)
     # Images that a request may name; without one it gets that of the settings.
     images: t.Sequence[str] = ()
     namespaces: t.Sequence[str] = ()
@@ -183,10 +186,11 @@ class Request:
         """Return all commands that run on the nodes, as far as they are known before the nodes are asked, for people."""
         return commands.every(self._stages(), self._settings(), self.nodes)
 
-    def without_expectation(self, gpus: t.Mapping[str, int], models: t.Mapping[str, str]) -> t.List[str]:
-        """Return the collectives for which no shipped expectation is known (no_expectation.missing())."""
+    def without_expectation(self, limits: Limits, models: t.Mapping[str, str]) -> t.List[str]:
+        """Return the numbers for which no expectation is known (no_expectation.missing())."""
         stages = self._stages()
-        return no_expectation.missing(stages, commands.settings_of(stages, self._settings()), self.nodes, gpus, models)
+        settings = commands.settings_of(stages, self._settings())
+        return no_expectation.missing(stages, settings, self.nodes, limits.gpus, models, limits.expectations)
 
     def estimate(self) -> float:
         """About how many seconds it takes where nothing hangs."""

@@ -98,7 +98,8 @@ def _finding(number: int, cause: CauseRow) -> FindingOnPaper:
 
 
 def _reason(finding: Finding, cause: CauseRow) -> str:
-    return finding["reason"].removeprefix(f"{cause['subject']}: ")
+    """Return the reason of a check without the subject of the cause or its node, which the entry names."""
+    return finding["reason"].removeprefix(f"{cause['subject']}: ").removeprefix(f"{node_of(cause['subject'])}: ")
 
 
 def _node(node: NodeRow, numbers: list[int]) -> NodeOnPaper:

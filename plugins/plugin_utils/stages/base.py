@@ -283,6 +283,11 @@ class Stage:
         nodes. What only the nodes know stands in capitals. Empty if there is none to show."""
         return []
 
+    def judged_contexts(self, settings: Variables) -> list[Variables]:
+        """Return the context of each number that is compared with an expectation, as far as `settings` tell it: `check`, and `size` in
+        bytes if the stage measures one. Here: its operations. Empty if nothing is known before the run."""
+        return [{"check": operation} for operation in settings.get(f"{self.name}_ops") or ()]
+
     def observe(self, check: str, variant: str, settings: Variables) -> Observation:
         """Return the observation of one of the checks that are `by_controller`. `settings` are the variables of the machine, secrets among
         them, which no observation may hold."""

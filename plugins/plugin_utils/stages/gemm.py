@@ -36,5 +36,8 @@ class Gemm(Stage):
         options = {"checks": checks, "seconds": settings["gemm_seconds"], "warmup_seconds": settings["gemm_warmup_seconds"]}
         return [settings["gemm_python"] or "python3", "-", shlex.quote(json.dumps(options))]
 
+    def judged_contexts(self, settings: Variables) -> list[Variables]:
+        return [{"check": dtype, "shape": shape} for dtype, shape in itertools.product(settings["gemm_types"], settings["gemm_shapes"])]
+
 
 STAGE = Gemm()

@@ -650,6 +650,14 @@ class Rdma(base.Stage):
         needs = rdma_ports.isolation(settings)
         return {**needs, "ports": rdma_ports.options(settings), "governor_switch": "rdma_kube_guardian"}
 
+    def judged_contexts(self, settings: Variables) -> list[Variables]:
+        contexts = []
+        for kind in kinds(settings):
+            context = {"check": kind["check"], "op": kind["op"], "size": kind["bytes"], "bidirectional": "bidirectional" in kind["variant"]}
+            if context not in contexts:
+                contexts.append(context)
+        return contexts
+
     def command(self, settings: Variables, nodes: int) -> list[str]:
         kind = kinds(settings)[0]
         device, port = settings["rdma_ports_devices"], settings["rdma_ports_port"]

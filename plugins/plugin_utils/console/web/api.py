@@ -194,7 +194,7 @@ def preview(ask: RequestContext, spec: t.Any) -> PlainData:
     state, _problem = ask.console.fleet.state()
     return {
         "command": request.command_shown(), "commands": request.commands_shown(), "seconds": request.estimate(), "nodes": nodes,
-        "devicesUnknown": unknown, "withoutExpectation": request.without_expectation(limits.gpus, state.models if state else {}),
+        "devicesUnknown": unknown, "withoutExpectation": request.without_expectation(limits, state.models if state else {}),
     }  # fmt: skip
 
 

@@ -12,13 +12,16 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import pathlib
 import sys
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import hosts
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import ActionError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.cluster import ClusterActions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.request import Limits
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import app, auth, lib, serving, sessions, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.guard import App
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
@@ -30,13 +33,19 @@ PORT = 8470
 
 
 def made(connection: Connection, options: settings.Settings, key: bytes, images: t.Sequence[str] = (), selector: str = inventory.SELECTOR,
-         proxies: auth.Proxies | None = None, audiences: t.Sequence[str] = ()) -> App:  # fmt: skip
+         proxies: auth.Proxies | None = None, audiences: t.Sequence[str] = (), hosts_file: str = "") -> App:  # fmt: skip
     """ActionError where the cluster does not answer, or does not know the resource."""
     store = ClusterActions(connection, [options.namespace], images, selector)
     store.start()
     reviews = auth.Reviews(connect(connection), options.namespace, options.rights_s, audiences)
     past = Past(options.results_dir, options.history_url)
-    return app.create_app(store, past, options, auth.ClusterLogin(reviews, proxies), key, lambda: store.limits(store.known()))
+    own = hosts.expectations_of(hosts_file) if hosts_file else None
+
+    def limits() -> Limits:
+        known = store.limits(store.known())
+        return dataclasses.replace(known, expectations=dict.fromkeys(known.nodes or (), own)) if own else known
+
+    return app.create_app(store, past, options, auth.ClusterLogin(reviews, proxies), key, limits)
 
 
 def main(arguments: t.Sequence[str] | None = None) -> int:
@@ -50,6 +59,7 @@ def main(arguments: t.Sequence[str] | None = None) -> int:
     parser.add_argument("--tls-key", default="", help="file")
     parser.add_argument("--image", action="append", default=[], help="one that requests may name")
     parser.add_argument("--selector", default=inventory.SELECTOR, help="of nodes that requests may name")
+    parser.add_argument("--inventory", default="", help="one host, which is the cluster: its expectations are known before a run then")
     parser.add_argument("--audience", action="append", default=[], help="for which tokens must have been made")
     parser.add_argument("--proxy-address", action="append", default=[], help="address of a proxy whose headers name the user")
     parser.add_argument("--proxy-secret", default="", help="file with the secret that it sends with each request")
@@ -66,7 +76,7 @@ def main(arguments: t.Sequence[str] | None = None) -> int:
             frozenset(name.lower() for name in parsed.host), secure=not parsed.plain,
         )  # fmt: skip
         connection = Connection("cluster", kubeconfig=parsed.kubeconfig, namespace=parsed.namespace)
-        application = made(connection, options, key, parsed.image, parsed.selector, proxies, parsed.audience)
+        application = made(connection, options, key, parsed.image, parsed.selector, proxies, parsed.audience, parsed.inventory)
         serving.server(application, parsed.address, parsed.port, parsed.tls_certificate, parsed.tls_key).run()
     except (RunError, ActionError, KubeError, OSError) as error:
         print(f"console: {error}", file=sys.stderr)

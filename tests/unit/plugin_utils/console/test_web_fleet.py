@@ -189,7 +189,7 @@ def test_a_problem_of_a_node_stands_until_a_run_finds_the_check_good(tmp_path: p
         return text.partition('id="broken"')[2].partition("<h2")[0], text.partition('id="hardware"')[2].partition("</tbody>")[0]
 
     problems, gpu = shown()
-    assert "2 checks" in problems and f'href="/results/{runs.run_id(1)}"' in problems and 'class="b FAIL"' in gpu
+    assert "2 verdicts" in problems and f'href="/results/{runs.run_id(1)}"' in problems and 'class="b FAIL"' in gpu
     runs.judge(runs.measured(results, 3, healthy, ("gemm",)), acceptance_history=True)
     problems, gpu = shown()
     assert "None: every check of this node passed" in problems and 'class="b PASS"' in gpu
@@ -250,7 +250,7 @@ def test_counts_say_of_what_and_are_as_new_as_the_map(console: memory.Opened) ->
     counts = text.partition('<p id="counts" data-part>')[2].partition("</p>")[0]
     assert re.findall(r">(?:\S+ )?(PASS|FAIL)</span></a> (\d+ \w+)", counts) == [("FAIL", "1 node"), ("PASS", "1 node")]
     assert "3 of 3 nodes" in text
-    assert re.search(r"FAIL</span> 2 checks", console.signed_in().get(f"/results/{runs.run_id(3)}").text)
+    assert re.search(r"FAIL</span> 2 verdicts", console.signed_in().get(f"/results/{runs.run_id(3)}").text)
 
 
 def test_a_run_that_was_judged_shows_its_verdicts_by_node(console: memory.Opened) -> None:
@@ -267,7 +267,7 @@ def test_a_node_shows_its_findings_and_folds_what_passed_by_stage(console: memor
     verdicts = client.get("/node?name=b").text.partition('id="verdicts"')[2]
     findings, _details, passed = verdicts.partition("<details")
     assert findings.count('class="b FAIL"') == 2 and 'class="b PASS"' not in findings
-    folds = re.findall(r"<summary>(\w+) <span class=\"b PASS\">✓ PASS</span> (\d+) checks </summary><div id=\"([\w-]+)\">", passed)
+    folds = re.findall(r"<summary>(\w+) <span class=\"b PASS\">✓ PASS</span> (\d+) verdicts? </summary><div id=\"([\w-]+)\">", passed)
     assert folds == [("gemm", "4", "passed-gemm"), ("stack", "3", "passed-stack")] and " open" not in passed
     # The order of the rows of a stage is chosen there, and leads back to it.
     assert "/node?name=b&amp;sort=value#passed-gemm" in passed and "#" not in re.findall(r'href="(/node[^"]+sort=value[^"]*)"', findings)[0]

@@ -60,3 +60,19 @@ def test_a_number_that_is_only_shown_is_no_judged_pass() -> None:
     text = page.render(made)
     assert text.count("3 PASS of numbers that are shown and not judged") == 1
     assert "PASS without a judgement of the number, which is only shown: bidirectional_all." in text
+
+
+def test_a_signature_under_a_run_that_is_not_accepted_accepts_nothing() -> None:
+    made = built(*samples.fleet(40, 10))
+    assert not made["accepted"]
+    assert "NOT ACCEPTED.</b> A signature confirms that the findings were received; it accepts nothing." in page.render(made)
+    assert "it accepts nothing" not in page.render({**made, "accepted": True, "word": "ACCEPTED"})
+
+
+def test_no_check_of_a_finding_says_what_its_first_line_says() -> None:
+    made = built(*samples.fleet(40, 10))
+    reasons = ("n1: 25 GB/s is low", "n1/gpu/GPU-1: 25 GB/s is low", "27 GB/s is low")
+    said = "n1 GPU 1: gpu_memory d2h: 25 GB/s is low; also d2h_all"
+    about = {"subject": "n1/gpu/GPU-1", "name": "n1 GPU 1", "said": said, "findings": [{"reason": reason} for reason in reasons]}
+    (finding,) = paper.of(t.cast(t.Any, {**made, "causes": [{**made["causes"][0], **about}]}))["findings"]
+    assert [check["reason"] for check in finding["checks"]] == ["27 GB/s is low"]
