@@ -72,12 +72,15 @@ class Site:
         return self.of.planner.Planner(play, loader, {"hostvars": HostVars(made, manager, loader), "ansible_play_hosts_all": here})
 
 
-def planning(collections: pathlib.Path = ROOT / ".collections", *modules: str) -> t.Iterator[types.SimpleNamespace]:
+def planning(
+    collections: pathlib.Path = ROOT / ".collections", *modules: str, beside: t.Iterable[pathlib.Path] = ()
+) -> t.Iterator[types.SimpleNamespace]:
     """The modules under test and `modules`, out of the folder `collections`, as ansible-playbook imports them: by its own finder, which
-    knows roles and modules of collections. Other tests have them from Python itself, and get theirs back."""
+    knows roles and modules of collections, those of the folders `beside` too. Other tests have them from Python itself, and get theirs
+    back."""
     others = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "ansible_collections"}
     arguments, context.CLIARGS = context.CLIARGS, ImmutableDict({})
-    init_plugin_loader([str(collections)])
+    init_plugin_loader([str(folder) for folder in (collections, *beside)])
     try:
         names = (*MODULES, *modules)
         yield types.SimpleNamespace(**{name.rpartition(".")[2]: importlib.import_module(f"{PACKAGE}.{name}") for name in names})

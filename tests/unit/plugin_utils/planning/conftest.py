@@ -11,12 +11,15 @@ import types
 import typing as t
 
 import pytest
-from harness import sites
+from harness import pages, sites
 
 
 @pytest.fixture(scope="module")
-def planning() -> t.Iterator[types.SimpleNamespace]:
-    yield from sites.planning()
+def planning(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[types.SimpleNamespace]:
+    """The modules under test, with the collection of docs/planes.md installed beside."""
+    folder = tmp_path_factory.mktemp("planes")
+    pages.files_of("docs/planes.md", folder)
+    yield from sites.planning(beside=[folder / "collections"])
 
 
 @pytest.fixture
