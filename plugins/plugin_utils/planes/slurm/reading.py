@@ -36,13 +36,16 @@ _MARKS = {
 
 
 def nodes_of_json(text: str) -> list[SlurmNode] | None:
-    """Return the nodes of an answer in JSON; None if it is no JSON, or has no whole nodes."""
+    """Return the nodes of an answer in JSON; None if it is no JSON, or has no whole nodes. A list of none is no answer: sinfo of 22.05 says
+    so, with status 0, where slurmctld does not answer."""
     try:
         answer = json.loads(text)
     except (ValueError, RecursionError):
         return None
     records = answer.get("nodes") if isinstance(answer, dict) else None
-    if not isinstance(records, list) or not all(isinstance(record, dict) and isinstance(record.get("name"), str) for record in records):
+    if not records or not isinstance(records, list):
+        return None
+    if not all(isinstance(record, dict) and isinstance(record.get("name"), str) for record in records):
         return None
     return [_node(record) for record in records if NAME.fullmatch(record["name"])]
 

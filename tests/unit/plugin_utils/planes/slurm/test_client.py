@@ -42,6 +42,15 @@ def test_slurm_that_does_not_answer_is_unreachable_in_its_own_words(program: Pro
     assert error.value.reason_code == "slurm_unreachable"
 
 
+def test_a_list_of_no_nodes_is_no_answer(program: Program) -> None:
+    """As sinfo of 22.05 says while slurmctld is gone, with status 0."""
+    program("scontrol", "exit 1")
+    program("sinfo", """case "$*" in *--json) echo '{"errors": [{"error_code": -1}], "nodes": []}';;
+*) echo 'slurm_load_partitions: Unable to contact slurm controller (connect failure)' >&2; exit 1;; esac""")
+    with pytest.raises(SlurmError, match="lab: sinfo fails: slurm_load_partitions: Unable to contact slurm controller"):
+        Client("lab", ()).nodes("n1")
+
+
 def test_a_machine_that_ssh_does_not_reach(program: Program) -> None:
     program("ssh", 'echo "$@" >&2; exit 255')
     with pytest.raises(SlurmError, match="lab: cannot be reached by ssh: login -T -o BatchMode=yes"):
