@@ -227,6 +227,10 @@ def kube_stack() -> None:
     subprocess.run([sys.executable, str(HERE / "kube_stack.py")], check=True)
 
 
+def slurm_stage() -> None:
+    subprocess.run([sys.executable, str(HERE / "slurm_stage.py")], check=True)
+
+
 def gemm_check() -> None:
     subprocess.run([sys.executable, str(HERE / "gemm_check.py")], check=True)
 
@@ -270,7 +274,7 @@ def gpu_overhead() -> None:
 FIGURES: dict[str, t.Callable[[], None]] = {
     f.__name__: f
     for f in (
-        *(stage_overhead, stage_speedup, stage_long, localise, matrix, all_pairs, kube_stack, gpu_overhead),
+        *(stage_overhead, stage_speedup, stage_long, localise, matrix, all_pairs, kube_stack, slurm_stage, gpu_overhead),
         *(gemm_check, ddp, history, regression, scrape, report_scale, console, sharing, soak),
     )
 }
