@@ -41,6 +41,11 @@ options:
     type: list
     elements: str
     default: [/, /tmp]
+  imex:
+    description: Who starts IMEX on trays of an NVLink domain; V(auto) finds it out.
+    type: str
+    choices: [auto, host, slurm, kubernetes, none]
+    default: auto
 """
 
 EXAMPLES = r"""
@@ -136,6 +141,7 @@ OPTIONS = {
         ],
     },
     "disks": {"type": "list", "elements": "str", "default": ["/", "/tmp"]},
+    "imex": {"type": "str", "choices": ["auto", "host", "slurm", "kubernetes", "none"], "default": "auto"},
     "gpu_count": {"type": "int"},
 }
 

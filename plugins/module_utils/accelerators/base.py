@@ -108,6 +108,16 @@ def standing(entries: t.Iterable[tuple[Logged | TakenBack, _Data]]) -> list[tupl
     return [(error, of) for error, of in errors if not (error.until_load and error.where and error.where in foreign)]
 
 
+class LinkDomain(t.NamedTuple):
+    """The domain of links that goes beyond a node, as the node sees it. `context`: plain data by which the nodes of one domain are put
+    together and compared. `facts`: flat facts. `problems`: what is wrong on this node itself. `not_looked_for`: {code: words}."""
+
+    context: dict[str, t.Any]
+    facts: dict[str, t.Any]
+    problems: list[Problem]
+    not_looked_for: dict[str, str]
+
+
 class Start(t.NamedTuple):
     """The script that starts the runtime of a kind in a child, as that may hang or crash. After each step it prints a line of `runtime` and
     a JSON object. problem(report, count) returns the defect that the last object shows, as (reason code, reason)."""
@@ -276,6 +286,11 @@ class Accelerator:
     def facts(self, snapshot: Snapshot, links: Links | None) -> dict[str, t.Any]:
         """Return the facts that must be the same on every node of a cluster, without the identities of the devices."""
         raise NotImplementedError
+
+    def link_domain(self, snapshot: Snapshot, owner: str) -> LinkDomain | None:
+        """Return the domain of links that goes beyond the node; None if the links of these devices stay in the node. `owner`: who starts
+        the services that the domain needs, one of nvlink_domain.OWNERS."""
+        return None
 
     def start(self) -> Start:
         """Return the script that starts the runtime."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nvlink_domain, registry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.absent import plain
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -24,8 +24,6 @@ WHAT = f"{' and '.join(filter(None, (', '.join(LIBRARIES[:-1]), LIBRARIES[-1])))
 BUFFERS = 4
 # GPUs whose NVSwitch reduces in the fabric, and from how many GPUs on NCCL uses it (measured: reference of the tables).
 NVLS_FROM = {"H100": 5, "H200": 5, "H800": 5, "H20": 5, "GH200": 5, "B100": 6, "B200": 6, "B300": 6, "GB200": 6, "GB300": 6}
-# GPUs whose NVLink leaves the node: a rack of trays is one NVLink domain, and NICs carry only what goes between racks.
-MNNVL = ("GB200", "GB300")
 
 
 def size(text: t.Any) -> int:
@@ -75,8 +73,9 @@ def nvls_from(name: str) -> int | None:
 
 
 def mnnvl(names: t.Iterable[str]) -> bool:
-    """Return True if NVLink connects GPUs of these models across nodes by design."""
-    return any(word in MNNVL for name in names for word in name.replace("-", " ").replace(",", " ").split())
+    """Return True if NVLink connects GPUs of these models across nodes by design: a rack of trays is one NVLink domain, and NICs carry only
+    what goes between racks."""
+    return any(nvlink_domain.trays_by_design([name]) is not None for name in names)
 
 
 def metrics(read: dict[str, t.Any]) -> dict[str, t.Any]:

@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators i
     chassis,
     cuda,
     nccl_settings,
+    nvlink_domain,
     on_bus,
     xids,
 )
@@ -167,7 +168,7 @@ class Nvidia(base.Accelerator):
     modules = (*peer_memory, "gdrdrv")
     perftest_device, perftest_dmabuf = "--use_cuda_bus_id", "--use_cuda_dmabuf"
     programs: t.Mapping[str, str] = {"fabric_manager": "nv-fabricmanager", "container_nvidia-ctk": "nvidia-ctk"}
-    units: t.Mapping[str, str] = {"fabric_manager_state": "nvidia-fabricmanager.service"}
+    units: t.Mapping[str, str] = {"fabric_manager_state": "nvidia-fabricmanager.service", "imex_service": nvlink_domain.UNIT}
     library_facts = ("cuda*", "nccl*")
     pod_facts = ("fabric_manager", "fabric_manager_state", "nccl_python", "nccl_loaded")
     image_facts = ("nccl_system", "driver_kind")
@@ -325,6 +326,12 @@ class Nvidia(base.Accelerator):
             "gpu_nvlinks": sorted({link_words(states) for states in (links or {}).values()}) or None,
         }
 
+    def link_domain(self, snapshot: base.Snapshot, owner: str) -> base.LinkDomain | None:
+        if nvlink_domain.trays_by_design(str(g["name"] or "") for g in snapshot["gpus"]) is None:
+            return None
+        domain = nvlink_domain.Domain(self.node, snapshot, os.path.dirname(self.program), owner)
+        return base.LinkDomain(domain.context(), domain.facts(), domain.problems, domain.not_looked_for)
+
     @classmethod
     def memory_of_model(cls, name: str) -> int | None:
         return board_memory.of_model(name)
@@ -343,7 +350,7 @@ class Nvidia(base.Accelerator):
 
     @classmethod
     def domain(cls, snapshot: base.Snapshot) -> str:
-        return nvlink_domain(snapshot)
+        return domain_of(snapshot)
 
     @classmethod
     def software(cls, node: Node) -> dict[str, t.Any]:
@@ -488,7 +495,7 @@ def health(g: dict[str, t.Any]) -> list[tuple[str, str]]:
             problems.append(("ecc", words))
     if g["recovery_action"]:
         problems.append(("gpu_reset", f"the driver asks for a recovery action: {g['recovery_action']}"))
-    problems += [("fabric", words) for words in _fabric(g["fabric"])]
+    problems += [("fabric", words) for words in _fabric(g["fabric"], nvlink_domain.trays_by_design([str(g["name"] or "")]) is not None)]
     problems += [*_width(g), *_settings(g), *_slot(g), *_unreadable(g)]
     return sorted(problems, key=lambda problem: problem[0] in reasons.MILD)
 
@@ -828,13 +835,14 @@ def held_clock(g: dict[str, t.Any], load: base.Load) -> list[base.Problem]:
     return [("clocks_locked", f"{words}: nvidia-smi -rgc unlocks it")]
 
 
-def _fabric(fabric: dict[str, t.Any]) -> list[str]:
+def _fabric(fabric: dict[str, t.Any], is_rack: bool) -> list[str]:
     """Return the defects of a GPU's place in its NVSwitch fabric. `Not Started` is no defect: drivers report it without an NVSwitch, too.
-    With one, CUDA refuses to start with error 802, which the check `cuda` names."""
+    With one, CUDA refuses to start with error 802, which the check `cuda` names. `is_rack`: the fabric is managed by a switch tray."""
     problems = []
     state = (fabric["state"] or "").lower()
     if state and state not in ("completed", "not started", "not supported"):
-        problems.append(f"the NVLink fabric is {fabric['state']}: start nvidia-fabricmanager of the driver's version")
+        advice = "see the fabric manager of its switch trays" if is_rack else "start nvidia-fabricmanager of the driver's version"
+        problems.append(f"the NVLink fabric is {fabric['state']}: {advice}")
     if state == "completed" and (fabric["status"] or "success").lower() not in ("success", "nvml_success"):
         problems.append(f"the NVLink fabric was set up with the error {fabric['status']}")
     if (fabric["health"] or "healthy").lower() not in ("healthy", "not supported"):
@@ -852,11 +860,11 @@ def nccl_version(number: int) -> str:
     return f"{major}.{remainder // 100}.{remainder % 100}"
 
 
-def nvlink_domain(snapshot: dict[str, t.Any]) -> str:
+def domain_of(snapshot: dict[str, t.Any]) -> str:
     """Return the NVLink domain of a node's GPUs that goes beyond the node, as `CLUSTER/CLIQUE`; empty if the driver reports none."""
     domains = {(g["fabric"]["cluster"] or "", g["fabric"]["clique"] or "") for g in snapshot["gpus"]}
     cluster, clique = domains.pop() if len(domains) == 1 else ("", "")
-    return f"{cluster}/{clique}" if cluster.strip("0-") and cluster.upper() != "N/A" else ""
+    return "" if nvlink_domain.is_zero(cluster) else f"{cluster}/{clique}"
 
 
 def host_link(g: dict[str, t.Any]) -> tuple[int | None, int | None] | None:

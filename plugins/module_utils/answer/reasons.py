@@ -77,6 +77,7 @@ ERRORS = {
     "gpu_state": "the state of a GPU cannot be read, or is less than that of its siblings",
     "guardian_lost": "the guardian of a lease was lost while it was held",
     "host_memory": "uncorrectable errors of the machine's memory",
+    "imex": "IMEX, by which GPUs of one NVLink domain use the memory of other trays, does not work on a node",
     "incomplete_output": "the tool's output is cut",
     "interrupted": "the measurement was interrupted",
     "launch_failed": "the launcher could not start every rank",
@@ -108,6 +109,7 @@ ERRORS = {
     "not_run": "planned and never measured",
     "npu_alarm": "the driver of an NPU reports a fault",
     "nvlink": "a link between the GPUs of a node (NVLink, XGMI) is down or slow",
+    "nvlink_domain": "an NVLink domain, such as a rack, lacks a node, is not the same on all of its nodes, or a node is in none",
     "other_way": "NCCL did not confirm that it used the measured rail and no other path",
     "out_of_memory": "a GPU, or the machine, has not enough memory for the test",
     "path_unknown": "a number is too low, and whether the slots and links of the hardware let it be higher is not known",
@@ -146,8 +148,8 @@ ERRORS = {
 # Of these the ones that are a defect where a health check found it (context.findings, or evidence of a test): FAIL. Another health check
 # that does not find it any more takes it back, as after a repair.
 DEFECTS = (
-    "bmc_fault", "clock_off", "disk", "fabric", "file_system", "gpu_fault", "gpu_reset", "host_memory", "machine_check", "nic_fault",
-    "npu_alarm", "nvlink", "pcie_error", "pcie_speed", "pcie_unstable", "pcie_width",
+    "bmc_fault", "clock_off", "disk", "fabric", "file_system", "gpu_fault", "gpu_reset", "host_memory", "imex",
+    "machine_check", "nic_fault", "npu_alarm", "nvlink", "nvlink_domain", "pcie_error", "pcie_speed", "pcie_unstable", "pcie_width",
 )  # fmt: skip
 
 # What a health check finds that is only worth a look: WARN.
@@ -170,6 +172,7 @@ MILD = {
     "gpu_elsewhere": "a GPU of the machine is held for virtual machines, or is not given to this process, and was not measured",
     "hardware_corrected": "a hardware error was corrected or ended the boot before, or the processor was too hot",
     "host_memory_corrected": "errors of the machine's memory that were corrected",
+    "imex_owner": "nobody starts IMEX, which an NVLink domain needs, or two do",
     "not_mounted": "a file system that /etc/fstab lists, of a network or one that the machine may start without, is not mounted",
     "nic_event": "a NIC was too hot, short of power, did not send for a while, or had a fault that is over",
     "nvlink_error": "more errors of the links between GPUs (NVLink, XGMI) than healthy links have",

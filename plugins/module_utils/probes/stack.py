@@ -34,6 +34,7 @@ def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     snapshot = gpu.snapshot(node)
     accelerator = gpu.accelerator(node, snapshot)
     links = accelerator.links(snapshot) if snapshot["gpus"] else {}
+    domain = accelerator.link_domain(snapshot, params.get("imex") or "auto") if snapshot["gpus"] and variants.keys() - {"cuda"} else None
     identity = {
         "machine_id": node.identity().get("machine_id"),
         "gpu": gpu.model(snapshot) if snapshot["gpus"] else None,
@@ -42,12 +43,17 @@ def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     }
     common: dict[str, t.Any] = {"simulated": bool(snapshot["simulated"])}
     if "facts" in variants:
-        collected = facts.collect(params, node, snapshot, links)
+        collected = facts.collect(params, node, snapshot, links, domain)
         context = {**identity, "addresses": interfaces.addresses(), "facts": collected}
+        if domain is not None:
+            context["link_domain"] = domain.context
+            context["not_looked_for"] = domain.not_looked_for
         yield observation.measured("facts", variant=variants["facts"], context=context, **common)
     if "gpu_health" in variants:
         common["variant"] = variants["gpu_health"]
-        yield from _Health(snapshot, links, accelerator).observed(params["gpu_count"], {**common, "context": identity})
+        health = _Health(snapshot, links, accelerator)
+        health.unassigned += domain.problems if domain is not None else []
+        yield from health.observed(params["gpu_count"], {**common, "context": identity})
     if "cuda" in variants:
         common["variant"] = variants["cuda"]
         yield _cuda(snapshot, params, accelerator, {**common, "context": identity})

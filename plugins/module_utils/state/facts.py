@@ -66,8 +66,10 @@ RDMA_MODULES = (
 )
 
 
-def collect(params: dict[str, t.Any], node: Node, snapshot: dict[str, t.Any], links: base.Links | None) -> Facts:
-    """Return the facts of a node. `snapshot` is gpu.snapshot's dict, `links` its accelerator's."""
+def collect(
+    params: dict[str, t.Any], node: Node, snapshot: dict[str, t.Any], links: base.Links | None, domain: base.LinkDomain | None = None
+) -> Facts:
+    """Return the facts of a node. `snapshot` is gpu.snapshot's dict, `links` and `domain` its accelerator's."""
     login: dict[str, str] = {}
 
     def environment() -> Facts:
@@ -87,6 +89,7 @@ def collect(params: dict[str, t.Any], node: Node, snapshot: dict[str, t.Any], li
         "limits": lambda: _limits(node, params["disks"]),
         "clock": lambda: _clock(node),
         "machine": lambda: settings.facts(node),
+        "link_domain": lambda: domain.facts if domain else {},
     }
     facts: Facts = {}
     for name, part in parts.items():

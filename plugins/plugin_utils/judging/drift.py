@@ -23,8 +23,8 @@ Fact = t.Any
 
 # The key of the rules for facts in a plan's judging inputs.
 RULES = "stack"
-# Facts that belong to one machine: no neighbour has to share them.
-OWN = ("hostname", "machine_id", "*serial*", "*uuid*", "uptime*", "*.bdf")
+# Facts that belong to one machine, or to its NVLink domain, which compares them (nvlink_domains.py): no other neighbour has to share them.
+OWN = ("hostname", "machine_id", "*serial*", "*uuid*", "uptime*", "*.bdf", "nvlink_*", "imex_*")
 # Facts that differ between any two machines and are held to a limit instead, of their absolute value.
 LIMITS: dict[str, dict[str, float]] = {"clock_offset_s": {"max": 0.1}, "free_disk_gib_*": {"min": 5.0}}
 # A difference in one of these breaks jobs or makes them slower; in anything else it is worth a look.

@@ -17,6 +17,8 @@ TOOLS = HERE / "tools"
 MODELS = {
     "NVIDIA H100 80GB HBM3": (81559, "96.00.68.00.01", 478, 725),
     "NVIDIA H200": (143771, "96.00.A5.00.1A", 479, 705),
+    # A tray of a GB200 NVL72 rack; its healthy busbw is that of its four GPUs.
+    "NVIDIA GB200": (189471, "97.00.82.00.18", 680, 1822),
     "NVIDIA A1 Imaginary": (81559, "00.00.00.00.01", 478, 725),
     "Ascend 910B3": (65536, "7.8.0.6.201", 160, 0),
     "AMD Instinct MI300X": (196592, "022.040.003.043.000001", 313, 660),
