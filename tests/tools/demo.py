@@ -20,18 +20,20 @@ import typing as t
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-INVENTORY = "inventories/demo"
+# {inventory: what is planted in it}. Each is a run of its own: a fleet with the stages of single nodes, and a rack of trays.
+DEMOS = {"inventories/demo": "planted.yml", "inventories/demo_rack": "planted_rack.yml"}
 ACCEPTED = ("PASS", "WARN", "SKIPPED", "KNOWN_FAIL")
 
 
-def run(results: pathlib.Path) -> int:
-    command = ["ansible-playbook", "acceptance.yml", "-i", INVENTORY]
+def run(results: pathlib.Path, inventory: str) -> int:
+    command = ["ansible-playbook", "acceptance.yml", "-i", inventory]
     print(f"$ {' '.join(command)}\n", flush=True)
     return subprocess.run([*command, "-e", f"acceptance_results_dir={results}"], cwd=ROOT, check=False).returncode
 
 
 def compare(planted: list[dict[str, t.Any]], verdicts: list[dict[str, t.Any]]) -> tuple[list[str], list[str]]:
-    """Faults that were not found by their name, and findings that nobody planted."""
+    """Return the faults that were not found by their name, and the findings that nobody planted. A domain that lacks a tray is no second
+    fault."""
     found = [v for v in verdicts if v["verdict"] not in ACCEPTED]
     missed, explained = [], set()
     for fault in planted:
@@ -48,23 +50,25 @@ def compare(planted: list[dict[str, t.Any]], verdicts: list[dict[str, t.Any]]) -
         f"{v['subject']['id']}: {v['stage']} {v['check']}: {v['verdict']}: {v['reason']}"
         for v in found
         if (v["subject"]["id"].split("/")[0], v["stage"]) not in explained
+        and not (v["subject"]["kind"] == "nvlink_domain" and any(fault["node"] in v["reason"] for fault in planted))
     ]
     return missed, extra
 
 
 def main() -> int:
-    planted = yaml.safe_load((ROOT / "tests/rigs/simulated/demo/planted.yml").read_text(encoding="utf-8"))
+    files = (ROOT / "tests/rigs/simulated/demo" / name for name in DEMOS.values())
+    planted = [fault for file in files for fault in yaml.safe_load(file.read_text(encoding="utf-8"))]
     results = ROOT / "results"
     before = set(results.glob("*/")) if results.is_dir() else set()
     begin = time.monotonic()
-    status = run(results)
+    statuses = [run(results, inventory) for inventory in DEMOS]
     seconds = time.monotonic() - begin
     new = sorted(set(results.glob("*/")) - before)
     reports = [folder / "report.json" for folder in new if (folder / "report.json").is_file()]
-    if len(reports) != 1:
-        print(f"the demo wrote {len(reports)} reports, expected one", file=sys.stderr)
+    if len(reports) != len(DEMOS):
+        print(f"the demo wrote {len(reports)} reports, expected {len(DEMOS)}", file=sys.stderr)
         return 1
-    verdicts = [json.loads(line) for line in (reports[0].parent / "verdicts.jsonl").read_text().splitlines()]
+    verdicts = [json.loads(line) for report in reports for line in (report.parent / "verdicts.jsonl").read_text().splitlines()]
     missed, extra = compare(planted, verdicts)
     print("\nPlanted in this simulated fleet:")
     for fault in planted:
@@ -72,11 +76,12 @@ def main() -> int:
         print(f"  {mark}  {fault['node']}: {fault['fault']} ({fault['stage']}: {fault['verdict']})")
     for line in extra:
         print(f"  NOT PLANTED  {line}")
-    good = not missed and not extra and status != 0
-    if status == 0:
-        print("  the run was accepted although faults are planted")
+    good = not missed and not extra and all(statuses)
+    if not all(statuses):
+        print("  a run was accepted although faults are planted in it")
     print(f"{'All and only the planted faults were found' if good else 'The demo FAILED'} ({seconds:.0f} s).")
-    print(f"Report: {reports[0].with_name('report.html')}")
+    for report in reports:
+        print(f"Report: {report.with_name('report.html')}")
     return 0 if good else 1
 
 

@@ -175,6 +175,7 @@ MILD = {
     "imex_owner": "nobody starts IMEX, which an NVLink domain needs, or two do",
     "not_mounted": "a file system that /etc/fstab lists, of a network or one that the machine may start without, is not mounted",
     "nic_event": "a NIC was too hot, short of power, did not send for a while, or had a fault that is over",
+    "nvlink_domain_small": "an NVLink domain has fewer nodes than its product, and the run has no others of its rack",
     "nvlink_error": "more errors of the links between GPUs (NVLink, XGMI) than healthy links have",
     "fault_passed": "a fault of the machine came and went while the run went on",
     "past_error": "the machine had an uncorrected error before its last boot, and may have been repaired since",

@@ -425,7 +425,7 @@ class LoggedErrors:
                 of_machine.append(line)
             for event in events:
                 prefix = f"the GPU at {event.where}: " if event.where else ""
-                change = {"code": event.code, "part": "", "text": f"{prefix}{event.words}", "before": 0, "after": 0}
+                change = {"code": event.code, "part": "", "text": f"{prefix}{event.words}", "at": line.when(), "before": 0, "after": 0}
                 recorded.setdefault((event.code, event.name, event.where), change)["after"] += 1
         self.log.close()
         return [*recorded.values(), *of_host.logged(of_machine, self.tree)]

@@ -170,7 +170,7 @@ class _Import:
             for node in subject_key.nodes:
                 at = (
                     self.subjects.get(Who("node", node, subject_key.simulated), subject)
-                    if subject_key.kind not in ("group", "switch")
+                    if subject_key.kind not in ("group", "switch", "nvlink_domain")
                     else subject
                 )
                 if subject not in placed_ids:

@@ -51,6 +51,12 @@ class Attempts:
             if node != key[3]:
                 self.parts[Key(key.stage, key.check, key.variant, node)].append(key)
 
+    def add(self, derived: t.Iterable[Measurement]) -> None:
+        """Add records that follow from those of nodes, each of a subject that no plan can name."""
+        for record in derived:
+            self.records[record.key] = [record]
+            self.deciding[record.key] = record
+
     def counting(self, key: Key, attempts: list[Measurement]) -> Measurement:
         """Return the attempt that counts: the last that measured; if none did, the last. Of several with its number the worst, which may
         be an error that is a FAIL."""

@@ -27,6 +27,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.physics import UNITS
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
     Context,
+    Kind,
     Measurement,
     Metric,
     PlainData,
@@ -198,7 +199,7 @@ def _fields(raw: t.Any) -> tuple[PlainData, PlainData]:
             header[key] = raw[key]
     subject = raw.get("subject")
     if isinstance(subject, dict) and isinstance(subject.get("id"), str) and subject["id"]:
-        kind = subject.get("kind") if subject.get("kind") in ("node", "gpu", "nic", "pair", "group", "switch") else "node"
+        kind = subject.get("kind") if subject.get("kind") in t.get_args(Kind) else "node"
         members = subject.get("members")
         members = [m for m in members if isinstance(m, str)] if isinstance(members, list) else []
         header["subject"] = {"kind": kind, "id": subject["id"], "members": members}

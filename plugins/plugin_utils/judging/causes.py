@@ -32,7 +32,8 @@ LOW = frozenset({*reasons.LOW, "below_warn", "bad_rail", "localised"})
 @dataclasses.dataclass(frozen=True)
 class Blame:
     """`culprit`, the id of a subject of this `kind`, is `said` to be bad. Its own verdict stands at `own`; the checks that it `explains`
-    may be low, or broken, because of it. Of error `counters` it explains the WARN that they are, and no number."""
+    may be low, or broken, because of it; with `whatever` it explains each of them whatever its reason is. Of error `counters` it explains
+    the WARN that they are, and no number."""
 
     culprit: str
     kind: str
@@ -40,6 +41,7 @@ class Blame:
     own: tuple[Key, ...] = ()
     explains: frozenset[Key] = frozenset()
     counters: bool = False
+    whatever: bool = False
 
 
 def found(verdicts: t.Iterable[Verdict], blames: t.Iterable[Blame], deciding: t.Mapping[Key, Measurement]) -> list[Cause]:
@@ -96,6 +98,8 @@ class _Search:
         """Return True if a conviction explains what is bad about a check."""
         if blame.counters:
             return self._counted(key)
+        if blame.whatever:
+            return True
         record = self.deciding.get(key)
         unmeasured = self.bad[key].verdict == "UNKNOWN" and (record is None or record.outcome != "measured")
         return (unmeasured and key not in blame.own) or self.bad[key].reason_code in LOW
@@ -206,7 +210,8 @@ class _Search:
         if not whom:
             return ""
         words = {self.bad[key].verdict for key in explained}
-        how = "were not measured" if words == {"UNKNOWN"} else "are a WARN" if words == {"WARN"} else "are low"
+        is_low = all(self.bad[key].reason_code in LOW for key in explained)
+        how = "were not measured" if words == {"UNKNOWN"} else "are a WARN" if words == {"WARN"} else "are low" if is_low else "are bad"
         if len(whom) == 1:
             how = how.replace("are", "is").replace("were", "was")
         return f"; {subjects.counted(whom.values())} {how} because of it"

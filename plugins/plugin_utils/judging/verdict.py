@@ -87,6 +87,8 @@ def judge(
     engine.before = earlier_runs
     engine.attempts.load(measurements)
     engine.reduce_second_looks()
+    for stage in engine.stages.values():
+        engine.attempts.add(stage.derived(engine.attempts.deciding, plan, engine.inputs))
     engine.notes += engine.attempts.notes
     return engine.judge()
 
@@ -106,6 +108,8 @@ class JudgedStage(t.Protocol):
     def is_condition(self, check: str, quick: bool) -> bool: ...
 
     def proof(self, rows: list[tuple[Verdict, Measurement]]) -> tuple[str, str]: ...
+
+    def derived(self, deciding: t.Mapping[Key, Measurement], plan: Plan, inputs: JudgingInputs) -> list[Measurement]: ...
 
     def tables(self, records: list[Measurement], expected: t.Callable[[str, str], Expectations]) -> list[Table]: ...
 

@@ -7,6 +7,7 @@
     NODE/gpu/UUID, NODE/nic/DEVICE/PORT   a part of it
     A|B                            a pair, both ends sorted
     STAGE[/CLUSTER][/NAME]         a group of nodes
+    CLUSTERUUID.CLIQUEID           an NVLink domain
 
 This plugin util is PRIVATE to the collection.
 """

@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.struct
 
 HAS_MSGSPEC = msgspec is not None
 
-Kind = t.Literal["node", "gpu", "nic", "pair", "group", "switch"]
+Kind = t.Literal["node", "gpu", "nic", "pair", "group", "switch", "nvlink_domain"]
 # How much a run measures, the least first; each level has the stages of those before it.
 Level = t.Literal["quick", "standard", "full"]
 Outcome = t.Literal["measured", "error", "timeout", "missing", "not_applicable"]

@@ -17,7 +17,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 
 # A name that ends in a number, whatever follows the number.
 _NUMBERED = re.compile(r"(.*?)(\d{1,15})(\D*)", re.DOTALL)
-PLURAL = {"node": "nodes", "pair": "pairs", "switch": "switches", "group": "groups"}
+PLURAL = {"node": "nodes", "pair": "pairs", "switch": "switches", "nvlink_domain": "NVLink domains", "group": "groups"}
+SINGULAR = {"nvlink_domain": "NVLink domain"}
 
 
 def bearer(kind: str, subject: str) -> tuple[str, str]:
@@ -49,7 +50,7 @@ def spoken(subject: str) -> str:
 def counted(kinds: t.Iterable[str]) -> str:
     """["node", "pair", "node"] -> `2 nodes and 1 pair`."""
     number = collections.Counter(kinds)
-    words = [f"{number[kind]} {kind if number[kind] == 1 else many}" for kind, many in PLURAL.items() if number[kind]]
+    words = [f"{number[kind]} {SINGULAR.get(kind, kind) if number[kind] == 1 else many}" for kind, many in PLURAL.items() if number[kind]]
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:]))) or "no subject"
 
 

@@ -23,6 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    JudgingInputs,
     Level,
     Match,
     Measurement,
@@ -340,6 +341,11 @@ class Stage:
         """Return, for a `gated` stage, why a run cannot be accepted although each of its checks could be, and what is not proven;
         `rows` as for sections()."""
         return "", ""
+
+    def derived(self, deciding: t.Mapping[Key, Measurement], plan: Plan, inputs: JudgingInputs) -> list[Measurement]:
+        """Return records of subjects that only the measurements of several nodes together name, as an NVLink domain. They are judged like
+        measurements and stand in no journal."""
+        return []
 
     def opinions(
         self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: Expected, tables: list[Table]

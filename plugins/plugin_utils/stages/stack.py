@@ -10,8 +10,13 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import link_domains
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs, Measurement, Plan
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Expected, Stage
 
 
 class Stack(Stage):
@@ -20,7 +25,7 @@ class Stack(Stage):
     loads = False
     place = 10
     level = "quick"
-    conditions = frozenset({"facts", "gpu_health", "cuda"})
+    conditions = frozenset({"facts", "gpu_health", "cuda", link_domains.CHECK})
     finds_facts = True
     sees_all_gpus = True
     # Counters and states only: a fault that nothing has met yet is not among them.
@@ -29,6 +34,15 @@ class Stack(Stage):
 
     def lacks(self, fault: str, measurement: Measurement) -> str | None:
         return None if measurement.context.get("facts") else "it has no facts of the node"
+
+    def derived(self, deciding: t.Mapping[Key, Measurement], plan: Plan, inputs: JudgingInputs) -> list[Measurement]:
+        """Return the NVLink domains that the facts of nodes name."""
+        return link_domains.records(self.name, deciding, plan, inputs)
+
+    def opinions(
+        self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: Expected, tables: list[Table]
+    ) -> t.Iterator[tuple[Key, Opinion] | Blame]:
+        return link_domains.blames(self.name, deciding)
 
 
 STAGE = Stack()

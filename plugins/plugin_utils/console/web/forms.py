@@ -154,7 +154,7 @@ def fields_again(causes: t.Sequence[CauseRow]) -> list[tuple[str, str]]:
     stages: list[str] = []
     for cause in causes:
         ends = _ends(cause["subject"])
-        if cause["kind"] not in ("group", "switch"):
+        if cause["kind"] not in ("group", "switch", "nvlink_domain"):
             nodes += ends
         stages += [finding["stage"] for finding in cause["findings"]]
         partners += [end for check in cause["explains"] for end in _ends(check["subject"]) if "|" in check["subject"]]
