@@ -28,6 +28,7 @@ SKIP_RULES = {
     "not_visible": "nothing that the check reads can be seen from the container or virtual machine, or no tool for it is installed",
     "no_gpu_expected": "the inventory says this machine has no GPU",
     "one_gpu": "the check is of several GPUs of a node, and the node has one",
+    "no_mnnvl": "the check is about groups whose NVLink leaves the node, and that of these GPUs does not",
     "no_other_test": "the vendor's diagnostic ran no test besides those that are checks of their own",
     "one_numa_node": "the check is about memory far from a GPU, and all memory of the machine is near it",
     "one_port": "the check is of several RDMA ports of a node, and one is active",

@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators i
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation, reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import Observation, Params
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected import matching
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import group, launching, rails, steps
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import group, launching, mnnvl, rails, steps
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import search as localise
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import checkpoints
@@ -145,6 +145,10 @@ class GroupHead:
         if len(members) < self.min_nodes:
             yield self._failed(check, "member", f"{len(members)} of {len(self.group.members)} nodes take part: {self._without(absent)}")
             return
+        repeated = mnnvl.refusal(keys, {member.gpu or "unknown" for member in members})
+        if repeated:
+            yield self._failed(check, *repeated, outcome="not_applicable")
+            return
         refusal = self._agree(members, keys) or self.choose_gids(members, op, keys)
         if refusal:
             yield self._failed(check, *refusal)
@@ -153,6 +157,7 @@ class GroupHead:
         sizes = self._sizes(members, keys)
         launch = self._launch([self.job_of(op, keys, members, slots, sizes, self.params["test_timeout"])])[0]
         context = self.context_of(op, keys, members, slots)
+        context["findings"] += mnnvl.findings(f"{launch.job.out}\n{launch.job.err}")
         yield self._observed(check, launch, context, absent)
         floors = Floors(self.params["floors"], op, context)
         missed = floors.missed(launch)
@@ -202,10 +207,9 @@ class GroupHead:
         do = f"nodes with other accelerators want {self.stage}_group: '' or a group of their own"
         return f"{do}; {listed}" if strangers else listed
 
-    def _failed(self, check: dict[str, str], code: str, reason: str) -> Observation:
-        return observation.failed(
-            check["check"], code, reason[:2000], variant=check["variant"], subject=self.subject_of(), simulated=self.group.simulated
-        )
+    def _failed(self, check: dict[str, str], code: str, reason: str, outcome: str = "error") -> Observation:
+        fields = {"variant": check["variant"], "subject": self.subject_of(), "simulated": self.group.simulated}
+        return observation.failed(check["check"], code, reason[:2000], outcome, **fields)
 
     def subject_of(self) -> dict[str, t.Any] | None:
         return {"kind": "group", "id": self.params["group"], "members": [member.name for member in self.group.members]}
@@ -242,8 +246,9 @@ class GroupHead:
         return smallest, largest
 
     def _env_of(self, keys: dict[str, str]) -> dict[str, str]:
-        """Return the environment of the ranks of a check: the requested variables and those of the rail."""
-        return {**self.env, **rails.environment(keys["rail"])} if "rail" in keys else dict(self.env)
+        """Return the environment of the ranks of a check: the requested variables, and those of the rail or the network."""
+        of_rail = rails.environment(keys["rail"]) if "rail" in keys else {}
+        return {**self.env, **of_rail, **mnnvl.environment(keys)}
 
     def choose_gids(self, members: list[group.GroupMember], op: str, keys: dict[str, str]) -> tuple[str, str] | None:
         """Set NCCL_IB_GID_INDEX if this NCCL needs it. There is one number for all nodes, so it must be right on each. Return (reason code,
@@ -292,7 +297,7 @@ class GroupHead:
             nics = {**dict.fromkeys(nics), "nics": 0, "nics_used": 0, "nics_beside": 0, "nics_down": 0, "bonded": False}
         elif settings.get("NCCL_IB_DISABLE") == "1":
             nics["nics_used"] = 0
-        across = nccl.mnnvl(models) and "rail" not in keys
+        across = nccl.mnnvl(models) and not mnnvl.is_off(keys, given)
         domains = {member.nvlink_domain for member in members}
         if settings.get("NCCL_IB_HCA", "").lstrip("^=") == "lo":
             self.warnings = [*{*self.warnings, "NCCL_IB_HCA names lo, which is no RDMA device: it chooses nothing"}]
@@ -358,6 +363,8 @@ class GroupHead:
         argv += ["-d", keys["type"]] if keys.get("type", "float") != "float" else []
         argv += params["extra_args"]
         env = self._seeing(members, slots, keys)
+        if any(member.nvlink_domain for member in members):
+            env.setdefault("NCCL_DEBUG", "WARN")  # without it NCCL does not say that it cannot use the NVLink domain
         if self.node.contained:
             argv = self.node.container_argv(argv, env, "")
         job = self.group.job(self.launcher, members, len(slots) if by_rank else 1, argv, env, timeout, ranks=len(members) * len(slots))
@@ -368,6 +375,12 @@ class GroupHead:
         """Run them, all at the same time, and read what they printed."""
         launching.run(jobs, self.node, self.params["parallel"])
         return [self.read_job(job) for job in jobs]
+
+    def _away(self, lost: t.Sequence[str]) -> str:
+        """Return lost nodes in words, after the NVLink domains that were lost as a whole."""
+        domains = mnnvl.lost_domains(lost, self.group.members)
+        whole = "".join(f"all other nodes of NVLink domain {domain}, whose switch trays come first: " for domain in domains)
+        return whole + ", ".join(lost)
 
     def parse_output(self, job: launching.Job) -> dict[str, t.Any]:
         largest = job.order["sizes"][-1] if job.order else None
@@ -384,7 +397,7 @@ class GroupHead:
                 reason = f"the table is whole, but {program} did not end within {job.timeout:.0f} s: the MPI library hangs at its end"
                 return LaunchResult("error", "launch_failed", reason, read, job)
             if lost:
-                reason = f"{', '.join(lost)} went away while the test ran, which then never ended"
+                reason = f"{self._away(lost)} went away while the test ran, which then never ended"
                 return LaunchResult("error", "lost_node", reason, read, job)
             reason = f"the group did not end within {job.timeout:.0f} s and was ended"
             return LaunchResult("timeout", "timeout", reason, read, job)
@@ -401,7 +414,7 @@ class GroupHead:
         if complaint and code not in ("wrong_results", "not_mpi", "rank_mismatch", "min_bw", "unchecked"):
             code, reason = complaint
         elif lost:
-            code, reason = "lost_node", f"{', '.join(lost)} went away while the test ran: {reason}"
+            code, reason = "lost_node", f"{self._away(lost)} went away while the test ran: {reason}"
         elif job.dropped and code in ("bad_output", "incomplete_output"):
             code, reason = "incomplete_output", job.too_much
         elif self.begins not in job.out:
@@ -537,6 +550,8 @@ class Search:
         took = failed.job.duration_s if ended else params["test_timeout"]
         self.timeout = min(params["test_timeout"], max(30.0, 3 * took))
         topology = {name: params["topology"][name] for name in self.members if name in params["topology"]}
+        if floors.context.get("mnnvl"):
+            topology = mnnvl.topology(members)  # no leaf switch takes part
         mesh = check["check"] in ("alltoall", "alltoallv", "hypercube")
         self.localiser = localise.Localiser(
             [*self.members],

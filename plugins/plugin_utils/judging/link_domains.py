@@ -41,16 +41,16 @@ _STEM = re.compile(r"(.*?)\d+\D*", re.DOTALL)
 
 @dataclasses.dataclass(frozen=True)
 class Tray:
-    """A node of a rack as its facts have it; `domain` is empty if it is in none."""
+    """A node of a rack; `said` is what its facts say of its domain, `domain` is empty if it is in none."""
 
     node: str
     record: Measurement
     domain: str
     cluster: str
-    context: PlainData
+    said: PlainData
 
     def imex(self, name: str) -> t.Any:
-        imex = self.context.get("imex")
+        imex = self.said.get("imex")
         return imex.get(name) if isinstance(imex, dict) else None
 
 
@@ -109,11 +109,11 @@ def blames(stage: str, deciding: t.Mapping[Key, Measurement]) -> t.Iterator[Blam
 
 
 def _tray(key: Key, record: Measurement) -> Tray | None:
-    context = record.context.get(CONTEXT)
-    if record.outcome != "measured" or not isinstance(context, dict):
+    said = record.context.get(CONTEXT)
+    if record.outcome != "measured" or not isinstance(said, dict):
         return None
-    cluster, clique = (str(context.get(name) or "") for name in ("cluster_uuid", "clique"))
-    return Tray(key.subject, record, f"{cluster}.{clique or '0'}" if cluster else "", cluster, context)
+    cluster, clique = (str(said.get(name) or "") for name in ("cluster_uuid", "clique"))
+    return Tray(key.subject, record, f"{cluster}.{clique or '0'}" if cluster else "", cluster, said)
 
 
 # The number of trays ----------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class _Racks:
         return self.rack.get(node, "")
 
     def _chassis(self, node: str) -> str:
-        return str(self.tray_of[node].context.get("chassis") or "") if node in self.tray_of else ""
+        return str(self.tray_of[node].said.get("chassis") or "") if node in self.tray_of else ""
 
     def _named(self, node: str) -> str:
         match = _STEM.fullmatch(node)
@@ -159,7 +159,7 @@ def _expected(domain: Domain, domains: t.Sequence[Domain], plan: Plan) -> tuple[
         stated = _stated(plan, tray.record.target)
         if stated:
             return stated, TRAYS
-    designs = {int(count) for tray in domain.trays if isinstance(count := tray.context.get("trays_by_design"), int)}
+    designs = {int(count) for tray in domain.trays if isinstance(count := tray.said.get("trays_by_design"), int)}
     if len(designs) == 1:
         return designs.pop(), "product"
     sizes = collections.Counter(len(other.trays) for other in domains if other is not domain)
@@ -215,7 +215,7 @@ def _where(domain: Domain, tray: Tray) -> str:
 
 def _slots(domain: Domain, expected: int) -> str:
     """Return which slots of the rack have no tray of the domain, if the trays number them; else an empty text."""
-    indexes = {int(index) for index in (str(tray.context.get("tray")) for tray in domain.trays) if index.isdecimal()}
+    indexes = {int(index) for index in (str(tray.said.get("tray")) for tray in domain.trays) if index.isdecimal()}
     free = sorted(set(range(expected)) - indexes)
     return f"; no tray has index {', '.join(map(str, free))}" if len(indexes) == len(domain.trays) and len(free) <= FEWEST else ""
 
@@ -226,7 +226,7 @@ def _slots(domain: Domain, expected: int) -> str:
 def _differing(domain: Domain) -> t.Iterator[tuple[str, str]]:
     """Yield what must be the same on all trays of a domain and is not."""
     read: tuple[tuple[str, t.Callable[[Tray], t.Any]], ...] = (
-        ("the driver", lambda tray: tray.context.get("driver")),
+        ("the driver", lambda tray: tray.said.get("driver")),
         ("the version of IMEX", lambda tray: tray.imex("version")),
         ("the list of nodes of IMEX (nodes_config.cfg)", lambda tray: tray.imex("nodes_config") if tray.imex("owner") == "host" else None),
         ("who starts IMEX", lambda tray: tray.imex("owner")),

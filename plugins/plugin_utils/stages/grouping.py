@@ -46,6 +46,7 @@ class Share(t.TypedDict):
 
     gpus: t.Any
     rail: t.NotRequired[str]
+    mnnvl: t.NotRequired[int]
 
 
 class Grouped(base.Stage):
@@ -90,8 +91,11 @@ class Grouped(base.Stage):
 
     def shares(self, variables: Variables) -> list[Share]:
         """Return the parts of each node that measure together, as words of a variant: so many GPUs with all NICs, and one GPU with each
-        of the devices of `NAME_rails` alone, where the stage has that variable."""
+        of the devices of `NAME_rails` alone, where the stage has that variable. With `NAME_without_mnnvl` the first are measured once more
+        without NVLink between nodes."""
         shares: list[Share] = [{"gpus": gpus} for gpus in variables[f"{self.name}_gpus"]]
+        if variables.get(f"{self.name}_without_mnnvl"):
+            shares += [{"gpus": share["gpus"], "mnnvl": 0} for share in shares]
         return shares + [{"gpus": 1, "rail": rail} for rail in variables.get(f"{self.name}_rails") or ()]
 
     def problem(self, settings: Variables) -> str | None:

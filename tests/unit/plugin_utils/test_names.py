@@ -25,10 +25,10 @@ OWN = (
     *(f"plugin_utils/stages/{name}.py" for name in stages.shipped()), "plugin_utils/stages/rdma_",
     # The GPU-sharing matrix is one stage.
     "plugin_utils/sharing/", "module_utils/workloads/sharing/",
-    # The probes of the stages of collectives, and what NCCL says of one rail.
+    # The probes of the stages of collectives, and what NCCL says of one rail and of NVLink between nodes.
     *(f"module_utils/probes/{name}.py" for name in ("nccl_node", "nccl_group", "hccl_node", "hccl_group", "ddp")),
     "module_utils/groups/collective.py",
-    "module_utils/groups/rails.py",
+    "module_utils/groups/rails.py", "module_utils/groups/mnnvl.py",
     # It runs the vendor's own diagnostic.
     "module_utils/probes/dcgm.py",
     # They call CUDA's own libraries.

@@ -278,13 +278,20 @@ def test_the_head_chooses_floors_as_the_verdict_engine_does() -> None:
     assert seen > 50
 
 
-def rack(tmp_path: pathlib.Path, gpu: str, nodes: int, domains: int, **env: str) -> dict[str, t.Any]:
+def rack(tmp_path: pathlib.Path, gpu: str, nodes: int, domains: int, keys: dict[str, str] | None = None, **env: str) -> dict[str, t.Any]:
     """What the head says of a group of trays with 4 GPUs and 4 NICs of 400G each."""
     made = head(tmp_path, nodes, 4, env=env)
     for number, seat in enumerate(made.group.members):
         seat.gpu, seat.nvlink_domain = gpu, f"cluster-{number * domains // nodes}/1" if domains else ""
         seat.ports = [{"device": f"mlx5_{n}", "port": 1, "link_layer": "InfiniBand", "rate_gbps": 400.0, "gids": []} for n in range(4)]
-    return made.context_of("all_reduce", {}, made.group.members, list(range(4)))
+    return made.context_of("all_reduce", keys or {}, made.group.members, list(range(4)))
+
+
+def test_a_rack_without_mnnvl_is_held_to_its_nics(tmp_path: pathlib.Path) -> None:
+    for context in (rack(tmp_path, "NVIDIA GB200", 18, 1, {"mnnvl": "0"}), rack(tmp_path, "NVIDIA GB200", 18, 1, NCCL_MNNVL_ENABLE="0")):
+        assert (context["mnnvl"], context["nvls"], context["nvlink_domains"]) == (False, False, None)
+        (chosen,) = expectations.shipped().choose("nccl_fabric", "all_reduce", context)
+        assert chosen.expectation.id == "fabric-4x400g-all_reduce"
 
 
 @pytest.mark.parametrize(
