@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 demo unit integration-quick integration-rest integration integration-all drill drill-%: export PYTHONPATH := $(CURDIR)/.collections:$(CURDIR)/tests/startup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo console docs test test-all lint unit packages integration-quick integration-rest integration integration-all sanity drill drill-governor drill-resume drill-stop drill-stop-pods drill-rdma drill-console drill-sharing drill-sharing-resume fuzz mutants bench schemas release rig-fleet rig-rdma rig-kubernetes clean clean-caches
+.PHONY: help setup demo console docs test test-all lint unit packages integration-quick integration-rest integration integration-all sanity drill drill-governor drill-resume drill-stop drill-stop-pods drill-rdma drill-console drill-sharing drill-sharing-resume fuzz mutants bench schemas release rig-fleet rig-rdma rig-kubernetes rig-sharing clean clean-caches
 
 # group: To try it, and to check a change
 
@@ -152,6 +152,10 @@ rig-rdma: setup ## Soft-RoCE guests with real perftest
 
 rig-kubernetes: setup ## Kubernetes: two nodes that run containers, fifty that exist in its API only
 	@tests/rigs/kubernetes/kubernetes up --nodes 2 --kwok 50
+
+SHARING_NODES ?= 2,1
+rig-sharing: setup ## Two simulated clusters that share GPUs, until Ctrl-C; prints the command for a run of the matrix
+	@$(PYTHON) tests/rigs/sharing/up.py --nodes $(SHARING_NODES)
 
 clean: ## Remove the virtual environment and caches
 	@rm -rf $(VENV) $(RELEASE) .collections .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import os
 import pathlib
@@ -13,6 +14,7 @@ import pytest
 from harness import sharing_runs
 from harness.sharing import two_clusters
 from harness.sharing_runs import Matrix
+from rigs.sharing.defects import ALL, BEYOND
 from rigs.sharing.real.build import COMMITS
 from rigs.sharing.real.real import Real
 
@@ -26,13 +28,30 @@ PARAMETERS = {
     "quota_window_s": 4, "pod_timeout_s": 300, "running_timeout_s": 90, "probe_timeout_s": 90,
     "dynamic_update_expect_s": 15, "dynamic_update_observe_timeout_s": 60,
 }  # fmt: skip
-# None of those about time, which a busy machine disturbs.
-HEALTHY = [
-    "FUNC-001", "FUNC-002", "FUNC-004", "FUNC-005", "FUNC-006", "FUNC-007", "FUNC-010", "FUNC-011", "COMBO-001", "COMBO-004",
-    "COMBO-005", "MET-001", "MET-002", "MET-003", "MET-004", "MET-005", "MET-006", "MET-008", "ROBUST-003",
-]  # fmt: skip
-# Their defects are real, in both versions.
-DEFECTS = ["ROBUST-001", "ROBUST-002", "ROBUST-004", "ROBUST-005", "ROBUST-006", "ROBUST-007"]
+# Their defects are real, in both versions: each is seen by the case that is named for it, with this cause.
+DEFECTS = {
+    "ROBUST-001": "a pod without a memory quota is shown with one",
+    "ROBUST-002": "a GPU without pods is still shown as overloaded",
+    "ROBUST-004": "a scheduler does not say that it is healthy while another connection is open",
+    "ROBUST-005": "a quota of -1Gi is shown as more than the GPU has",
+    "ROBUST-006": "a quota of 4G is not shown as 4000000000 bytes",
+    "ROBUST-007": "a client is not shown with the index that its GPU has",
+    "ROBUST-008": "a pod got more than its quota before the quota had reached it",
+}
+# Shares of slow GPUs miss a quota by more than what is allowed: kernels that are queued when a turn ends are long there.
+SHARES = {case: "the share at" for case in ("FUNC-009", "FUNC-012", "COMBO-006", "PERF-004")}
+# Unknown on a busy machine: loads that are short beside the start of pods show no cliff.
+SHORT = {"PERF-008": "the loads are too short beside the start of pods"}
+# Hours of pods one after the other, which show nothing more of the real system at this scale than those that are run.
+LEFT = {"STAB-002", "LEAK-001", "LEAK-004", "LEAK-005", "PERF-002", "PERF-003"}
+
+
+def wrong(case: str, verdict: str, why: str) -> bool:
+    """Return True for a verdict that is neither that of a healthy system nor a real defect or a known limit of the simulated GPUs."""
+    if case in DEFECTS:
+        return verdict != "FAIL" or DEFECTS[case] not in why
+    cause = {**SHARES, **SHORT}.get(case)
+    return verdict not in ("PASS", "SKIPPED") and not (cause and cause in why)
 
 
 @pytest.mark.parametrize("prefix", COMMITS)
@@ -42,8 +61,10 @@ def test_a_real_version_passes_but_for_its_own_defects(prefix: str, tmp_path: pa
     system = functools.partial(Real, source=pathlib.Path(SOURCE), prefix=prefix)
     with two_clusters(nodes=(1, 1), speeds=(0.2, 0.04), system=system) as clusters:
         matrix = Matrix(clusters, tmp_path, 0.002)
-        cases = [*HEALTHY, *DEFECTS]
-        found = {key: why for key, why in matrix.run({"c1": cases, "c2": cases}).items() if why[0] != "SKIPPED"}
-        assert not {key: why for key, why in found.items() if why[0] != ("FAIL" if key[1] in DEFECTS else "PASS")}
-        assert len(found) >= 2 * len(cases) - 3  # FUNC-004, COMBO-001 and COMBO-005 are for the first cluster
+        cases = sorted((ALL | BEYOND) - LEFT)
+        found = matrix.run({"c1": cases, "c2": cases})
+        assert not {key: why for key, why in found.items() if wrong(key[1], *why)}
+        assert len(found) == 2 * len(cases)
+        passed = collections.Counter(verdict for verdict, _why in found.values())
+        assert passed["PASS"] >= 70, passed
         assert not matrix.gone()

@@ -23,10 +23,11 @@ class Real(Sharing):
     """A version of the real system on one cluster, built from the clone `source`. It looks at annotations every 5 s, whatever is said."""
 
     def __init__(
-        self, cluster: Kubernetes, model: Model, speed: float = 1.0, watch_s: float = 5.0, *, source: pathlib.Path, prefix: str
-    ) -> None:
+        self, cluster: Kubernetes, model: Model, speed: float = 1.0, watch_s: float = 5.0, *, source: pathlib.Path, prefix: str,
+        commit: str = "",
+    ) -> None:  # fmt: skip
         super().__init__(cluster, model, speed, watch_s, prefix)
-        self.built = build.built(source, prefix)
+        self.built = build.built(source, prefix, commit)
 
     def place(self, folder: pathlib.Path) -> None:
         super().place(folder)

@@ -79,6 +79,7 @@ class _Gpu:
         self.done_s = 0.0  # of the GPU's time, were it ours alone
         self.pending = 0.0  # of it, queued and not done
         self.warned = self.ready = False
+        self.defect: dict[str, t.Any] = {}  # limits may come before we are told
         self.clock = time.monotonic()
         threading.Thread(target=self.listen, daemon=True).start()
         try:
