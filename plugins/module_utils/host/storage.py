@@ -174,10 +174,11 @@ def _smart(tree: Tree, report: CheckReport) -> None:
 
 
 def _row(tree: Tree, name: str, answer: smart.Smart) -> dict[str, str | None]:
-    """Return the model, serial number and PCIe address of a disk, as far as the kernel or the disk tells them."""
+    """Return the model, serial number, firmware and PCIe address of a disk, as far as the kernel or the disk tells them."""
     of = f"/sys/class/nvme/{name}" if name.startswith("nvme") else f"/sys/block/{name}/device"
     model, serial = tree.text(f"{of}/model") or answer.model, tree.text(f"{of}/serial") or answer.serial
-    return {"disk": name, "model": model or None, "serial": serial or None, "pci": tree.text(f"{of}/address")}
+    firmware = tree.text(f"{of}/firmware_rev") or tree.text(f"{of}/rev")
+    return {"disk": name, "model": model or None, "serial": serial or None, "firmware": firmware or None, "pci": tree.text(f"{of}/address")}
 
 
 def _ask_disk(tree: Tree, report: CheckReport, name: str) -> smart.Smart:

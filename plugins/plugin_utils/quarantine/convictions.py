@@ -11,16 +11,13 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-import pathlib
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import reasons
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.reason import CLASSES, CONFIGURATION, PART, UNMEASURED, USE
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, subjects, verdict_files
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, Verdict, verdicts_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, Verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import judged_runs
 
@@ -108,7 +105,7 @@ def read(results_dir: str, run_id: str) -> Judged:
     """Return what the last judgement of a run convicts. Raise RunError if there is none, or if it is not as it was written."""
     plan = Run.open(results_dir, run_id).plan()
     report = judged_runs.read(results_dir, run_id, ("files",))
-    verdicts = {v.key: v for v in _verdicts(report) if v.verdict != "SKIPPED"}
+    verdicts = {v.key: v for v in judged_runs.verdicts(report) if v.verdict != "SKIPPED"}
     convictions, unconvicted = _convictions(report["causes"], verdicts)
     return Judged(
         run_id, str(report["planned_at"] or plan.created_at), str(report["created_at"]), convictions,
@@ -116,19 +113,6 @@ def read(results_dir: str, run_id: str) -> Judged:
         {v.subject.id: subjects.nodes_of(v.subject) for v in verdicts.values()},
         {row["name"] for row in report["nodes"] if row["simulated"]},
     )  # fmt: skip
-
-
-def _verdicts(report: PlainData) -> t.Iterator[Verdict]:
-    folder = pathlib.Path(report["folder"])
-    path = verdict_files.path_in(folder)
-    written = [file["sha256"] for file in report.get("files") or () if file["path"] == path.name]
-    try:
-        if integrity.digest(folder, path.name) not in written:
-            raise RunError(f"run {report['run']}: {path} is not what was written (see {collection.playbook('verify')})")
-        with verdict_files.opened(folder) as lines:
-            yield from verdicts_of(lines)
-    except (OSError, ValueError) as error:
-        raise RunError(f"run {report['run']}: {path.name} cannot be read: {error}") from error
 
 
 def _convictions(causes: t.Sequence[PlainData], verdicts: t.Mapping[Key, Verdict]) -> tuple[list[Conviction], list[str]]:

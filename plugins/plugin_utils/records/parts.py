@@ -36,8 +36,8 @@ _KINDS = {"gpu": ("GPU", _GPU_FACTS), "nic": ("RDMA device", _NIC_FACTS)}
 class Part(t.NamedTuple):
     """A GPU (`gpu/UUID`), an RDMA device (`nic/DEVICE`), a memory module (`dimm/SLOT`), a disk (`disk/NAME`) or the machine. `slot` are the
     words for where it is plugged in, `board` its part number, of a machine that of its main board, `connected` the switch and its port at
-    each port of the device, `switches` the names of these switches. What is not known is empty; `facts` are those that a part of its kind
-    should have."""
+    each port of the device, `switches` the names of these switches, `firmware` its version, of a machine that of its BIOS. What is not
+    known is empty; `facts` are those that a part of its kind should have."""
 
     key: str
     name: str
@@ -50,6 +50,7 @@ class Part(t.NamedTuple):
     facts: tuple[str, ...] = ()
     guid: str = ""
     switches: tuple[str, ...] = ()
+    firmware: str = ""
 
     @property
     def kind(self) -> str:
@@ -190,7 +191,8 @@ def _gpus(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
             model, serial, pci, board = (_text(row.get(name)) for name in ("name", "serial", "bdf", "board_part_number"))
             index, place = _text(row.get("index")), row.get("place") or {}
             slot = " ".join(f"{word} {_text(place[word])}" for word in ("chassis", "tray", "slot", "module") if _text(place.get(word)))
-            yield Part(f"gpu/{row['uuid']}", f"GPU {index}", model, serial, pci, "", slot, board, _GPU_FACTS)
+            firmware = _text(row.get("vbios"))
+            yield Part(f"gpu/{row['uuid']}", f"GPU {index}", model, serial, pci, "", slot, board, _GPU_FACTS, firmware=firmware)
 
 
 def _devices(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
@@ -200,7 +202,7 @@ def _devices(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
             yield Part(
                 f"nic/{row['device']}", _text(row["device"]), _text(row.get("type")), serial, pci, _connected(context, row["device"]), "",
                 board, _NIC_FACTS, guid if set(guid) - set("0x:") else "",
-                tuple(_text(port["switch"]) for port in _plugged(context, row["device"])),
+                tuple(_text(port["switch"]) for port in _plugged(context, row["device"])), _text(row.get("firmware")),
             )  # fmt: skip
 
 
@@ -222,15 +224,16 @@ def _disks(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
     disks = context.get("disks")
     for row in disks if isinstance(disks, list) else ():
         if isinstance(row, dict) and row.get("disk"):
-            name, model, serial, pci = (_text(row.get(field)) for field in ("disk", "model", "serial", "pci"))
-            yield Part(f"disk/{name}", name, model, serial, pci, facts=("serial number",))
+            name, model, serial, pci, firmware = (_text(row.get(field)) for field in ("disk", "model", "serial", "pci", "firmware"))
+            yield Part(f"disk/{name}", name, model, serial, pci, facts=("serial number",), firmware=firmware)
 
 
 def _machine(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
     facts, system = context.get("facts"), context.get("system")
     if isinstance(facts, dict) and facts.get("machine_product"):
         words = " ".join(_text(facts.get(name)) for name in ("machine_vendor", "machine_product") if facts.get(name))
-        yield Part(MACHINE, "machine", words, board=_text(facts.get("machine_board")), facts=("serial number",))
+        board, firmware = _text(facts.get("machine_board")), _text(facts.get("bios_version"))
+        yield Part(MACHINE, "machine", words, board=board, facts=("serial number",), firmware=firmware)
     if isinstance(system, dict):
         yield Part(MACHINE, "machine", "", _text(system.get("serial")), facts=("serial number",))
 

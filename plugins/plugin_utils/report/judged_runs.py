@@ -15,9 +15,9 @@ import pathlib
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, verdict_files
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, Verdict, verdicts_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model
 
@@ -72,3 +72,17 @@ def read(results_dir: str | os.PathLike[str], run_id: str, more: t.Collection[st
         "nodes": [], **head, "run": run_id, "inventory": plan.inventory or "", "folder": str(folder), "mode": mode,
         "accepted": accepted, "word": word,
     }  # fmt: skip
+
+
+def verdicts(report: PlainData) -> t.Iterator[Verdict]:
+    """Yield the verdicts of a judgement by what `read` gives with its `files`. Raise RunError if they are not as they were written."""
+    folder = pathlib.Path(report["folder"])
+    path = verdict_files.path_in(folder)
+    written = [file["sha256"] for file in report.get("files") or () if file["path"] == path.name]
+    try:
+        if integrity.digest(folder, path.name) not in written:
+            raise RunError(f"run {report['run']}: {path} is not what was written (see {collection.playbook('verify')})")
+        with verdict_files.opened(folder) as lines:
+            yield from verdicts_of(lines)
+    except (OSError, ValueError) as error:
+        raise RunError(f"run {report['run']}: {path.name} cannot be read: {error}") from error

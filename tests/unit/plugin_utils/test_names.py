@@ -88,6 +88,7 @@ OF_PLANES = (
 # {module: (the words of planes in it, why it may have them)}. A word that is gone must go from here too.
 ALLOWED_OF_PLANES: dict[str, tuple[set[str], str]] = {
     "module_utils/accelerators/nvlink_domain.py": ({"kube", "kubernetes", "slurm"}, "the systems that start IMEX, whatever the plane"),
+    **{f"plugin_utils/handover/{module}.py": ({"ssh"}, "keys of SSH, which sign") for module in ("checker", "request")},
     # The program ssh, by which a group enters its nodes on every plane, and what it says.
     **{
         f"module_utils/{module}.py": ({"ssh"}, "the program")

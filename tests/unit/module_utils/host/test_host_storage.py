@@ -48,10 +48,10 @@ def test_a_healthy_machine_has_nothing(machine: MachineTree) -> None:
 
 
 def test_each_disk_is_listed_as_a_technician_finds_it(machine: MachineTree) -> None:
-    for name, content in (("model", "Example 7T"), ("serial", "S6CK1"), ("address", "0000:81:00.0")):
+    for name, content in (("model", "Example 7T"), ("serial", "S6CK1"), ("firmware_rev", "A1"), ("address", "0000:81:00.0")):
         machine.write(f"sys/class/nvme/nvme0/{name}", f"{content}\n")
     (listed,) = ask(machine)["context"]["disks"]
-    assert listed == {"disk": "nvme0", "model": "Example 7T", "serial": "S6CK1", "pci": "0000:81:00.0"}
+    assert listed == {"disk": "nvme0", "model": "Example 7T", "serial": "S6CK1", "firmware": "A1", "pci": "0000:81:00.0"}
     (again,) = host_health.probe({"checks": [{"check": "storage", "variant": ""}], "look": "after"}, Node(60, root=str(machine.root)))
     assert "disks" not in again["context"]
 

@@ -1,0 +1,251 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The punch list: one row for each cause that a round has found, from its first round until a later one passes what it failed.
+
+A row's state is what the rounds say, and nobody's word: `open`, `done` when every check of it has a valid pass, `waived` while a waiver of
+the inventory covers it. Owner, ticket, note and the time of the node's return are the reader's: they write them into the CSV file, and
+the next hand-over keeps them.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import hashlib
+import io
+import re
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover.rounds import Round
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover.standing import KNOWN_FAIL, Change, Standing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.convictions import kind_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import parts
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.parts import MACHINE, Part
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats
+
+OPEN, DONE, WAIVED = "open", "done", "waived"
+# Columns that people fill in, and those that a hand-over writes.
+THEIRS = ("owner", "ticket", "note", "returned_at")
+COLUMNS = (
+    "id", "state", *THEIRS, "node", "part", "hardware_id", "slot", "pcie", "serial", "part_number", "cable", "category", "fault",
+    "finding", "measured", "required", "action", "action_source", "evidence", "opened_at", "updated_at", "closed_at", "first_run",
+    "last_run", "simulated",
+)  # fmt: skip
+_RETURNED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z")
+# What programs for tables take for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_SOURCES = {"xid": "docs/xids.md", "xid_own": "docs/xids.md"}
+_OUR_SOURCE = "docs/verdicts.md"
+
+
+@dataclasses.dataclass
+class Row:
+    """A row, with its values by column, the checks that must pass before it is done, and the raw texts that are its evidence, each with the
+    number of its round."""
+
+    values: dict[str, str]
+    checks: set[Key]
+    evidence: list[tuple[int, str]]
+    last_round: int
+
+    @property
+    def id(self) -> str:
+        """Return its id, the same in each hand-over with the same first round."""
+        return self.values["id"]
+
+    @property
+    def state(self) -> str:
+        """Return open, done or waived."""
+        return self.values["state"]
+
+
+def rows(rounds: t.Sequence[Round], standings: t.Sequence[Standing], theirs: t.Mapping[str, t.Mapping[str, str]]) -> list[Row]:
+    """Return the rows of some rounds, the open ones first. `standings` has what the first round says, the first two, and so on; `theirs`
+    are the values that people gave, by the ids of the rows."""
+    found: list[Row] = []
+    for round_, standing in zip(rounds, standings, strict=True):
+        for row in found:
+            _follow(row, round_, standing)
+        for cause in round_.report["causes"]:
+            if cause["verdict"] in ("FAIL", "UNKNOWN"):
+                _seen(found, round_, cause)
+        _waived(found, round_, standing)
+    for row in found:
+        row.values.update({name: theirs.get(row.id, {}).get(name) or row.values[name] for name in THEIRS})
+    return sorted(found, key=lambda row: ((OPEN, WAIVED, DONE).index(row.state), row.values["node"], row.id))
+
+
+def _follow(row: Row, round_: Round, standing: Standing) -> None:
+    """Close a row whose checks all hold after a later round, and open it again where one does not."""
+    if row.state == OPEN and not row.checks & standing.bad.keys():
+        row.values.update(state=DONE, closed_at=round_.judged_at, updated_at=round_.judged_at, last_run=round_.run.id)
+
+
+def _seen(found: list[Row], round_: Round, cause: PlainData) -> None:
+    checks = _checks(cause)
+    about = {(key.stage, key.check) for key in checks}
+    hardware = _hardware(round_, cause["subject"])
+    for row in found:
+        is_same = row.values["hardware_id"] == hardware and row.state != DONE
+        if is_same and about & {(key.stage, key.check) for key in row.checks}:
+            row.checks |= checks
+            row.last_round = round_.number
+            row.values.update(updated_at=round_.judged_at, last_run=round_.run.id, **_finding(cause))
+            row.values["state"] = OPEN
+            row.evidence += _evidence(round_, cause)
+            return
+    found.append(_row(round_, cause, checks, hardware))
+
+
+def _checks(cause: PlainData) -> set[Key]:
+    named = [*cause["findings"], *cause["explains"]]
+    return {Key(one["stage"], one["check"], one["variant"], one["subject"]) for one in named}
+
+
+def _row(round_: Round, cause: PlainData, checks: set[Key], hardware: str) -> Row:
+    part = parts.find(round_.parts, cause["subject"]) if "|" not in cause["subject"] else None
+    node = node_of(cause["subject"])
+    named = ",".join(sorted(f"{key.stage} {key.check}" for key in checks))
+    digest = hashlib.sha256(f"{hardware}\n{named}\n{round_.run.id}".encode(errors="backslashreplace")).hexdigest()
+    code = _code(round_, checks)
+    values = {
+        **dict.fromkeys(COLUMNS, ""), "id": f"P-{digest[:8]}", "state": OPEN, "node": node,
+        "part": str(cause.get("name") or cause["subject"]), "hardware_id": hardware, "category": kind_of(code, cause["verdict"]),
+        "fault": code or cause["verdict"].lower(), "action": " ".join(cause["advice"]),
+        "action_source": _SOURCES.get(code or "", _OUR_SOURCE), "opened_at": round_.judged_at, "updated_at": round_.judged_at,
+        "first_run": round_.run.id, "last_run": round_.run.id,
+        "simulated": "simulated" if cause["simulated"] else "", **_numbers(round_, checks), **_finding(cause),
+        **_of_part(round_, node, part),
+    }  # fmt: skip
+    return Row(values, checks, _evidence(round_, cause), round_.number)
+
+
+def _finding(cause: PlainData) -> dict[str, str]:
+    return {"finding": str(cause["said"])}
+
+
+def _code(round_: Round, checks: t.Iterable[Key]) -> str | None:
+    codes = [round_.verdicts[key].reason_code for key in sorted(checks) if key in round_.verdicts and round_.verdicts[key].reason_code]
+    return codes[0] if codes else None
+
+
+def _numbers(round_: Round, checks: t.Iterable[Key]) -> dict[str, str]:
+    """Return what was measured and what is required, of the first check that has both."""
+    for key in sorted(checks):
+        verdict = round_.verdicts.get(key)
+        if verdict is not None and verdict.value is not None and verdict.floor is not None and verdict.verdict == "FAIL":
+            return {"measured": _with_unit(verdict.value, verdict.unit), "required": _with_unit(verdict.floor, verdict.unit)}
+    return {}
+
+
+def _with_unit(value: float, unit: str | None) -> str:
+    return f"{formats.number(value)} {unit or ''}".strip()
+
+
+def _of_part(round_: Round, node: str, part: Part | None) -> dict[str, str]:
+    """Return where a part is and its numbers; of a node without a part those of the machine."""
+    known = part or round_.parts.get(node, {}).get(MACHINE)
+    if known is None:
+        return {}
+    return {"slot": known.slot, "pcie": known.pci, "serial": known.serial, "part_number": known.board, "cable": known.connected}
+
+
+def _hardware(round_: Round, subject: str) -> str:
+    """Return an id of what a cause is about that survives another name of its node: a UUID, a GUID, a serial number; else the subject."""
+    if "|" in subject:
+        return subject
+    node = node_of(subject)
+    if node == subject:
+        machine = round_.parts.get(node, {}).get(MACHINE)
+        return f"machine {machine.serial}" if machine is not None and machine.serial else subject
+    part = parts.find(round_.parts, subject)
+    if part is None:
+        return subject
+    return part.key if part.kind == "gpu" else part.guid or f"{part.model} {part.serial}".strip() if part.serial else part.guid or subject
+
+
+def _evidence(round_: Round, cause: PlainData) -> list[tuple[int, str]]:
+    return [(round_.number, str(finding["raw"])) for finding in cause["findings"] if finding.get("raw")]
+
+
+def _waived(found: list[Row], round_: Round, standing: Standing) -> None:
+    """Add what is waived: it stands on the list with its ticket, for as long as the waiver does."""
+    for waiver in round_.report.get("waivers") or ():
+        key = Key(waiver["stage"], waiver["check"], waiver["variant"], waiver["subject"])
+        deciding = standing.checks.get(key)
+        if deciding is None or deciding.verdict.verdict != KNOWN_FAIL:
+            continue
+        row = next((row for row in found if key in row.checks and row.state != DONE), None)
+        if row is None:
+            said = f"{waiver['subject']}: {waiver['stage']} {waiver['check']}: {waiver['reason']}"
+            cause = {
+                "subject": waiver["subject"], "verdict": waiver["of"] or "FAIL", "findings": [waiver], "explains": [], "advice": [],
+                "simulated": waiver["simulated"], "said": said,
+            }  # fmt: skip
+            row = _row(round_, cause, {key}, _hardware(round_, waiver["subject"]))
+            found.append(row)
+        if not row.checks & standing.bad.keys():
+            until = f" until {waiver['expires']}" if waiver["expires"] else ""
+            row.values.update(state=WAIVED, ticket=str(waiver["ticket"] or ""), note=f"waived{until}", updated_at=round_.judged_at)
+
+
+# The file ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def as_csv(columns: t.Sequence[str], values: t.Iterable[t.Mapping[str, t.Any]]) -> str:
+    """Return rows as CSV. What a program for tables would take for a formula gets an apostrophe before it, and each value is one line."""
+    target = io.StringIO()
+    writer = csv.DictWriter(target, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for row in values:
+        writer.writerow({name: _cell(row.get(name)) for name in columns})
+    return target.getvalue()
+
+
+def _cell(value: t.Any) -> str:
+    text = " ".join(formats.plain("" if value is None else value).split())
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def theirs(text: str, name: str) -> dict[str, dict[str, str]]:
+    """Return {id: what people wrote into the file}. Raise RunError if it has not the columns of a punch list, or a time is none."""
+    reader = csv.DictReader(io.StringIO(text))
+    missing = [column for column in ("id", *THEIRS) if column not in (reader.fieldnames or ())]
+    if missing:
+        raise RunError(f"{name}: the column {missing[0]} is missing; expected a punch list as {', '.join(('id', *THEIRS))}, ...")
+    found = {}
+    for place, row in enumerate(reader, 2):
+        values = {column: (row.get(column) or "").strip().removeprefix("'") for column in THEIRS}
+        if values["returned_at"] and not _RETURNED.match(values["returned_at"]):
+            raise RunError(f"{name}: line {place}: returned_at: found {values['returned_at']!r}, expected a time like 2026-01-01T00:00:00Z")
+        found[str(row["id"])] = values
+    return found
+
+
+def repaired(values: t.Iterable[Row]) -> dict[str, str]:
+    """Return the latest time at which each node came back from a repair, as people wrote it."""
+    found: dict[str, str] = {}
+    for row in values:
+        node, at = row.values["node"], row.values["returned_at"]
+        if at:
+            found[node] = max(found.get(node, ""), at)
+    return found
+
+
+def unexplained(changes: t.Iterable[Change], listed: t.Iterable[Row]) -> list[Change]:
+    """Return the changes of hardware behind which no row of the punch list stands."""
+    about = {(row.values["node"], row.values[name]) for row in listed for name in ("slot", "serial", "hardware_id") if row.values[name]}
+    return [
+        change for change in changes
+        if not any(
+            (change.node, text) in about
+            for part in (change.before, change.after) if part is not None
+            for text in (part.slot, part.serial, part.key, part.guid) if text
+        )
+    ]  # fmt: skip

@@ -1,0 +1,234 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rounds of judged runs are handed over: what holds after a repair, the punch list, blocks, contract and order."""
+
+from __future__ import annotations
+
+import csv
+import json
+import pathlib
+import tarfile
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover import checker, request
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import run as runs_on_disk
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from harness import history_runs as runs
+
+
+def gpu(number: int, place: int = 0) -> dict[str, t.Any]:
+    """A GPU as the stack stage lists it."""
+    return {
+        "uuid": runs.uuid(number), "index": place, "name": runs.GPU, "serial": f"S{number}", "bdf": f"0000:{place:02x}:00.0",
+        "vbios": "96.00", "board_part_number": "692-1", "place": {"module": place},
+    }  # fmt: skip
+
+
+def machine(name: str, gpus: dict[int, float], **fields: t.Any) -> runs.Machine:
+    listed = [gpu(number, place) for place, number in enumerate(gpus)]
+    return runs.Machine(name * 32, gpus, lists={"gpu_table": listed, "system": {"serial": f"M-{name}"}}, **fields)
+
+
+def judged(results: pathlib.Path, day: int, machines: dict[str, runs.Machine], **plan: t.Any) -> str:
+    """Judge a run whose folder is whole, and return its id."""
+    run = runs.measured(results, day, machines, **plan)
+    for record in run.journal.as_data():
+        if runs_on_disk.has_facts(record):
+            path = run.dir / "nodes" / runs_on_disk.node_file(record["subject"]["id"])
+            path.write_text(runs_on_disk.readable(runs_on_disk.facts_of(record)))
+    runs.judge(run)
+    return run.id
+
+
+def handed(results: pathlib.Path, *run_ids: str, groups: t.Mapping[str, t.Sequence[str]] | None = None, **options: t.Any) -> request.Made:
+    given = {name: spec.get("default") for name, spec in request.OPTIONS.items()}
+    asked = {**given, "run_id": list(run_ids), "results_dir": str(results), "pdf": False, **options}
+    return request.make(asked, groups or {})
+
+
+def content(made: request.Made, name: str) -> t.Any:
+    with tarfile.open(made.path) as archive:
+        text = archive.extractfile(f"{pathlib.Path(made.path).stem}/{name}").read().decode()
+    return json.loads(text) if name.endswith(".json") else list(csv.DictReader(text.splitlines())) if name.endswith(".csv") else text
+
+
+def test_a_fleet_without_faults_is_accepted_and_its_pack_is_whole(tmp_path: pathlib.Path) -> None:
+    made = handed(tmp_path, judged(tmp_path, 1, {"a": machine("a", {1: 670}), "b": machine("b", {2: 671})}))
+    assert made.accepted and checker.check(made.path).manifest["word"] == "ACCEPTED" and not content(made, "punch_list.csv")
+    assert content(made, "capacity.json")["total"] == {
+        "delivered": {"nodes": 2, "gpus": 2}, "healthy": {"nodes": 2, "gpus": 2}, "reserved_for_repair": {"nodes": 0, "gpus": 0},
+        "accepted": {"nodes": 2, "gpus": 2},
+    }  # fmt: skip
+    (one, *_others) = [row for row in content(made, "inventory.csv") if row["kind"] == "GPU"]
+    assert (one["node"], one["serial"], one["firmware"], one["slot"]) == ("a", "S1", "96.00", "module 0")
+    assert "switches and their power supplies: no stage looks at them" in content(made, "inventory.json")["not_seen"]
+
+
+def test_a_slow_gpu_is_a_row_with_its_place_and_its_evidence(tmp_path: pathlib.Path) -> None:
+    made = handed(tmp_path, judged(tmp_path, 1, {"a": machine("a", {1: 670}), "b": machine("b", {2: 500})}))
+    (row,) = content(made, "punch_list.csv")
+    assert not made.accepted and (row["state"], row["hardware_id"], row["serial"]) == ("open", f"gpu/{runs.uuid(2)}", "S2")
+    assert (row["measured"], row["required"].split()[1], row["category"]) == ("500.0 TFLOPS", "TFLOPS", "part")
+    assert "500" in content(made, f"{row['evidence']}01-{runs.run_id(1)}.txt")
+    assert content(made, "blocks.json")["fleet"]["state"] == "NOT ACCEPTED"
+
+
+def test_a_later_round_closes_a_row_and_a_pass_that_was_there_before_still_counts(tmp_path: pathlib.Path) -> None:
+    first = judged(tmp_path, 1, {"a": machine("a", {1: 670}), "b": machine("b", {2: 500})})
+    second = judged(tmp_path, 2, {"b": machine("b", {2: 670})}, partial=True, left_out=["a"])
+    made = handed(tmp_path, second, first)
+    (row,) = content(made, "punch_list.csv")
+    assert made.accepted and (row["state"], row["first_run"], row["last_run"]) == ("done", first, second) and row["closed_at"]
+    assert content(made, "blocks.json")["fleet"]["accepted_at"] and "2 rounds" in made.lines[0]
+
+
+def test_a_row_stays_open_that_the_later_round_did_not_measure(tmp_path: pathlib.Path) -> None:
+    first = judged(tmp_path, 1, {"a": machine("a", {1: 500}), "b": machine("b", {2: 500})})
+    second = judged(tmp_path, 2, {"b": machine("b", {2: 670})}, partial=True, left_out=["a"])
+    made = handed(tmp_path, first, second)
+    assert {row["node"]: row["state"] for row in content(made, "punch_list.csv")} == {"a": "open", "b": "done"} and not made.accepted
+
+
+def test_a_gpu_in_the_place_of_another_closes_its_row_by_passing_the_same_checks(tmp_path: pathlib.Path) -> None:
+    first = judged(tmp_path, 1, {"a": machine("a", {1: 670}), "b": machine("b", {2: 500})})
+    second = judged(tmp_path, 2, {"b": machine("b", {3: 670})}, partial=True, left_out=["a"])
+    made = handed(tmp_path, first, second)
+    (row,) = content(made, "punch_list.csv")
+    (change,) = content(made, "inventory.json")["changes"]
+    assert made.accepted and row["state"] == "done" and change["row"] == row["id"] and "S3" in change["after"]
+    third = judged(tmp_path, 3, {"b": machine("b", {4: 500})}, partial=True, left_out=["a"])
+    worse = handed(tmp_path, first, second, third)
+    assert [row["state"] for row in content(worse, "punch_list.csv")] == ["open", "done"] and not worse.accepted
+
+
+def test_what_was_measured_before_a_part_changed_does_not_hold(tmp_path: pathlib.Path) -> None:
+    first = judged(tmp_path, 1, {"a": machine("a", {1: 670, 2: 670})})
+    second = judged(tmp_path, 2, {"a": machine("a", {1: 670, 3: 670})}, stages=("stack",))
+    made = handed(tmp_path, first, second)
+    assert not made.accepted and "1 of 1 nodes have open checks" in made.lines[1]
+    assert any("no row of the punch list says why" in line for line in made.lines)
+
+
+def test_what_was_measured_before_a_node_came_back_does_not_hold(tmp_path: pathlib.Path) -> None:
+    first = judged(tmp_path, 1, {"a": machine("a", {1: 670}), "b": machine("b", {2: 500})})
+    second = judged(tmp_path, 2, {"b": machine("b", {2: 670})}, partial=True, left_out=["a"])
+    assert handed(tmp_path, first, second).accepted
+    path = tmp_path / request.FOLDER / request.PUNCH_LIST
+    rows = list(csv.DictReader(path.open()))
+    rows[0].update(returned_at="2026-01-03T00:00:00Z", owner="Röck", ticket="RMA-7")
+    with path.open("w", newline="") as target:
+        writer = csv.DictWriter(target, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    made = handed(tmp_path, first, second, name="again")
+    (row,) = content(made, "punch_list.csv")
+    assert not made.accepted and (row["state"], row["owner"], row["ticket"]) == ("open", "Röck", "RMA-7")
+    third = judged(tmp_path, 4, {"b": machine("b", {2: 670})}, partial=True, left_out=["a"])
+    assert handed(tmp_path, first, second, third).accepted
+
+
+def test_what_people_wrote_about_rows_of_other_rounds_is_kept(tmp_path: pathlib.Path) -> None:
+    first = judged(tmp_path, 1, {"a": machine("a", {1: 500})})
+    handed(tmp_path, first)
+    path = tmp_path / request.FOLDER / request.PUNCH_LIST
+    path.write_text(path.read_text().replace(",open,,", ",open,Jane,=cmd()"))
+    handed(tmp_path, judged(tmp_path, 2, {"b": machine("b", {2: 670})}))
+    assert "of other rounds,Jane,'=cmd()" in path.read_text()
+    handed(tmp_path, first, name="again")
+    assert ",open,Jane,'=cmd()" in path.read_text()
+
+
+def test_only_partial_rounds_and_quick_tests_are_no_acceptance(tmp_path: pathlib.Path) -> None:
+    part = judged(tmp_path, 1, {"a": machine("a", {1: 670})}, partial=True, left_out=["b"])
+    quick = judged(tmp_path, 2, {"a": machine("a", {1: 670})}, mode="quick")
+    assert "PARTIAL" in " ".join(handed(tmp_path, part).lines) and not handed(tmp_path, part, name="two").accepted
+    assert not handed(tmp_path, quick).accepted
+
+
+def test_simulated_numbers_replace_no_others(tmp_path: pathlib.Path) -> None:
+    first = judged(tmp_path, 1, {"a": machine("a", {1: 500})})
+    second = judged(tmp_path, 2, {"a": machine("a", {1: 670}, simulated=True)})
+    assert not handed(tmp_path, first, second).accepted
+
+
+def test_blocks_are_accepted_each_by_itself(tmp_path: pathlib.Path) -> None:
+    run = judged(tmp_path, 1, {"a": machine("a", {1: 670}), "b": machine("b", {2: 500}), "c": machine("c", {3: 670})})
+    groups = {"left": ["a"], "right": ["b"]}
+    made = handed(tmp_path, run, groups=groups, blocks={"su-1": ["left"], "su-2": ["right"], "su-3": ["x*"]})
+    found = {name: (block["state"], block["why"][:22]) for name, block in content(made, "blocks.json").items()}
+    assert found == {
+        "su-1": ("ACCEPTED", ""),
+        "su-2": ("NOT ACCEPTED", "1 of 1 nodes have open"),
+        "su-3": ("NOT ACCEPTED", "it has no node"),
+    }
+    assert "in no block: c" in made.lines
+    with pytest.raises(RunError, match="a is in su-1 and in su-2; expected each node in one block"):
+        handed(tmp_path, run, groups=groups, blocks={"su-1": ["left"], "su-2": ["a"]}, name="two")
+    with pytest.raises(RunError, match="acceptance_blocks: su-1: found 7, expected a list"):
+        handed(tmp_path, run, blocks={"su-1": 7}, name="two")
+
+
+CONTRACT = """\
+- {id: P-1, text: every GPU is fast, checks: [gemm bf16], target: 700, tolerance_percent: 5}
+- {id: P-2, text: every GPU is very fast, checks: [gemm], target: 700}
+- {id: L-1, text: cables have labels}
+"""
+
+
+def test_a_demand_is_met_by_checks_that_reach_its_target_and_one_without_checks_was_not_looked_for(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "contract.yml").write_text(CONTRACT)
+    run = judged(tmp_path, 1, {"a": machine("a", {1: 670})})
+    made = handed(tmp_path, run, contract=str(tmp_path / "contract.yml"))
+    traced = content(made, "contract.json")
+    assert {row["id"]: row["state"] for row in traced["demands"]} == {"P-1": "met", "P-2": "not met", "L-1": "not looked for"}
+    assert traced["checks_without_demand"] == ["stack facts"] and not made.accepted
+    assert "2 of 3 demands of the contract are not met (P-2, L-1)" in made.lines
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: b", "expected a list of demands"), ("- {id: x, txt: y}", "demand 1: unknown field txt"),
+        ("- {id: x}", "demand 1: text is missing"),
+        ("- {id: x, text: y, checks: gemm}", "checks: found 'gemm'"), ("- {id: x, text: y, target: fast}", "target: found 'fast'"),
+        ("- {id: x, text: y}\n- {id: x, text: z}", "the id x is there 2 times"), ("- [", "contract.yml: "),
+    ],
+)  # fmt: skip
+def test_a_contract_that_cannot_be_read_is_one_error(tmp_path: pathlib.Path, text: str, problem: str) -> None:
+    (tmp_path / "contract.yml").write_text(text)
+    run = judged(tmp_path, 1, {"a": machine("a", {1: 670})})
+    with pytest.raises(RunError, match=problem):
+        handed(tmp_path, run, contract=str(tmp_path / "contract.yml"))
+    assert not list(tmp_path.glob("handover/*.tar"))
+
+
+def test_what_was_ordered_is_held_against_what_was_seen(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "order.csv").write_text("serial,kind,model,node\nS1,GPU,NVIDIA H200,a\nS2,GPU,NVIDIA H100,b\nS9,GPU,,\n")
+    run = judged(tmp_path, 1, {"a": machine("a", {1: 670}), "b": machine("b", {2: 670, 3: 670})})
+    made = handed(tmp_path, run, order=str(tmp_path / "order.csv"))
+    found = {(row["what"], row["serial"]) for row in content(made, "inventory.json")["against_order"]}
+    assert found == {("another model", "S2"), ("ordered and not seen", "S9"), ("seen and not ordered", "S3")} and not made.accepted
+    (tmp_path / "order.csv").write_text("number\nS1\n")
+    with pytest.raises(RunError, match="found the columns number, expected serial"):
+        handed(tmp_path, run, order=str(tmp_path / "order.csv"), name="two")
+
+
+def test_a_run_that_is_not_as_it_was_written_is_not_handed_over(tmp_path: pathlib.Path) -> None:
+    run = judged(tmp_path, 1, {"a": machine("a", {1: 500})})
+    path = tmp_path / run / "verdicts.jsonl"
+    path.write_text(path.read_text().replace("FAIL", "PASS"))
+    with pytest.raises(RunError, match=r"not whole|not what was written"):
+        handed(tmp_path, run)
+    with pytest.raises(RunError, match="found a run twice"):
+        handed(tmp_path, run, run)
+    with pytest.raises(RunError, match="expected the id of a judged run"):
+        handed(tmp_path)
+
+
+def test_what_a_node_says_is_text_on_the_page(tmp_path: pathlib.Path) -> None:
+    evil = machine("a", {1: 500})
+    evil.lists["gpu_table"][0]["serial"] = "<script>alert(1)</script>"
+    made = handed(tmp_path, judged(tmp_path, 1, {"a": evil}))
+    assert "<script>" not in content(made, "index.html") and "&lt;script&gt;" in content(made, "index.html")
