@@ -131,6 +131,13 @@ class Mpi(Launcher):
         return [LaunchCommand(words, launcher_env)]
 
 
+# A tool that a step cannot start, by the one who starts its tasks or by env.
+_NO_TOOL = re.compile(
+    r"(?m)^(?:\S{1,300}: error: execve\(\)|(?:\S{1,99}/)?env): \W?(?P<tool>[\w/][^\n:]{0,300}?)\W?: "
+    r"(?:No such file|Permission)[^\n]{0,50}"
+)
+
+
 class Steps(Launcher):
     """srun within a job: the ranks are a step of it on the nodes, and meet by PMIx, without mpirun and without ssh.
 
@@ -170,9 +177,11 @@ class Steps(Launcher):
         return [LaunchCommand([*words, "env", *(f"{name}={value}" for name, value in rank_env.items()), *argv], {})]
 
     def complaint(self, text: str, names: t.Mapping[str, str]) -> tuple[str, str] | None:
-        missing = re.search(r"\S{1,300}: error: execve\(\): (?P<tool>[^\n]{1,300}): [^\n:]{1,100}", text)
+        missing = _NO_TOOL.search(text)
         if missing:
-            return "tool_missing", f"a node does not have {missing['tool']}, or cannot execute it: {missing.group()}"
+            ended = re.search(r"srun: error: (?P<node>\S{1,255}): tasks? [\d,-]{1,99}: Exited with exit code (?:2|126|127)\b", text)
+            node = names.get(ended["node"], ended["node"]) if ended else "a node"
+            return "tool_missing", f"{node} does not have {missing['tool']}, or cannot execute it: {missing.group()}"
         refused = re.search(r"srun: error: (?:Unable to create step|Invalid MPI type|MPI: |Task launch)[^\n]{0,200}", text)
         if refused:
             return "launch_failed", f"srun could not start the ranks: {refused.group()}"

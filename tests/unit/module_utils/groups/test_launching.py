@@ -157,14 +157,20 @@ def test_a_step_wants_pmix_and_no_options_of_mpirun(
     [
         ("slurmstepd-gpu-04: error: execve(): /opt/none/x: No such file or directory\nsrun: error: gpu-04: task 1: Exited", "tool_missing"),
         ("slurmstepd: error: execve(): /opt/none/x: Permission denied", "tool_missing"),
+        (
+            "/usr/bin/env: \u2018/opt/none/x\u2019: No such file or directory\nsrun: error: gpu-04: tasks 2-3: Exited with exit code 127",
+            "tool_missing",
+        ),
         ("srun: error: Unable to create step for job 5: Requested node configuration is not available", "launch_failed"),
         ("srun: error: Invalid MPI type 'pmix_v9', --mpi=list for acceptable types", "launch_failed"),
         ("srun: error: gpu-04: task 7: Segmentation fault", None),
     ],
 )
 def test_a_step_that_does_not_start_says_why(text: str, code: str | None) -> None:
-    complaint = launching.Steps("77").complaint(text, {})
+    complaint = launching.Steps("77").complaint(text, {"gpu-04": "lab/gpu-04"})
     assert (complaint[0] if complaint else None) == code
+    if "env: " in text:
+        assert complaint and complaint[1].startswith("lab/gpu-04 does not have /opt/none/x, or cannot execute it: ")
 
 
 def test_nodes_are_entered_by_steps_where_the_head_has_no_sshd(monkeypatch: pytest.MonkeyPatch) -> None:
