@@ -1,15 +1,15 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Figure `slurm_stage`: the jobs of `nccl_node` with an instant tool over the nodes of a Slurm cluster, from the first one that Slurm allocates
-to the last one that it ends, and beside it one bare `srun` of the same tool over the same nodes, one of a bare Python, and one `srun` of the
-tool for each node.
+"""Figure `slurm_stage`: the jobs of `nccl_node` with an instant tool over the nodes of a Slurm cluster, from the first one that Slurm
+allocates to the last one that it ends, and beside it one bare `srun` of the same tool over the same nodes, one of a bare Python, and one
+`srun` of the tool for each node.
 
     python tests/bench/slurm_stage.py [--nodes 32]
 
 Slurm is real, and its nodes are namespaces of this machine (rigs/slurm): all of them share its processors, so that what costs a cluster the
-time of one node, such as the start of Python, is here the sum over all nodes. `stage_1` is the same over one node: what is above it grows with
-the nodes. One JSON line for each figure.
+time of one node, such as the start of Python, is here the sum over all nodes. `stage_1` is the same over one node: what is above it grows
+with the nodes. One JSON line for each figure.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def client(slurm: Slurm, *commands: t.Sequence[str]) -> float:
 
 
 def stage(runs: Runs, names: t.Sequence[str]) -> tuple[float, str, int]:
-    """Return the seconds between the first allocation and the last end of the jobs of a stage, by the log of slurmctld; words about the run;
-    and how many nodes were measured."""
+    """Return the seconds between the first allocation and the last end of the jobs of a stage, by the log of slurmctld; words about the
+    run; and how many nodes were measured."""
     before = len(_log(runs.slurm))
     began = time.monotonic()
     done = runs.run(["nccl_node"], acceptance_nodes={"names": list(names)})
