@@ -127,6 +127,10 @@ options:
         description: The user and the machine that the run was started by, for people.
         type: str
         default: ""
+      output:
+        description: The file on the node that shows the last lines of the tool that runs. It is removed with the probe.
+        type: str
+        default: ""
 requirements:
   - python >= 3.8
 attributes:

@@ -19,6 +19,8 @@ import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.local import LocalActions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import live
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from harness import journals
 from rigs.simulated import nodes
 
@@ -153,15 +155,27 @@ def test_one_waits_for_another_and_what_is_cancelled_leaves_nothing(console: Con
     assert len(console.runs()) == 4, "what was measured stays when the action goes"
 
 
-def test_a_suspended_run_leaves_its_nodes_and_goes_on_under_its_id(console: Console) -> None:
+def test_a_run_shows_what_its_tool_prints_and_a_suspended_one_leaves_its_nodes_and_goes_on(console: Console) -> None:
     node = console.folder.parent / "gpu-01"
     (node / "node.conf").write_text(nodes.conf(1, SLEEP=60))
     console.actions.create("first", measure("gpu-01", stages=["stack", "nccl_node"]), "me")
     console.start()
     console.wait(lambda: console.actions.get("first").status.progress.partition("/")[0] not in ("", "0"))
     run_id = console.actions.get("first").status.run_id
+    run, seen = Run(console.results, run_id), list[str]()
+
+    def shows_the_tool() -> bool:
+        output = live.look(run, "gpu-01")
+        seen[:] = output.lines if output and output.stage == "nccl_node" else ()
+        return bool(seen)
+
+    console.wait(shows_the_tool)
+    assert seen[0].startswith("$ ") and "all_reduce_perf" in seen[0], seen
+    file = live.path_on_node(run_id, "nccl_node", "gpu-01")
+    assert os.path.exists(file)
     console.actions.set("first", suspend=True)
     console.wait(lambda: console.phase("first") == actions.SUSPENDED)
+    console.wait(lambda: not os.path.exists(file))
     assert not list((node / "state").glob("*.json")) and not (console.results / run_id / "report.json").exists()
     (node / "node.conf").write_text(nodes.conf(1))
     console.actions.set("first", suspend=False)

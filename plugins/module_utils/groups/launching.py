@@ -26,7 +26,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import mpi, steps
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process, session
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import live_output, process, session
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 OUTPUT_LIMIT = 8 << 20
@@ -323,6 +323,7 @@ class Job:
         # By when those that are left must have ended, once one has failed.
         self._end = float("inf")
         self._children: list[subprocess.Popen[bytes]] = []
+        self._shown: live_output.RunningTool | None = None
 
     @property
     def argv(self) -> list[str]:
@@ -369,6 +370,8 @@ class Job:
                     return
                 self._children.append(child)
                 node.record(child.pid)
+        if node.live:
+            self._shown = node.live.begin(self.shown(), self._last)
 
     def finished(self) -> bool:
         """Return True if the job has ended. End it at its deadline, or END_S after a part of it has failed."""
@@ -393,11 +396,19 @@ class Job:
                 child.stdin.close()
         for child in self._children:
             process.end(child, grace=END_S)
+        if self._shown:
+            self._shown.end()
+            self._shown = None
         if self.rc is None:
             self.rc = next((child.returncode for child in self._children if child.returncode), 0)
         self._read()
         self._children = []
         return True
+
+    def _last(self, most: int) -> bytes:
+        """Return the last bytes that the job has printed, at most so many."""
+        paths = [f"{self.path}-{number}.{stream}" for number in range(len(self._children)) for stream in ("err", "out")]
+        return b"".join(live_output.end_of_file(path, most // len(paths)) for path in paths) if paths else b""
 
     def _read(self) -> None:
         several = len(self._children) > 1
@@ -419,6 +430,8 @@ def run(jobs: t.Sequence[Job], node: Node, parallel: int) -> None:
             job.start(node)
             running.append(job)
         running = [job for job in running if not job.finished()]
+        if node.live:
+            node.live.tick()
         time.sleep(0.05)
 
 

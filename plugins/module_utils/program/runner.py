@@ -63,6 +63,7 @@ COMMON: dict[str, dict[str, t.Any]] = {
             "interpreters": {"type": "dict", "default": {}},
             "driver": {"type": "str", "default": ""},
             "by": {"type": "str", "default": ""},
+            "output": {"type": "str", "default": ""},
         },
     },
 }
@@ -137,10 +138,12 @@ def perform(probe: Probe, params: dict[str, t.Any], default_stage: str) -> dict[
     def start() -> None:
         node = _node(common, session)
         header = _header(params, common, node)
-        session.start(
-            lambda: signed(_remaining(probe, params, node, session.finished, header), node), common["lock_wait"], header,
-            detachable=phase != "all",
-        )  # fmt: skip
+
+        def measure() -> t.Iterable[dict[str, t.Any]]:
+            node.live = session.output
+            return signed(_remaining(probe, params, node, session.finished, header), node)
+
+        session.start(measure, common["lock_wait"], header, detachable=phase != "all")
 
     def restart() -> None:
         start()
@@ -210,6 +213,7 @@ def _session(common: dict[str, t.Any], default_stage: str) -> Session:
         Machine.of_session(common["root"]),
     )
     session.known_heartbeat = run.get("heartbeat") or ""
+    session.output_path = run.get("output") or ""
     session.driven = {name: run[name] for name in ("driver", "by") if run.get(name)}
     return session
 

@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import perftest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.rdma import gid, gpudirect
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.rdma import ports as rdma_ports
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import numa, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import live_output, numa, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 Test = t.Dict[str, t.Any]
@@ -97,6 +97,8 @@ class PerftestRunner:
                     connected, looked = connections(), now
                 for side in sides:
                     side.step(now, connected)
+                if self.node.live:
+                    self.node.live.tick()
                 time.sleep(TICK_S)
         finally:
             for side in sides:
@@ -134,6 +136,7 @@ class PerftestSide:
         self.bound: str | None = None
         self.output = -1
         self.json = -1
+        self.shown: live_output.RunningTool | None = None
         self.structured = ""
         self.tries = 0
         # A server needs a moment before it listens.
@@ -215,6 +218,7 @@ class PerftestSide:
     def _start(self) -> None:
         self.tries += 1
         self.output = os.memfd_create("perftest")
+        self._show()
         if self._writes_json():
             self.json = os.memfd_create("perftest.json")
             self.command = [*self.argv[:-1], "--out_json", f"--out_json_file=/proc/{os.getpid()}/fd/{self.json}", self.argv[-1]]
@@ -228,6 +232,10 @@ class PerftestSide:
             self._close()
             code = "tool_missing" if isinstance(error, FileNotFoundError) else "tool_not_executable"
             self._finish("error", code, f"{self.tool}: {os.strerror(error.errno or 0)}; {self.walk.if_missing}")
+
+    def _show(self) -> None:
+        live, output = self.walk.node.live, self.output
+        self.shown = live.begin(self.argv, lambda most: live_output.end_of(output, most)) if live else None
 
     def _writes_json(self) -> bool:
         """Return True if the side whose number counts can write JSON too; the text stays the raw output."""
@@ -264,6 +272,9 @@ class PerftestSide:
         return rc
 
     def _close(self) -> None:
+        if self.shown:
+            self.shown.end()
+            self.shown = None
         for handle in (self.output, self.json):
             if handle >= 0:
                 os.close(handle)

@@ -18,7 +18,7 @@ import tempfile
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import container, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import container, live_output, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.session import BOOT_ID, LEASES, Ledger
 
 # How a tool that lives in a container is started, by engine: the words before and behind those for devices. Collective libraries
@@ -58,6 +58,8 @@ class Node:
         self.gpus: list[str] | None = None
         # Checkpoints that a probe between nodes left before (checkpoints.py); None if no resume would read those that it leaves now.
         self.checkpoints: list[dict[str, t.Any]] | None = None
+        # Shows what the tools print while they run; None if nobody can look.
+        self.live: live_output.LiveOutput | None = None
         self._machine_id: str | None = None
         self._boot: dict[str, t.Any] | None = None
 
@@ -124,7 +126,7 @@ class Node:
         """
         timeout = min(timeout, self.remaining())
         if not (contained and self.contained):
-            return process.run(argv, timeout, env=env, merge=merge, stdin=stdin, on_start=self.record)
+            return self._run(argv, argv, timeout, env, merge, stdin)
         with tempfile.TemporaryDirectory(prefix="gpufleet-") as scratch:
             cidfile = os.path.join(scratch, "cid")
             kind = self.exec["kind"]
@@ -132,13 +134,25 @@ class Node:
                 self.ledger.record("container", engine=kind, cidfile=cidfile)
             outside = {f"APPTAINERENV_{name}": value for name, value in (env or {}).items()} if kind == "apptainer" else None
             words = self.container_argv(argv, env or {}, cidfile)
-            result = process.run(words, timeout, env=outside, merge=merge, stdin=stdin, on_start=self.record)
+            result = self._run(argv, words, timeout, outside, merge, stdin)
             if kind in WITH_DAEMON and not result.ok:
                 end_container({"engine": kind, "cidfile": cidfile})
             if result.missing:  # the engine, not the tool in the container
                 result.rc, result.err = NOT_STARTED, f"acceptance_exec: {kind}: {result.missing} on the node"
                 result.out, result.missing = result.err if merge else "", None
             return result
+
+    def _run(
+        self, shown: list[str], argv: list[str], timeout: float, env: dict[str, str] | None, merge: bool, stdin: str | None
+    ) -> process.CommandResult:
+        """Run `argv`, and show what it prints as the output of `shown`."""
+        tool = self.live.begin(shown) if self.live else None
+        try:
+            on_output = tool.add if tool else None
+            return process.run(argv, timeout, env=env, merge=merge, stdin=stdin, on_start=self.record, on_output=on_output)
+        finally:
+            if tool:
+                tool.end()
 
     def container_argv(self, argv: list[str], env: dict[str, str], cidfile: str) -> list[str]:
         """Return the command line that runs `argv` in a container. Apptainer gets variables from its own environment: a comma in its --env

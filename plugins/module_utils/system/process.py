@@ -179,11 +179,13 @@ def run(
     stdin: str | None = None,
     on_start: t.Callable[[int], None] | None = None,
     limit: int = OUTPUT_LIMIT,
+    on_output: t.Callable[[bytes], t.Any] | None = None,
 ) -> CommandResult:
     """Run `argv` to its end or to `timeout` seconds, then end its whole process group.
 
     What it printed until then is in the result. `env` is added to ours. `merge` puts stderr where it was printed, into
-    `out`. `on_start` gets the pid, to record it. Never raises for what the child does.
+    `out`. `on_start` gets the pid, to record it. `on_output` gets each piece of what it prints, and empty ones while it prints nothing.
+    Never raises for what the child does.
     """
     result = CommandResult(list(argv))
     result.timeout_s = timeout
@@ -208,7 +210,7 @@ def run(
             with contextlib.suppress(BrokenPipeError):
                 child.stdin.write(stdin.encode())
             child.stdin.close()
-        pieces = _collect(child, begin + timeout, limit, result)
+        pieces = _collect(child, begin + timeout, limit, result, on_output)
     finally:
         end(child)
     result.rc = child.returncode
@@ -217,7 +219,9 @@ def run(
     return result
 
 
-def _collect(child: subprocess.Popen[bytes], end: float, limit: int, result: CommandResult) -> dict[str, list[bytes]]:
+def _collect(
+    child: subprocess.Popen[bytes], end: float, limit: int, result: CommandResult, on_output: t.Callable[[bytes], t.Any] | None = None
+) -> dict[str, list[bytes]]:
     pieces: dict[str, list[bytes]] = {"out": [], "err": []}
     stored = 0
     with selectors.DefaultSelector() as selector:
@@ -235,6 +239,8 @@ def _collect(child: subprocess.Popen[bytes], end: float, limit: int, result: Com
                 gone_at = current_s
             if gone_at is not None and current_s - gone_at > 0.5:
                 break
+            if on_output:
+                on_output(b"")
             for key, _events in selector.select(min(0.2, end - current_s)):
                 piece = os.read(key.fd, 1 << 16)
                 if not piece:
@@ -244,6 +250,8 @@ def _collect(child: subprocess.Popen[bytes], end: float, limit: int, result: Com
                 stored += len(piece[:room])
                 result.dropped += len(piece) - len(piece[:room])
                 pieces[key.data].append(piece[:room])
+                if on_output:
+                    on_output(piece)
     while not result.timed_out and not has_exited(child.pid):
         if time.monotonic() >= end:
             result.timed_out = True

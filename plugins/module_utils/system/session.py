@@ -35,7 +35,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import checkpoints, heartbeat, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import checkpoints, heartbeat, live_output, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.machine import Machine
 
 DEFAULT_STATE_DIR = "/var/lib/gpufleet-acceptance"
@@ -50,7 +50,7 @@ MARK = "GPUFLEET_SESSION"
 
 # kind of lease -> function that undoes it from its ledger record and returns what it did, in words.
 Undo = t.Callable[[t.Dict[str, t.Any]], str]
-LEASES: dict[str, Undo] = {"heartbeat": heartbeat.undo}
+LEASES: dict[str, Undo] = {"heartbeat": heartbeat.undo, "output": heartbeat.undo}
 
 
 def default_state_dir() -> str:
@@ -236,6 +236,9 @@ class Session:
         self.heartbeat: heartbeat.Heartbeat | None = None
         # The heartbeat file of an earlier guardian of this stage, as its controller knows it; empty if it knows none.
         self.known_heartbeat = ""
+        # The path of the file that shows the output of tools, as the controller names it; empty for none.
+        self.output_path = ""
+        self.output: live_output.LiveOutput | None = None
         self._done_pipe = -1
         self._alive_pipe = -1
 
@@ -257,6 +260,7 @@ class Session:
             self._begin(header)
             if detachable:
                 self.heartbeat = heartbeat.Heartbeat.new(self.ledger.record, outlives=self.continues, known=self.known_heartbeat)
+            self.output = live_output.new(self.ledger.record, self.output_path) if self.output_path else None
         except OSError as error:
             code = {errno.ENOSPC: "disk_full", errno.EDQUOT: "disk_full"}.get(error.errno or 0, "state_dir")
             raise ReasonedError(code, f"state directory {self.state_dir}: {os.strerror(error.errno or 0)}") from error
@@ -278,6 +282,8 @@ class Session:
         os.close(self.lock.handle)  # the guardian's copy keeps the lock
         if self.heartbeat:
             os.close(self.heartbeat.handle)
+        if self.output:
+            os.close(self.output.handle)
         self.machine.release()  # and that of the machine
         self._done_pipe, self._alive_pipe = done_read, alive_write
         self._await_signature()
@@ -531,6 +537,7 @@ class ProbeGuardian:
         os.chdir("/")
         keep = {0, 1, 2, self.alive, self.done, self.session.lock.handle, self.session.machine.handle}
         keep |= {self.heartbeat.handle} if self.heartbeat else set()
+        keep |= {self.session.output.handle} if self.session.output else set()
         for name in os.listdir("/proc/self/fd"):
             if int(name) not in keep:
                 with contextlib.suppress(OSError):

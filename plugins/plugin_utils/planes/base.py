@@ -16,7 +16,7 @@ import typing as t
 
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import membership
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import live, payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_control import NodeControl
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.progress import Progress
@@ -227,7 +227,15 @@ class StageOnTarget:
         """Return the module's option `run`: run id, stage, phase and grace time, and the interpreters of all stages."""
         grace = self.vars["acceptance_stage"].get("grace")
         given = {} if grace is None else {"grace": grace}
-        return {"run_id": self.acting.id, "stage": self.stage, "phase": self.phase, "interpreters": self.interpreters, **given}
+        return {
+            "run_id": self.acting.id, "stage": self.stage, "phase": self.phase, "interpreters": self.interpreters,
+            "output": self.output_path, **given,
+        }  # fmt: skip
+
+    @property
+    def output_path(self) -> str:
+        """Return the path of the file on each node that shows the output of its tool."""
+        return live.path_on_node(self.acting.id, self.stage, self.host)
 
     @property
     def interpreters(self) -> dict[str, str]:

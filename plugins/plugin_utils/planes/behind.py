@@ -12,6 +12,7 @@ import pathlib
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import live
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import interpret, with_observations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.base import StageOnTarget
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import node_messages
@@ -45,7 +46,7 @@ class StageBehindHost(StageOnTarget):
             if lost:
                 self.give_up({"lost": lost})
             else:
-                with self.progress.pulsing():
+                with self.progress.pulsing(), live.answering(self.acting.mailbox, self.stage, self.last_output):
                     self.measure()
         except ReasonedError as error:
             if error.reason_code in self.lost_codes:
@@ -64,6 +65,11 @@ class StageBehindHost(StageOnTarget):
     def measure(self) -> None:
         """Measure the subjects in `unanswered`, and record each. Raise ReasonedError if no node can be measured."""
         raise NotImplementedError
+
+    def last_output(self, subject: str) -> str | None:
+        """Return what the tool on a node has printed last, None if this stage has no such node here. Raise ReasonedError if that cannot
+        be had."""
+        return None
 
     # Answers -----------------------------------------------------------------------------------------------------
 

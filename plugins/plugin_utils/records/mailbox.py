@@ -94,9 +94,22 @@ LOST = FileKind(
 )
 HEARTBEAT = FileKind(
     "{target}.heartbeat",
-    "the words that reach a host with a detached probe, its heartbeat file there, and whether it may outlive the controller, as JSON",
+    "the words that reach a host with a detached probe, its heartbeat file there, whether it may outlive the controller, its stage, and the"
+    " file there that shows the output of its tool, as JSON",
     "the target's worker, when it has started the probe; it is removed when the probe is collected",
     "the process that keeps probes alive",
+)
+LOOK = FileKind(
+    "{target}.look",
+    "the id of the node; its time of change is when somebody last looked at the output of the node's tool",
+    "the console",
+    "whatever drives the stage on the node: a worker, or the process that keeps probes alive",
+)
+LIVE = FileKind(
+    "{target}.live",
+    "the last lines of that output, their stage and time, or why there are none, as JSON",
+    "whatever drives the stage on the node",
+    "the console",
 )
 COUNT = FileKind(
     "{stage}.count",
@@ -122,8 +135,8 @@ SINK_NOTED = FileKind(
 )
 
 KINDS = (
-    TODO, TASKS, CUT_OFF, TOTALS, CHECKPOINTS, LOCK, PART, COMPUTED, DONE, DONE_COUNT, DONE_EVERYWHERE, LOST, HEARTBEAT, COUNT, SHOWN,
-    PULSE, SINK_SPENT, SINK_NOTED,
+    TODO, TASKS, CUT_OFF, TOTALS, CHECKPOINTS, LOCK, PART, COMPUTED, DONE, DONE_COUNT, DONE_EVERYWHERE, LOST, HEARTBEAT, LOOK, LIVE,
+    COUNT, SHOWN, PULSE, SINK_SPENT, SINK_NOTED,
 )  # fmt: skip
 
 

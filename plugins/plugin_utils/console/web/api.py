@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, calendar
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import one_part, openapi, ranges
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import starlette
@@ -168,6 +168,17 @@ def _get(ask: RequestContext) -> Response:
     return answer(shown(ask.console.actions.get(ask.request.path_params["name"], ask.namespace)))
 
 
+def _output(ask: RequestContext) -> Response:
+    status, node = ask.console.actions.get(ask.request.path_params["name"], ask.namespace).status, ask.one("node")
+    if status.phase != actions.RUNNING:
+        raise RequestRefused(409, "error_not_running")
+    output = ask.console.progress.output(status.run_id, node)
+    if output is None:
+        raise RequestRefused(404, "error_no_output")
+    at = calendar.text(output.at) if output.at else ""
+    return answer({"node": node, "stage": output.stage, "at": at, "lines": list(output.lines), "problem": output.problem})
+
+
 def _set(ask: RequestContext) -> Response:
     body = sent(ask, ("suspend", "cancel"))
     wrong = [requests.Problem(name, requests.shown(value), "true or false") for name, value in body.items() if not isinstance(value, bool)]
@@ -266,6 +277,9 @@ ENDPOINTS = (
     Endpoint("POST", ACTIONS, _create, "create", "create", openapi.about(
         "Ask for a measurement. Without a name it gets one.", openapi.ACTION, body=openapi.WANTED, status=201)),
     Endpoint("GET", ONE, _get, "get", about=openapi.about("One action.", openapi.ACTION)),
+    Endpoint("GET", f"{ONE}/output", _output, "get", about=openapi.about(
+        "The last lines that the tool on a node of a running action has printed. The first answer has no `at` yet: ask again every few "
+        "seconds. `problem` says why there are no lines.", openapi.OUTPUT, (("node", "a node of the action's run"),))),
     Endpoint("PATCH", ONE, _set, "patch", "set", openapi.about("Suspend, go on, or cancel.", openapi.ACTION, body=openapi.SET)),
     Endpoint("DELETE", ONE, _delete, "delete", "delete", openapi.about(
         "Delete; a running one is cancelled first, and the history stays.", openapi.NOTHING)),

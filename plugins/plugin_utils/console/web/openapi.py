@@ -49,6 +49,7 @@ ACTION = _whole(
         conditions=_list(ANY),
     ),
 )  # fmt: skip
+OUTPUT = _whole(node=TEXT, stage=TEXT, at=TEXT, lines=_list(TEXT), problem=TEXT)
 LISTED = _whole(actions=_list({"$ref": "#/components/schemas/Action"}), more=TEXT)
 WANTED = _object(("spec",), name=TEXT, spec={"$ref": "#/components/schemas/Spec"})
 SET = {**_object(suspend={"type": "boolean"}, cancel={"type": "boolean"}), "minProperties": 1}

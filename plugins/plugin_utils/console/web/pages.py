@@ -242,6 +242,8 @@ def _action(ask: RequestContext) -> Response:
     spec = json.dumps(of["spec"], indent=1, sort_keys=True)
     node = ask.one("node")
     grid = ask.console.progress.grid(status.run_id) if status.run_id else None
+    is_running = status.phase == actions.RUNNING and grid is not None
+    output = ask.console.progress.output(status.run_id, node) if is_running and node else None
     failed = ask.console.past.causes(status.run_id) if status.verdict == actions.NOT_ACCEPTED else []
     if grid and status.verdict:
         with contextlib.suppress(HistoryError):
@@ -249,7 +251,8 @@ def _action(ask: RequestContext) -> Response:
             grid = progress.judged(grid, ask.console.past.search(bad, limit=ROWS_OF_RUN).rows)
     return draw(
         ask, "action", of=of, spec=spec, again=again_url, may=ask.may("patch", name), may_delete=ask.may("delete", name), grid=grid,
-        rows=_first_unfinished(grid) if grid else [], log=ask.console.progress.log(action.uid, node), node=node,
+        rows=_first_unfinished(grid) if grid else [], log=ask.console.progress.log(action.uid, node), node=node, is_running=is_running,
+        output=output, output_at=calendar.text(output.at) if output and output.at else "",
         again_failed=url("/start", forms.fields_again(failed)) if failed else "", times=_times(status),
         has_notes=_has_begun(ask.console.past, status.run_id), **_notes(ask, status.run_id, name),
     )  # fmt: skip

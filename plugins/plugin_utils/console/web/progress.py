@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A run while it is in progress: which checks of each node and stage are measured, and the last lines of its log.
+"""A run while it is in progress: which checks of each node and stage are measured, the last lines of its log and of the tools on its nodes.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -19,8 +19,9 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.runner import KEY, MeasuredChecks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import FoundVerdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import live
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run
 
 # Runs whose plan and journal are remembered.
 MOST_RUNS = 16
@@ -115,6 +116,12 @@ class RunProgress:
                     self._followed.clear()
                 self._followed[run] = _FollowedRun(self._results / run)
             return self._followed[run]
+
+    def output(self, run: str, node: str) -> live.Output | None:
+        """Return the last lines that the tool on a node has printed, and have them fetched while somebody asks; None if the run has no such
+        node or is not in progress."""
+        grid = self.grid(run)
+        return live.look(Run(self._results, run), node) if grid and node in grid.nodes else None
 
     def log(self, uid: str, node: str = "") -> list[str]:
         """Return the last lines of an action's log, only those that name `node` if it is not empty."""

@@ -26,26 +26,32 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 import typing as t
 
-SUFFIX = ".heartbeat"
+SUFFIX, LOOK, LIVE = ".heartbeat", ".look", ".live"  # those of mailbox.HEARTBEAT, LOOK and LIVE
 LIVES, END = "0600", "0400"  # heartbeat.LIVES and END, as chmod takes them
 BEAT_S, CALL_S, END_S = 15.0, 12.0, 60.0
 AT_ONCE = 48
 # Of ssh itself; any other status is that of chmod.
 NOT_REACHED = 255
 GONE, TOLD, UNREACHED = "gone", "told", "unreached"
+# live.LOOKS_S, live.ANSWER_S and live_output.LIMIT.
+LOOKS_S, ANSWER_S, OUTPUT_LIMIT = 15.0, 2.0, 16384
 
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """A host with a detached probe: the words that reach it, its heartbeat file, and whether the probe may outlive its controller."""
+    """A host with a probe: the words that reach it, its heartbeat file, whether the probe may outlive its controller, its stage, and the
+    file that shows the output of its tool."""
 
     name: str
     reach: tuple[str, ...]
     path: str
     outlives: bool
+    stage: str = ""
+    output: str = ""
 
     def call(self, mode: str) -> str:
         """Change the mode of the heartbeat file: TOLD, GONE if there is none any more, or UNREACHED."""
@@ -57,6 +63,29 @@ class Host:
         except (OSError, subprocess.TimeoutExpired):
             return UNREACHED
         return TOLD if done.returncode == 0 else UNREACHED if done.returncode == NOT_REACHED and self.reach else GONE
+
+    def last_output(self) -> tuple[str, str]:
+        """Return the last lines that the tool on the host has printed, and why they cannot be had, empty if they can."""
+        try:
+            child = subprocess.Popen(
+                [*self.reach, "tail", "-c", str(OUTPUT_LIMIT), self.output], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        except OSError as error:
+            return "", f"{(*self.reach, 'tail')[0]}: {error.strerror}"
+        killer = threading.Timer(CALL_S, child.kill)
+        killer.start()
+        with t.cast("t.IO[bytes]", child.stdout) as out:
+            text = out.read(OUTPUT_LIMIT)  # a node is not believed: it may print for ever
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(1.0)
+        child.kill()
+        killer.cancel()
+        status = child.wait()
+        if not status or text:
+            return text.decode("utf-8", "replace"), ""
+        is_away = self.reach and status in (NOT_REACHED, -signal.SIGKILL)
+        return "", f"{self.name} cannot be reached beside Ansible's connection" if is_away else "no tool has run for a second yet"
 
 
 def write(path: pathlib.Path, host: Host) -> None:
@@ -75,8 +104,33 @@ def read(path: pathlib.Path) -> Host | None:
     """Return the host of a file, None if there is none."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # it is removed at this moment
         fields = json.loads(path.read_text(encoding="utf-8"))
-        return Host(fields["name"], tuple(fields["reach"]), fields["path"], fields["outlives"])
+        return Host(**{**fields, "reach": tuple(fields["reach"])})
     return None
+
+
+def is_due(folder: pathlib.Path, stem: str) -> bool:
+    """Return True if somebody looks at the output of the host whose files begin with `stem`, and the next answer is due."""
+    asked_at, answered_at = (_changed_at(folder / f"{stem}{suffix}") for suffix in (LOOK, LIVE))
+    now = time.time()
+    return now < asked_at + LOOKS_S and now > answered_at + ANSWER_S
+
+
+def _changed_at(path: pathlib.Path) -> float:
+    """Return when a file was changed, 0.0 if there is none."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def answer(folder: pathlib.Path, stem: str, host: Host) -> None:
+    """Write the output of a host for whoever looks at it."""
+    text, problem = host.last_output()
+    told = {"stage": host.stage, "at": time.time(), "text": text, "problem": problem}
+    new = folder / f"{stem}{LIVE}.new"
+    with contextlib.suppress(OSError):  # the run is over, and its mailbox gone
+        new.write_text(json.dumps(told), encoding="utf-8")
+        new.replace(folder / f"{stem}{LIVE}")
 
 
 def begin(folder: pathlib.Path, controller: int, told: int, said: int, terminal: int, advice: str) -> bool:
@@ -125,6 +179,8 @@ class Keeper:
         self.pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
         self.beaten: dict[str, float] = {}
         self.beating: dict[str, concurrent.futures.Future[str]] = {}
+        # {what the files of a host begin with: its answer that is on the way}
+        self.answering: dict[str, concurrent.futures.Future[None]] = {}
         # Heartbeat files that are gone: their probes have ended and wait to be collected.
         self.gone: set[str] = set()
 
@@ -136,6 +192,17 @@ class Keeper:
             if not self.started or _start_time(self.controller) != self.started:
                 return False
             self._beat()
+            self._answer()
+
+    def _answer(self) -> None:
+        """Answer whoever looks at the output of a host."""
+        for asked in self.folder.glob(f"*{LOOK}"):
+            stem = asked.name[: -len(LOOK)]
+            if (stem in self.answering and not self.answering[stem].done()) or not is_due(self.folder, stem):
+                continue
+            host = read(self.folder / f"{stem}{SUFFIX}")
+            if host and host.output:
+                self.answering[stem] = self.pool.submit(answer, self.folder, stem, host)
 
     def _beat(self) -> None:
         for path, call in list(self.beating.items()):

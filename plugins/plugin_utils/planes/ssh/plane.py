@@ -11,6 +11,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import contextlib
+import copy
 import getpass
 import hashlib
 import json
@@ -31,6 +32,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_control import NodeControl
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.ssh import heartbeats, operations, reaching
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.mailbox import HEARTBEAT
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, PlannedRun, Variables, is_number
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer, NodeWork
@@ -38,6 +40,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base im
 
 # How long a machine may be away that a stage continues on, seconds between two tries, and what no try to connect takes.
 RETURN_S, RETRY_S, CONNECT_S = 3600.0, 15.0, 120.0
+# Seconds between two looks at whether somebody looks at the output of a tool.
+LOOK_S = 1.0
 
 # What a shell says of a program that it cannot start.
 NOT_STARTED = (126, 127)
@@ -125,7 +129,7 @@ class StageOnHost(base.StageOnTarget):
         pipes = interruption.inherited()
         if pipes is None:
             return False
-        host = heartbeats.Host(self.host, tuple(reach), path, self.description.continues)
+        host = heartbeats.Host(self.host, tuple(reach), path, self.description.continues, self.stage, self.output_path)
         stop = f"ansible-playbook {collection.playbook('stop')} -e run_id={self.acting.id}"
         if not heartbeats.begin(file.parent, self.controller, *pipes, stop):
             file.unlink(missing_ok=True)
@@ -202,7 +206,8 @@ class StageOnHost(base.StageOnTarget):
     @contextlib.contextmanager
     def _ending_with_controller(self) -> t.Iterator[None]:
         stop = threading.Event()
-        threading.Thread(target=self._end_with_controller, args=(stop,), daemon=True).start()
+        for work in (self._end_with_controller, self._answer_looks):
+            threading.Thread(target=work, args=(stop,), daemon=True).start()
         try:
             yield
         finally:
@@ -219,6 +224,22 @@ class StageOnHost(base.StageOnTarget):
                         os.kill(pid, signal.SIGTERM)
                 os._exit(1)
             self.progress.pulse()
+
+    def _answer_looks(self, stop: threading.Event) -> None:
+        """Answer whoever looks at the output of the tool on this host. If its probe is detached, the process that keeps it alive does."""
+        folder, stem = self.acting.mailbox.folder, file_name(self.host)
+        heartbeat_file = self.acting.mailbox.path(HEARTBEAT, target=self.host)
+        host: heartbeats.Host | None = None
+        while not stop.wait(LOOK_S):
+            if not heartbeats.is_due(folder, stem) or heartbeat_file.exists():
+                continue
+            if host is None:
+                # Of a copy: to make the words, the connection plugin may replace a pipe that the call in progress uses.
+                reach = reaching.words(copy.copy(self.action._connection))
+                if reach is None:
+                    return
+                host = heartbeats.Host(self.host, tuple(reach), "", False, self.stage, self.output_path)
+            heartbeats.answer(folder, stem, host)
 
 
 def _skew(asked: float, clock: t.Any, answered: float) -> float:

@@ -294,6 +294,7 @@ def test_the_api_does_what_its_document_says(console: memory.Opened) -> None:
     assert made["status"]["phase"] == "Queued" and made["who"] == "tester"
     assert ask("GET", "/api/v1/actions")["actions"] == [made]
     assert ask("GET", "/api/v1/actions/x", one) == made
+    assert ask("GET", "/api/v1/actions/x/output?node=a", f"{one}/output")["error"] == "The run is not in progress."
     assert ask("PATCH", "/api/v1/actions/x", one, json={"cancel": True})["status"]["phase"] == "Cancelled"
     assert ask("POST", "/api/v1/actions", json={"name": "x", "spec": RDMA})["error"] == "action x is there already"
     assert ask("DELETE", "/api/v1/actions/x", one) == {}

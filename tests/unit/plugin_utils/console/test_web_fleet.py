@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import pathlib
@@ -13,10 +14,22 @@ import time
 import types
 import typing as t
 
+import jsonschema
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import fleet, forms, home, parts, past, progress, standing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import (
+    fleet,
+    forms,
+    home,
+    openapi,
+    parts,
+    past,
+    progress,
+    standing,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import mailbox
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from harness import console_memory as memory
 from harness import history_runs as runs
 from harness import journals
@@ -321,6 +334,39 @@ def test_the_page_of_a_run_fills_and_shows_the_log_of_a_node(tmp_path: pathlib.P
     console.actions.put(actions.Action("mine", "", {**spec, "cancel": True}, status, "", uid="uid-1"))
     text = client.get("/runs/mine").text
     assert "Cancelling." in text and "/cancel?name" not in text
+
+
+def test_the_output_of_a_tool_is_fetched_for_whoever_looks_at_a_node_and_shown_as_text(tmp_path: pathlib.Path) -> None:
+    run = runs.run_id(1)
+    plan_of(tmp_path, run, "")
+    console = memory.opened(tmp_path)
+    status = actions.Status(phase=actions.RUNNING, run_id=run, progress="0/3", started="2026-11-22T10:00:00Z")
+    console.actions.put(actions.Action("mine", "", {"stages": {"names": ["gemm"], "nodes": ["a"]}}, status, ""))
+    client = console.signed_in()
+    assert client.get("/api/v1/actions/mine/output?node=a").status_code == 404, "it is not in progress"
+    box = Run(tmp_path, run).mailbox
+    box.make()
+    text = client.get("/runs/mine").text
+    assert 'href="/runs/mine?node=a#output"' in text and "Select a node above" in text and not list(box.folder.iterdir())
+    assert "Fetching it from the node" in client.get("/runs/mine?node=a").text
+    assert [path.name for path in box.folder.iterdir()] == ["a.look"]
+    told = {"stage": "gemm", "at": 1e9, "text": "first\n<script>\x1b[2J" + "x" * 9999, "problem": ""}
+    box.path(mailbox.LIVE, target="a").write_text(json.dumps(told))
+    text = client.get("/runs/mine?node=a").text
+    shown = text.partition('id="output"')[2].partition("</pre>")[0]
+    assert "gemm" in shown and "2001-09-09" in shown and "first\n&lt;script&gt;" in shown and "\x1b" not in shown and len(shown) < 1500
+    answer = client.get("/api/v1/actions/mine/output?node=a").json()
+    jsonschema.validate(answer, openapi.OUTPUT)
+    assert answer["stage"] == "gemm" and answer["lines"][0] == "first" and len(answer["lines"][1]) == 500
+    box.path(mailbox.LIVE, target="a").write_text(json.dumps({**told, "text": "", "problem": "<not> reached"}))
+    assert "&lt;not&gt; reached" in client.get("/runs/mine?node=a").text
+    # Of no other node, and of no run that has ended.
+    for node in ("", "c", "../../x"):
+        assert client.get("/api/v1/actions/mine/output", params={"node": node}).status_code == 404
+    console.actions.put(dataclasses.replace(console.actions.get("mine"), status=dataclasses.replace(status, phase=actions.FINISHED)))
+    assert client.get("/api/v1/actions/mine/output?node=a").status_code == 409
+    assert 'id="output"' not in client.get("/runs/mine?node=a").text
+    assert {path.name for path in box.folder.iterdir()} == {"a.look", "a.live"}
 
 
 @pytest.mark.parametrize("journal", ["", "no json\n", "{}\n", "[1]\n"])

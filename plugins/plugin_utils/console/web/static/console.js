@@ -14,6 +14,12 @@
   const times = document.querySelector("[data-times]");
   if (times) times.textContent = times.dataset.times;
 
+  const toEnd = (root, place) => {
+    const output = root.querySelector("[data-end]");
+    if (output) output.scrollTop = place ?? output.scrollHeight;
+  };
+  toEnd(document, null);
+
   const again = async (url) => {
     const answer = await fetch(url, { credentials: "same-origin", headers: { accept: "text/html" } });
     // Whoever may not look any more is told so.
@@ -27,7 +33,10 @@
       // Whoever is on a button or link there stays on the one in its place.
       const stops = (of) => Array.from(of.querySelectorAll("a[href], button, input, [tabindex]"));
       const at = stops(part).indexOf(document.activeElement);
+      // Whoever has scrolled back in the output of a tool stays there; else its end is shown.
+      const old = part.querySelector("[data-end]"), place = old && old.scrollTop + old.clientHeight + 4 < old.scrollHeight ? old.scrollTop : null;
       part.replaceChildren(...other.childNodes);
+      toEnd(part, place);
       if (at >= 0) (stops(part)[at] || part).focus({ preventScroll: true });
     }
   };
@@ -101,6 +110,8 @@
       const text = on ? said.dataset.on : said.dataset.off;
       if (said.textContent !== text) said.textContent = text;
     };
+    // The output of a tool is fetched from its node while somebody looks, and no change of an action tells of it.
+    setInterval(() => { if (!document.hidden && document.querySelector("[data-poll]")) look(); }, 3000);
     // A browser opens six connections to one host: of all pages one that is seen listens, and tells the others.
     const channel = new BroadcastChannel("changes");
     const heard = (kind) => {

@@ -9,6 +9,7 @@ import types
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import live
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster
 
 
@@ -16,5 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 def test_a_pod_of_a_stage_that_is_collected_measures(phase: str) -> None:
     stage = t.cast("t.Any", StageOnCluster.__new__(StageOnCluster))
     stage.vars, stage.acting, stage.settings = {"acceptance_stage": {}}, types.SimpleNamespace(id="r"), {"soak_python": "/opt/python3"}
-    stage.stage, stage.phase = "soak", phase
-    assert stage.run_options() == {"run_id": "r", "stage": "soak", "phase": "all", "interpreters": {"soak_python": "/opt/python3"}}
+    stage.stage, stage.phase, stage.host = "soak", phase, "cluster"
+    options = stage.run_options()
+    assert options.pop("output") == live.path_on_node("r", "soak", "cluster")
+    assert options == {"run_id": "r", "stage": "soak", "phase": "all", "interpreters": {"soak_python": "/opt/python3"}}
