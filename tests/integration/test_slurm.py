@@ -15,7 +15,9 @@ import time
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import live
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from harness.fleet_runs import GATE, ROOT, Done, wait
 from harness.slurm_runs import Runs
 from rigs.simulated.mpi import build
@@ -247,6 +249,24 @@ def test_quarantine_drains_a_node_without_ending_its_job_and_gives_it_back(runs:
     finally:
         slurm.client("scancel", job)
         slurm.until_idle("gpu-02")
+
+
+def test_whoever_looks_sees_what_the_tool_of_a_job_prints(runs: Runs) -> None:
+    controller, _gates = runs.at_gate()
+    (plan,) = (controller.folder / "results").glob("*/plan.json")
+    run = Run(controller.folder / "results", plan.parent.name)
+
+    def shown() -> live.Output | None:
+        output = live.look(run, "rig/gpu-02")
+        return output if output and (output.lines or output.problem) else None
+
+    wait(shown, controller.process)
+    output = shown()
+    assert output and output.lines[0].startswith("$ /opt/simulated/gate/all_reduce_perf"), output
+    assert output.stage == "nccl_node" and len(runs.slurm.jobs()) == 4, "a step of the same job"
+    os.kill(controller.process.pid, signal.SIGTERM)
+    runs.nothing_left(20)
+    controller.process.wait(30)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

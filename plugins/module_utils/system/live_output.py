@@ -21,12 +21,14 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import 
 
 # The size of the file at most, in bytes, and the seconds between two writes at least.
 LIMIT, WRITE_S = 16384, 1.0
+# The file in a pod, whose folder goes with the pod.
+IN_POD = "/gpufleet/work/output"
 
 
 def new(record: t.Callable[..., None], path: str) -> LiveOutput | None:
     """Make the file at `path` and return what writes to it; None if it cannot be made, which is no fault of the probe. `record` writes it
     into the ledger before."""
-    if not heartbeat.PATH.fullmatch(path):
+    if not _is_ours(path):
         return None
     try:
         record("output", path=path)
@@ -36,6 +38,19 @@ def new(record: t.Callable[..., None], path: str) -> LiveOutput | None:
     with contextlib.suppress(OSError):
         os.fchown(handle, heartbeat.login_user(), -1)
     return LiveOutput(handle)
+
+
+def undo(entry: dict[str, t.Any]) -> str:
+    """Remove the file that the ledger has. There is nothing to say of it."""
+    path = str(entry.get("path"))
+    if _is_ours(path):
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    return ""
+
+
+def _is_ours(path: str) -> bool:
+    return path == IN_POD or heartbeat.PATH.fullmatch(path) is not None
 
 
 class LiveOutput:

@@ -50,7 +50,7 @@ MARK = "GPUFLEET_SESSION"
 
 # kind of lease -> function that undoes it from its ledger record and returns what it did, in words.
 Undo = t.Callable[[t.Dict[str, t.Any]], str]
-LEASES: dict[str, Undo] = {"heartbeat": heartbeat.undo, "output": heartbeat.undo}
+LEASES: dict[str, Undo] = {"heartbeat": heartbeat.undo, "output": live_output.undo}
 
 
 def default_state_dir() -> str:

@@ -34,6 +34,7 @@ import zlib
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import frame
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.program.job import BEGUN
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import live_output
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.client import Client, SlurmError, environment
@@ -54,6 +55,8 @@ BEAT_S, LOOK_S = 5.0, 0.5
 SHOWN = 8
 # How long jobs may take to end when we are done, or are interrupted.
 END_S = 60.0
+# How long a step that reads the output of a tool may wait for its node.
+OUTPUT_S = 10.0
 # Reasons of a job that waits which time may end; any other, such as PartitionDown or QOSMaxJobsPerUserLimit, is a refusal.
 _OF_TIME = ("Resources", "Priority", "None", "ReqNodeNotAvail", "BeginTime", "Cleaning", "Prolog")
 
@@ -165,6 +168,18 @@ class Launch:
         self._writing = threading.Lock()
         self._news: queue.Queue[dict[str, t.Any] | None] = queue.Queue()
         self._closed = threading.Event()
+        # The jobs that have not ended, by their names.
+        self._waiting: dict[str, Job] = {}
+
+    def last_output(self, node: str, path: str) -> str:
+        """Return what the tool on a node has printed last to the file at `path`, empty if none runs there. Raise SlurmError if it cannot be
+        read: Slurm starts a step in the job, which shares all that the job has."""
+        job = next((job for job in list(self._waiting.values()) if node in job.nodes and job.number), None)
+        if job is None:
+            return ""
+        step = ("srun", f"--jobid={job.number}", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--overlap", "--mem=0", "--mpi=none")
+        read = f'tail -c {live_output.LIMIT} "$0" 2>/dev/null || :'  # no tool has run for a second yet
+        return self.client.run(*step, f"--immediate={OUTPUT_S:.0f}", "--chdir=/", "--quiet", "sh", "-c", read, path)
 
     def run(self, jobs: t.Sequence[Job], common: str) -> t.Iterator[Answered]:
         """Run all jobs. Yield the answers as they arrive. `common`: what the program of each job begins with."""
@@ -174,7 +189,7 @@ class Launch:
             threading.Thread(target=work, daemon=True).start()
         self._order({"common": common})
         self._order({"finally": ["scancel", f"--name={self.name}"]})
-        waiting = {job.name: job for job in jobs}
+        waiting = self._waiting = {job.name: job for job in jobs}
         for job in jobs:
             job.asked_at = time.monotonic()
             self._order({"start": job.name, "argv": job.argv, "own": job.own(), "tasks": len(job.nodes)})

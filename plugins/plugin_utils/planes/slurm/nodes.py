@@ -30,6 +30,7 @@ class StageOnSlurm(StageBehindHost):
 
     lost_codes = ("slurm_unreachable",)
     _limit_is_said = False
+    _last_launch: jobs.Launch | None = None
 
     def measure(self) -> None:
         settings = of_variables.of(self.host, self.settings)
@@ -48,7 +49,16 @@ class StageOnSlurm(StageBehindHost):
 
     def launch(self, client: Client, settings: of_variables.Settings, timeout: float) -> jobs.Launch:
         """Return a launch of jobs of which each may run for `timeout` seconds and what ending takes."""
-        return jobs.Launch(client, settings.python, self.job_name, settings.wait, timeout + of_variables.MORE_S, settings.reservation)
+        self._last_launch = jobs.Launch(
+            client, settings.python, self.job_name, settings.wait, timeout + of_variables.MORE_S, settings.reservation
+        )
+        return self._last_launch
+
+    def last_output(self, subject: str) -> str | None:
+        host, _slash, node = subject.partition("/")
+        if host != self.host:
+            return None
+        return self._last_launch.last_output(node, self.output_path) if self._last_launch else ""
 
     @property
     def job_name(self) -> str:

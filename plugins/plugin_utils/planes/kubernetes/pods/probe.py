@@ -19,7 +19,8 @@ import queue
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import frame
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, logs, marks, states
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import live_output
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import cleanup, executing, logs, marks, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import Client, KubeError, Object
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings, merged
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.watch import ADDED, FAILED, GONE
@@ -36,6 +37,8 @@ LAUNCHED_BY: dict[str, list[tuple[str, str]]] = {
     "daemonset": [("/apis/apps/v1", "daemonsets")],
     "job": [("/apis/batch/v1", "jobs")],
 }
+# How long reading the output of a tool in a pod may take.
+OUTPUT_S = 10.0
 # Threads that create pods. 8 threads created 200 pods in 0.8 s; more do not help with a single API server.
 SUBMITTERS = 8
 READERS = 16
@@ -364,6 +367,19 @@ class NodeProbe:
         return {
             "pod": followed.name, "image": self.settings.image, "image_id": followed.image_id, "pod_waited_s": followed.waited_s,
         }  # fmt: skip
+
+    def last_output(self, node: str) -> str:
+        """Return what the tool in the pod of a node has printed last, empty if none runs there. Raise KubeError if it cannot be read."""
+        followed = self.followed.get(node)
+        if followed is None or followed.ended or not followed.uid:
+            return ""
+        argv = ("tail", "-c", str(live_output.LIMIT), live_output.IN_POD)
+        try:
+            return executing.run(self.client, f"{self.pods}/{followed.name}", marks.CONTAINER, argv, OUTPUT_S).out
+        except KubeError as error:
+            if error.status == 403:
+                raise KubeError("no_permission", "we may not create pods/exec; apply files/rbac/output.yaml", 403) from None
+            raise
 
     # Logs --------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import typing as t
 
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import telemetry
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import live_output, telemetry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import with_observations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.behind import StageBehindHost, with_context
@@ -39,6 +39,17 @@ class StageOnCluster(StageBehindHost):
         super().__init__(*args)
         self._amounts: dict[str, dict[str, int]] = {}
         self._returned = 0
+        self._probing: NodeProbe | None = None
+
+    @property
+    def output_path(self) -> str:
+        return live_output.IN_POD
+
+    def last_output(self, subject: str) -> str | None:
+        host, _slash, node = subject.partition("/")
+        if host != self.host:
+            return None
+        return self._probing.last_output(node) if self._probing else ""
 
     def pod_settings(self) -> of_variables.PodSettings:
         """Return the settings of this stage's pods."""
@@ -92,6 +103,7 @@ class StageOnCluster(StageBehindHost):
 
     def _follow(self, probe: NodeProbe, client: Client, pods: of_variables.PodSettings, node_requests: list[NodeRequest]) -> None:
         """Run the probe to its end and record each result as it arrives."""
+        self._probing = probe
         with cleanup_guard(probe, self.controller, f"{self.host}: run {self.acting.id}", self.acting.removing):
             for answers in probe.run(node_requests):
                 self.record_all([self._result(answer, pods) for answer in answers])

@@ -9,7 +9,8 @@ import types
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import live
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import live_output
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages.nodes import StageOnCluster
 
 
@@ -19,5 +20,5 @@ def test_a_pod_of_a_stage_that_is_collected_measures(phase: str) -> None:
     stage.vars, stage.acting, stage.settings = {"acceptance_stage": {}}, types.SimpleNamespace(id="r"), {"soak_python": "/opt/python3"}
     stage.stage, stage.phase, stage.host = "soak", phase, "cluster"
     options = stage.run_options()
-    assert options.pop("output") == live.path_on_node("r", "soak", "cluster")
+    assert options.pop("output") == live_output.IN_POD == f"{objects.WORK}/output"
     assert options == {"run_id": "r", "stage": "soak", "phase": "all", "interpreters": {"soak_python": "/opt/python3"}}
