@@ -171,6 +171,39 @@ NPU_FAULTS: list[tuple[str, str]] = [
     ("cuda_init", "ACL cannot be initialised"),
 ]
 
+# The same of nodes with AMD GPUs. `amd_log=` is a line of the driver while nccl-tests runs.
+AMD_FAULTS: list[tuple[str, str]] = [
+    ("smi_hang", "amd-smi never answers"),
+    ("smi_cut", "verdict from JSON that is cut"),
+    ("smi_no_groups", "N/A of an account without the groups video and render counted as none"),
+    ("no_driver", "amdgpu is not loaded, exit status 0"),
+    ("fewer_gpus=7", "one GPU is missing"),
+    ("gpu_dumb", "a GPU that is listed and does not answer"),
+    ("after:gpu_silent", "a GPU that is gone behind a test"),
+    ("amd_log=GPU_reset_begin!", "a reset while the test passes"),
+    ("amd_log=2_new_uncorrectable_hardware_errors_detected_in_umc_block", "memory errors that only the kernel's log has"),
+    ("ecc", "uncorrectable memory errors"),
+    ("ecc_rising", "uncorrectable memory errors that rise"),
+    ("corrected_rising warn", "corrected memory errors that rise"),
+    ("bad_pages=130", "more bad pages than AMD bears"),
+    ("bad_pages=1 warn", "one bad page, an object without a list"),
+    ("xgmi_half", "one XGMI link at half width"),
+    ("xgmi_down", "one XGMI link is down"),
+    ("xgmi_rising warn", "errors of XGMI links that rise"),
+    ("hbm_hot warn", "a GPU that its memory's heat holds back"),
+    ("pcie_width=8", "a PCIe link at half width"),
+    ("less_units", "a GPU without one of its dies"),
+    ("partition=DPX/NPS1", "all GPUs of one node are partitioned"),
+    ("partition_of_last=DPX/NPS1", "one GPU of the node is partitioned"),
+    ("firmware=01.24.00.00", "other firmware than on the other nodes"),
+    ("power_limit=500 warn", "one GPU with a lower power limit"),
+    ("ras_off warn", "memory errors go unnoticed"),
+    ("busy", "somebody else's job runs on the GPUs"),
+    ("nccl_slow=0.85", "collectives that are too slow"),
+    ("gemm_slow=0.9", "one GPU 10 % slow"),
+    ("cuda_init", "HIP cannot be initialised"),
+]
+
 # A stage of one's own, and what is expected of it.
 DISK = {
     "id": "disk", "match": {"stage": "disk", "check": "read"}, "metric": "bandwidth", "value": 5000, "unit": "MiB/s",
@@ -188,11 +221,13 @@ ROLE = {
         }
     ],
 }
-# What simulated NPUs give: a training is expected to have a number, and no table has one of NPUs.
+INSTINCT = "AMD Instinct MI300X"
+# What simulated NPUs and AMD GPUs give: a training is expected to have a number, and no table has one of NPUs.
 NPUS = [
-    {"id": f"npu-{check}", "match": {"stage": "train", "check": check, "gpu": "Ascend 910B3"}, "metric": "tflops", "value": value,
+    {"id": f"{kind}-{check}", "match": {"stage": "train", "check": check, "gpu": model}, "metric": "tflops", "value": value,
      "unit": "TFLOPS", "source": "the simulated tool", "date": "2026-11", "confidence": "derived"}
-    for check, value in (("compute", 280), ("train", 112))
+    for kind, model, values in (("npu", "Ascend 910B3", (280, 112)), ("amd", INSTINCT, (660, 264)))
+    for check, value in zip(("compute", "train"), values, strict=True)
 ]  # fmt: skip
 
 
@@ -241,6 +276,11 @@ def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], list[Planted]]:
     def npu(name: str, what: str = "", **settings: t.Any) -> None:
         node(name, what, model="Ascend 910B3", gpus=2, **settings)["acceptance_gpu_count"] = 2
 
+    def amd(name: str, what: str = "", **settings: t.Any) -> dict[str, t.Any]:
+        made = node(name, what, model=INSTINCT, **settings)
+        made.update(gemm_types=["bf16"])
+        return made
+
     for number in range(HEALTHY):
         node(f"healthy-{number + 1:02d}")
     for faults_of_node in shared(FAULTS):
@@ -257,6 +297,14 @@ def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], list[Planted]]:
     for words, what in NPU_FAULTS:
         fault, _blank, grade = words.partition(" ")
         npu(f"bad-npu-{fault.split('=')[0].replace('_', '-')}", what, faults=fault, warn=grade == "warn")
+    for number in range(3):
+        amd(f"healthy-amd-{number + 1:02d}")
+    for words, what in AMD_FAULTS:
+        fault, _blank, grade = words.partition(" ")
+        name = f"bad-amd-{fault.split('=')[0].replace('_', '-').replace(':', '-')}-{len(hosts):02d}"
+        made = amd(name, what, faults=fault, warn=grade == "warn", kernel_log="")
+        if fault == "smi_hang":
+            made.update(nccl_node_timeout=15, gemm_timeout=15, train_timeout=16, gpu_memory_timeout=16)
     node("bad-driver", "another driver version", driver="570.172.08")
     node("bad-model", "missing threshold taken as 0: no expectation for this GPU", model="NVIDIA A1 Imaginary")
     node("bad-threshold", "thresholds read from a file but never applied")["acceptance_expectations"] = {

@@ -29,6 +29,9 @@ this number; **vendor**: a datasheet; **derived**: from another number or from l
 are listed at the end with who uses them; a lint fails where a row passes what one of them refuses. A dash: none is known.
 A number with `?` says nothing where it is missed (UNKNOWN), since how the machine is wired is not told. What no row is about is
 UNKNOWN until `acceptance_expectations` or `playbooks/baseline.yml` says what to expect.
+
+This project has measured H100 and H200 only. It has never measured any **AMD Instinct** GPU, any **Ascend** NPU, or any rack (GB200,
+GB300): their stages ran on simulated nodes, and their numbers are those that others have published, or derived from them.
 """
 # (stages, GPUs, what is missing and why), for which nobody has published a number that holds for every good machine.
 NOT_COVERED = [
@@ -39,6 +42,7 @@ NOT_COVERED = [
         "bridges connect some GPUs only, and which is not told",
     ),
     ("nccl_node", "B300 and A100 with other operations than all_reduce", "not published"),
+    ("all", "MI300A, MI308X, and AMD Instinct GPUs in another partition mode than SPX", "not published for this shape of a test"),
     (
         "nccl_fabric",
         "GPUs behind PCIe (L40S, T4, RTX PRO 6000, H100 PCIe and NVL, H200 NVL) below what one slot gives",

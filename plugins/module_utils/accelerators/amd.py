@@ -329,8 +329,9 @@ class Amd(base.Accelerator):
     def facts(self, snapshot: base.Snapshot, links: base.Links | None) -> dict[str, t.Any]:
         gpus = snapshot["gpus"]
 
-        def each(read: t.Callable[[dict[str, t.Any]], t.Any]) -> list[t.Any]:
-            return sorted({value for value in map(read, gpus) if value is not None and not isinstance(value, Absent)})
+        def each(read: t.Callable[[dict[str, t.Any]], t.Any]) -> list[t.Any] | None:
+            """Return the values of all GPUs; None if the version of amd-smi does not print it."""
+            return sorted({value for value in map(read, gpus) if value is not None and not isinstance(value, Absent)}) or None
 
         return {
             "driver": snapshot["driver"],
