@@ -134,15 +134,15 @@ class Driver(t.NamedTuple):
 
     `library`: the driver's library (context `backend`). `words`: the driver for people, with its version behind it. `api`: a module of
     workloads/ with the names of workloads/cuda_driver.py. `memory`, `products`: modules with the names of workloads/memory_kernels.py and
-    product_kernel.py. `bad_throttle`: the throttle reasons, by their names in a sample's sensors, that no machine in order shows under
-    load.
+    product_kernel.py; without `products` soak cannot load the devices. `bad_throttle`: the throttle reasons, by their names in a sample's
+    sensors, that no machine in order shows under load.
     """
 
     library: str
     words: str
     api: types.ModuleType
     memory: types.ModuleType
-    products: types.ModuleType
+    products: types.ModuleType | None
     bad_throttle: t.AbstractSet[str] = frozenset()
 
 

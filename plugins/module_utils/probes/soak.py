@@ -35,7 +35,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads impo
 SOURCES = {
     kind: packing.packed(of.driver.memory, of.driver.products, host_memory, of.driver.api, tested_gpu, workload)
     for kind, of in registry.KINDS.items()
-    if of.driver
+    if of.driver and of.driver.products
 }
 # The kinds of accelerators that are loaded.
 KINDS = tuple(SOURCES)

@@ -41,6 +41,8 @@ class Driver:
     initialised.
     """
 
+    runtime = "CUDA"
+
     def __init__(self, kernels: t.Callable[[int], str]) -> None:
         self.cuda = ctypes.CDLL("libcuda.so.1")
         self.kernels = kernels

@@ -97,7 +97,7 @@ class Bench:
         by_uuid = {device.uuid: device for device in self.driver.devices}
         missing = [uuid for uuid in order["devices"] if uuid not in by_uuid]
         if missing:
-            raise Fault("gpu_invisible", f"CUDA does not see {', '.join(missing)}")
+            raise Fault("gpu_invisible", f"{self.driver.runtime} does not see {', '.join(missing)}")
         self.nodes = numa_nodes()
         self.gpus = [TestedGpu(place, by_uuid[uuid], self.size) for place, uuid in enumerate(order["devices"])]
         self.nvml = Links()
@@ -198,7 +198,7 @@ class Bench:
                 rates[gpu.place][way] = len(overlapping) * piece / overlapping[-1] / 1e9
             for events in marks.values():
                 for event in events:
-                    gpu.device.call("cuEventDestroy_v2", event)
+                    gpu.device.discard(event)
         return rates
 
     def verify(self, gpus: list[TestedGpu], directions: t.Sequence[str], shift: int, memory: Memory) -> None:

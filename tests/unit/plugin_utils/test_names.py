@@ -31,8 +31,8 @@ OWN = (
     "module_utils/groups/rails.py", "module_utils/groups/mnnvl.py",
     # It runs the vendor's own diagnostic.
     "module_utils/probes/dcgm.py",
-    # They call CUDA's own libraries.
-    "module_utils/workloads/gemm.py", "module_utils/workloads/cuda_driver.py",
+    # They call the libraries of one vendor.
+    "module_utils/workloads/gemm.py", "module_utils/workloads/cuda_driver.py", "module_utils/workloads/hip_driver.py",
 )  # fmt: skip
 
 # {module: (the names in it, why it may have them)}. A name that is gone must go from here too.
