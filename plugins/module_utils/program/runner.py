@@ -130,7 +130,8 @@ def perform(probe: Probe, params: dict[str, t.Any], default_stage: str) -> dict[
     `params` are the validated options of a probe module, COMMON among them."""
     began = time.time()
     params = dict(params)
-    common = {name: params.pop(name) for name in COMMON}
+    # A request of an earlier version has no tools of kinds that came later: they have their usual names.
+    common = {**{name: of["default"] for name, of in registry.OPTIONS.items()}, **{n: params.pop(n) for n in COMMON if n in params}}
     run = common["run"] or {}
     session = _session(common, default_stage)
     phase, continues = run.get("phase") or "all", bool(run.get("continues"))
