@@ -29,7 +29,7 @@ if __name__ == "__main__":
         sys.exit(0)
     every: dict[str, str] = {}
     rigs = (fleet, rdma, kubernetes, images, browser, prometheus, postgres, pytorch, rulebook, lldp, slurm)
-    for packages in (*(rig.PACKAGES for rig in rigs), *build.PACKAGES.values()):
+    for packages in (*(rig.PACKAGES for rig in rigs), slurm.ACCOUNTING, *build.PACKAGES.values()):
         every.update(packages)
     try:
         common.need_packages(every)
