@@ -322,8 +322,15 @@ def _scattered(store: Store, values: list[ValueChange], new: ComparedRun) -> Non
 
 def _moved(old: ComparedRun, new: ComparedRun) -> list[PlaceChange]:
     """Return the subjects that came, went, moved to another node or have another name. A subject of a target that the new run does not
-    have did not go."""
+    have did not go, and a part did neither if the other run did not measure any stage that measured it."""
     old_nodes = {place.name: whom for whom, place in old.places.items() if place.kind == "node"}
+    old_stages, new_stages = _stages(old), _stages(new)
+
+    def is_known(of: t.Mapping[Whom, set[str]], whom: Whom, other: t.Mapping[Whom, set[str]]) -> bool:
+        """Return True if the other run would have seen a part that only one run has."""
+        stages = of.get(whom)
+        return not stages or any(stages & others for others in other.values())
+
     changes: list[PlaceChange] = []
     for whom in sorted({*old.places, *new.places}):
         old_place, new_place = old.places.get(whom), new.places.get(whom)
@@ -336,9 +343,11 @@ def _moved(old: ComparedRun, new: ComparedRun) -> list[PlaceChange]:
                 kind = "renamed"
             else:
                 continue
-        elif new_place:
+        elif new_place and (new_place.kind == "node" or is_known(new_stages, whom, old_stages)):
             kind = "came"
-        elif old_place and keys.target_of(old_place.node) in new.targets:
+        elif not old_place or keys.target_of(old_place.node) not in new.targets:
+            continue
+        elif old_place.kind == "node" or is_known(old_stages, whom, new_stages):
             kind = "went"
         else:
             continue
@@ -350,6 +359,14 @@ def _moved(old: ComparedRun, new: ComparedRun) -> list[PlaceChange]:
             }
         )  # fmt: skip
     return changes
+
+
+def _stages(of: ComparedRun) -> dict[Whom, set[str]]:
+    """Return the stages by which a run judged each subject."""
+    stages: dict[Whom, set[str]] = {}
+    for whom, stage, _check, _variant in of.verdicts:
+        stages.setdefault(whom, set()).add(stage)
+    return stages
 
 
 def _facts_changed(old: ComparedRun, new: ComparedRun) -> list[FactChange]:

@@ -227,6 +227,18 @@ def test_the_last_accepted_run_is_that_of_the_same_subjects(store: Store, result
     assert not [one for one in compared(store, 5, 9)["places"] if one["what"] == "went" and one["kind"] == "node"]
 
 
+def test_parts_neither_come_nor_go_with_stages_that_only_one_run_has(tmp_path: pathlib.Path) -> None:
+    """As after a run of RDMA alone, which sees no GPU."""
+    runs.judged(tmp_path, 1, {"a": Machine("a" * 32, {1: 670.0, 2: 670.0})})
+    runs.judge(runs.measured(tmp_path, 2, {"a": Machine("a" * 32, {1: 670.0})}, stages=["stack"]))
+    runs.judged(tmp_path, 3, {"a": Machine("a" * 32, {1: 670.0})})
+    with Store(url_of(str(tmp_path)), make=True) as store:
+        folders.bring(store, str(tmp_path))
+        assert compared(store, 1, 2)["places"] == compared(store, 2, 3)["places"] == []
+        assert [(one["what"], one["identity"]) for one in compared(store, 1, 3)["places"]] == [("went", f"gpu:{runs.uuid(2)}")]
+        assert [(one["what"], one["identity"]) for one in compared(store, 3, 1)["places"]] == [("came", f"gpu:{runs.uuid(2)}")]
+
+
 def test_runs_of_other_clusters_do_not_push_out_those_of_these_nodes(store: Store, results: pathlib.Path) -> None:
     """One history may hold many clusters, which are accepted more often than this one."""
     for number in range(10, 14):
