@@ -27,7 +27,7 @@ import yaml
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from drills import controllers, fleets, gpus, groups, health, host, host_parts, kernel, loopback, made, past, peers, second, soak  # noqa: E402
+from drills import controllers, fleets, gpus, groups, health, host, host_parts, kernel, loopback, made, past, peers, racks, second, soak  # noqa: E402
 from rigs.simulated import nodes  # noqa: E402
 
 HEALTHY = 12
@@ -394,6 +394,7 @@ PARTS: dict[str, Part] = {
     "groups": groups.accepted,
     "health": health.accepted,
     "gpus": gpus.accepted,
+    "racks": racks.accepted,
     "hosts": host.accepted,
     "kernel": kernel.accepted,
     "controllers": controllers.accepted,

@@ -34,6 +34,12 @@ KINDS = {
 _ANSWERING = ("redfish_power", "redfish_fans", "redfish_memory")
 # {what a system says of all parts of a kind: their name}
 _SUMMARIES = {"MemorySummary": "memory", "ProcessorSummary": "processors"}
+# Collections of ThermalEquipment, and of each of their members with the name of one part.
+_COOLING_UNITS = ("CDUs", "HeatExchangers", "ImmersionUnits", "CoolingLoops")
+_OF_COOLING_UNITS = {
+    "Pumps": "pump", "Filters": "filter", "Reservoirs": "reservoir", "PrimaryCoolantConnectors": "coolant connector",
+    "SecondaryCoolantConnectors": "coolant connector",
+}  # fmt: skip
 # A member of a collection that has none of these is a reference, whatever else it has.
 _STATES = {"Status", "Severity", "MessageSeverity", "EntryType", "Created"}
 # Findings of a log that a result has; the log itself has all.
@@ -131,6 +137,7 @@ class _Reading:
             self._whole("chassis", box)
             self._cooling(box)
             self._power(box)
+        self._rack(root)
         for manager in managers:
             self._judge("manager", manager)
         for owner in (*systems, *managers):
@@ -174,15 +181,43 @@ class _Reading:
         for fan in fans:
             self._part("redfish_fans", fan)
         self.problems += parts.standing_fans([fan for fan in fans if not parts.is_absent(fan)])
-        leaks = self._linked(subsystem, "LeakDetection")
-        for of in (chassis, subsystem, leaks):
-            for detector in self._collection(of, "LeakDetectors"):
-                self._judge("leak detector", detector)
-        self._whole("leak detection", leaks)
+        self._leaks(chassis, subsystem)
         for redundancy in (*fields.listed(thermal, "Redundancy"), *fields.listed(subsystem, "FanRedundancy")):
             self._judge("redundancy of fans", redundancy)
         for whole in (thermal, subsystem):
             self._whole("cooling", whole)
+
+    def _leaks(self, *owners: Resource) -> None:
+        """Judge the leak detectors that resources, or their leak detection, list."""
+        detections = [self._linked(owner, "LeakDetection") for owner in owners]
+        for of in (*owners, *detections):
+            for detector in self._collection(of, "LeakDetectors"):
+                self._counted("leak detector", "leak detectors", detector)
+        for detection in detections:
+            self._whole("leak detection", detection)
+
+    def _rack(self, root: Resource) -> None:
+        """Judge the power shelves and the coolant of a rack, if this service knows them (DMTF's PowerEquipment and ThermalEquipment)."""
+        power, thermal = self._linked(root, "PowerEquipment"), self._linked(root, "ThermalEquipment")
+        for shelf in self._collection(power, "PowerShelves"):
+            self._counted("power shelf", "power shelves", shelf)
+            for supply in self._collection(shelf, "PowerSupplies"):
+                self._counted("power supply of a shelf", "power supplies of shelves", supply)
+        for name in _COOLING_UNITS:
+            for unit in self._collection(thermal, name):
+                self._counted("coolant unit", "coolant units", unit)
+                for kind, words in _OF_COOLING_UNITS.items():
+                    for part in self._collection(unit, kind):
+                        self._judge(words, part)
+                self._leaks(unit)
+        self._leaks(thermal)
+
+    def _counted(self, kind: str, several: str, part: Resource) -> None:
+        """Judge a part of a rack and count it among what was looked at, if it has a state."""
+        if parts.is_absent(part):
+            return
+        self._seen[several] += bool(fields.health(part) or fields.text(part.get("DetectorState")) or parts.has_reading(part))
+        self._whole(kind, part)
 
     def _power(self, chassis: Resource) -> None:
         power, subsystem = self._linked(chassis, "Power"), self._linked(chassis, "PowerSubsystem")

@@ -13,7 +13,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.redfish import parts, reading
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.redfish.client import Resource, Service
 from harness import redfish_service as of_service
-from harness.redfish_service import CHASSIS, ENTRIES, OK, SYSTEM
+from harness.redfish_service import BASE, CHASSIS, ENTRIES, OK, SYSTEM
 
 Tree = t.Dict[str, Resource]
 
@@ -139,6 +139,36 @@ def test_where_leaks_batteries_and_processors_are() -> None:
         ("bmc_fault", "leak detector Tray 3: it reports a leak (state Critical)"),
         ("bmc_fault", "processor CPU1: it is throttled"),
     ]
+
+
+def test_what_a_rack_has_of_its_own() -> None:
+    """Power shelves, coolant and leak detectors of a rack hang at the root of the service and not at a chassis."""
+    power, coolant = f"{BASE}/PE", f"{BASE}/TE"
+    supply = {"Name": "PSU 4", "Status": {"State": "Enabled", "Health": "Critical"}}
+    pump = {"Name": "Pump 2", "Status": {"State": "Enabled", "Health": "Warning"}}
+
+    def change(tree: Tree) -> None:
+        tree[BASE].update(PowerEquipment={"@odata.id": power}, ThermalEquipment={"@odata.id": coolant})
+        tree[power], tree[coolant] = {"Name": "Power"}, {"Name": "Coolant", "LeakDetection": {"@odata.id": f"{coolant}/L"}}
+        tree[f"{coolant}/L"] = {"Name": "Leaks", "Status": dict(OK)}
+        leaks = [{"Name": name, "DetectorState": word, "Status": dict(OK)} for name, word in (("Rope", "Warning"), ("Pan", "OK"))]
+        add(tree, f"{coolant}/L", "LeakDetectors", *leaks)
+        shelves = [{"Name": f"Shelf {n}", "Status": dict(OK)} for n in (1, 2)]
+        shelves[1]["PowerSupplies"] = {"@odata.id": f"{power}/2"}
+        tree[f"{power}/2"] = {"Members": [{"@odata.id": f"{power}/2/4", **supply}]}
+        add(tree, power, "PowerShelves", *shelves)
+        add(tree, coolant, "CDUs", {"Name": "CDU 1", "Status": dict(OK), "Pumps": {"@odata.id": f"{coolant}/P"}})
+        tree[f"{coolant}/P"] = {"Members": [{"@odata.id": f"{coolant}/P/2", **pump}]}
+
+    assert sorted(told(change)) == [
+        ("bmc_event", "leak detector Rope: it reports a leak (state Warning)"),
+        ("bmc_event", "pump Pump 2: health Warning"),
+        ("bmc_fault", "power supply of a shelf PSU 4: health Critical"),
+    ]
+    tree = copy.deepcopy(of_service.machine())
+    change(tree)
+    looked = reading.observe(Controller(tree))["context"]["looked_for"]
+    assert {"2 leak detectors", "2 power shelves", "1 power supplies of shelves", "1 coolant units"} <= set(looked)
 
 
 GONE = {"Severity": "Warning", "EntryCode": "Deassert", "SensorType": "Power Supply", "Message": "Presence detected", "Id": "7"}
