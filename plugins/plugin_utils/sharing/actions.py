@@ -189,7 +189,6 @@ def _make(arguments: Step) -> str:
         having.append(f"matrices of {arguments['n']}")
     having += [f"a new allocation of {arguments['allocate']} at each probe"] if "allocate" in arguments else []
     having += [f"a probe every {arguments['probe']} s"] if "probe" in arguments else []
-    having += ["memory asked for at once"] if arguments.get("at_once") else []
     having += ["one on each node"] if arguments.get("each_node") else []
     having += ["on the node with most GPUs"] if arguments.get("gather") else []
     where = {True: "on the named node", "preferred": "on the named node first"}.get(arguments.get("on_node", False))

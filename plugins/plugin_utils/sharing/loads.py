@@ -73,7 +73,7 @@ def _load(run: RunningCase, arguments: t.Mapping[str, t.Any]) -> dict[str, str]:
         settings["GPUFLEET_W_PROBE_S"] = max(parameters.interval(load["probe_s"]), least)
     if "probe" in arguments:
         settings["GPUFLEET_W_PROBE_S"] = parameters.interval(float(arguments["probe"]))
-    settings["GPUFLEET_W_SETTLE_S"] = 0.0 if arguments.get("at_once") else parameters.numbers["settle_s"]
+    settings["GPUFLEET_W_SETTLE_S"] = parameters.numbers["settle_s"]
     if "allocate" in arguments:
         settings["GPUFLEET_W_ALLOCATE_BYTES"] = quantities.number_of(arguments["allocate"])
     return {name: f"{value:g}" if value < SMALL else str(int(value)) for name, value in settings.items()}

@@ -12,6 +12,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads impo
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.sharing import (
     adding,
     connecting,
+    first,
     hold,
     w1,
     w2,
@@ -21,6 +22,6 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.shar
     w5,
 )
 
-MODULES = (connecting, hold, w1, w2, w3, w4a, w4b, w5)
+MODULES = (connecting, first, hold, w1, w2, w3, w4a, w4b, w5)
 # File name -> text.
 TEXTS = {f"{module.__name__.rpartition('.')[2]}.py": packing.packed(adding, module) for module in MODULES}

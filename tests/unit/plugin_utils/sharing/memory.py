@@ -63,7 +63,7 @@ class Running:
     @property
     def bytes(self) -> float:
         n, load = self.env("N", 14000), self.wanted.workload
-        if load in ("hold", "connecting"):
+        if load in ("hold", "connecting", "first"):
             return 0
         if n == 0:  # it asks its GPU
             return self.env("FACTOR", 1.25) * self.memory
@@ -144,9 +144,11 @@ class Memory:
                 pass
             elif pod.wanted.workload == "connecting":
                 self.say(pod.log, f"connected to {len(pod.wanted.environment['GPUFLEET_W_ADDRESSES'].split(','))} schedulers")
-            elif pod.bytes > (pod.kept.get("memory") or pod.bytes) and not (
-                "quota_late" in self.defects and not pod.env("SETTLE_S", 1)
-            ):
+            elif pod.wanted.workload == "first":
+                refused = pod.env("ALLOCATE_BYTES", 0) > (pod.kept.get("memory") or 1e18) and "quota_late" not in self.defects
+                self.say(pod.log, f"[{self.system.tag}][ALLOCATION_PROBE] elapsed=0s bytes=1 {'refused: oom' if refused else 'granted'}")
+                pod.phase = "Succeeded"
+            elif pod.bytes > (pod.kept.get("memory") or pod.bytes):
                 self.refuse(pod, f"{rejected}: 1 + {pod.bytes:.0f} = {pod.bytes:.0f} would exceed limit 1 bytes")
             elif pod.bytes > free and (
                 self.system.environment.get("oversub") not in pod.wanted.environment or "oversub_refused" in self.defects
