@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 demo unit integration-quick integration-rest integration integration-all drill drill-%: export PYTHONPATH := $(CURDIR)/.collections:$(CURDIR)/tests/startup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo console docs test test-all lint unit packages integration-quick integration-rest integration integration-all sanity drill drill-governor drill-resume drill-stop drill-stop-pods drill-rdma drill-console drill-sharing drill-sharing-resume fuzz mutants bench schemas release rig-fleet rig-rdma rig-kubernetes rig-sharing clean clean-caches
+.PHONY: help setup demo console docs test test-all lint unit packages integration-quick integration-rest integration integration-all sanity drill drill-governor drill-resume drill-stop drill-stop-pods drill-rdma drill-console drill-sharing drill-sharing-resume drill-quarantine fuzz mutants bench schemas release rig-fleet rig-rdma rig-kubernetes rig-sharing clean clean-caches
 
 # group: To try it, and to check a change
 
@@ -90,6 +90,10 @@ drill: setup ## Planted faults: none accepted, no healthy node rejected
 
 drill-governor: setup ## The CPU governor is restored, whatever is killed (soft-RoCE guests, root)
 	@$(PYTHON) tests/drills/governor.py
+
+SEQUENCES ?= 200
+drill-quarantine: setup ## 200 random sequences of quarantine over Slurm and a Kubernetes API: nothing of somebody else is touched (root)
+	@$(PYTHON) tests/drills/quarantine.py --sequences $(SEQUENCES)
 
 KILLS ?= 200
 drill-resume: setup ## kill -9 to the controller at random points, then resume: the same verdicts (sshd hosts, root)

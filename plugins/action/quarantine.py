@@ -39,7 +39,7 @@ class ActionModule(ActionBase):
             return plain(of_host[name], f"{host}: {name}") if name in of_host else None
 
         try:
-            hosts = request.Hosts(variables["ansible_play_hosts_all"], variable)
+            hosts = request.Hosts(validated.validated_parameters["hosts"] or variables["ansible_play_hosts_all"], variable)
             done = request.carry_out(validated.validated_parameters, hosts, bool(self._task.check_mode))
         except RunError as error:
             return {"failed": True, "msg": str(error)}
@@ -51,6 +51,9 @@ class ActionModule(ActionBase):
             "changed": bool(done.changed) and confirmed,
             "nodes": done.changed,
             "lines": done.lines,
+            "run_id": validated.validated_parameters["run_id"],
+            "hosts": list(validated.validated_parameters["hosts"] or variables["ansible_play_hosts_all"]),
+            "again": done.again,
             "diff": {name: "".join(f"{_shown(line)}\n" for line in lines) for name, lines in diff.items()},
             **({"failed": True, "msg": _shown("; ".join(done.failed))} if done.failed else {}),
         }

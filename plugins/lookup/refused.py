@@ -57,7 +57,9 @@ class LookupModule(LookupBase):
             run, judged = of_host.get("acceptance_run"), of_host.get("acceptance_judgement")
             if run and not run.get("run_id"):  # check mode: there is no run
                 return [NOBODY]
-            if judged and (not run or run["run_id"] == judged["run_id"]):
+            # A host that was measured again for a quarantine knows the later run, too.
+            quarantined = of_host.get("acceptance_quarantined") or {}
+            if judged and (not run or judged["run_id"] in (run["run_id"], quarantined.get("run_id"))):
                 if judged["passed"]:
                     return [NOBODY]
                 refused = set(judged["refused"])

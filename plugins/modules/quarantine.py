@@ -58,6 +58,16 @@ options:
       - Then a node only gets a comment for findings for which no person has had a node drained yet.
     type: bool
     default: false
+  retest:
+    description:
+      - Whether nodes against which nothing but rates speaks are measured again before anything is done.
+      - Then, with O(confirm) and without O(second_run), nothing is done if there are such nodes, and RV(again) says what to measure.
+    type: bool
+    default: false
+  hosts:
+    description: The inventory hosts whose nodes are meant. Without it, those of the play.
+    type: list
+    elements: str
   percent:
     description: How many percent of the nodes of a cluster, and of each of its partitions, may be in quarantine. One node always may.
     type: float
@@ -105,6 +115,20 @@ nodes:
   returned: success
   type: dict
   sample: {lab/gpu-03: drained}
+again:
+  description: What is to be measured again first, the stages and the C(acceptance_nodes) of each inventory host; empty if there is nothing.
+  returned: success
+  type: dict
+  sample: {stages: [nccl_node], nodes: {lab: {names: [gpu-03]}}}
+hosts:
+  description: The inventory hosts whose nodes are meant.
+  returned: success
+  type: list
+  elements: str
+run_id:
+  description: The judged run.
+  returned: success
+  type: str
 lines:
   description: What was done, would be done and was left, and why, as it is shown.
   returned: success

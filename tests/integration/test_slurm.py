@@ -20,6 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from harness.fleet_runs import GATE, ROOT, Done, wait
 from harness.slurm_runs import Runs
+from rigs.simulated import nodes
 from rigs.simulated.mpi import build
 from rigs.slurm.slurm import FEWER, PROCESSORS, Slurm
 
@@ -249,6 +250,37 @@ def test_quarantine_drains_a_node_without_ending_its_job_and_gives_it_back(runs:
     finally:
         slurm.client("scancel", job)
         slurm.until_idle("gpu-02")
+
+
+def test_a_run_measures_again_what_is_slow_and_quarantines_by_itself_what_somebody_has_confirmed(runs: Runs) -> None:
+    """The first run may only comment: nobody has confirmed its check. A person drains for it, and then a run does, but not a node that is
+    slow only once."""
+    slurm = runs.slurm
+    nodes.planted(slurm.fleet.plant("gpu-03"), 3, BUSBW=200)
+    try:
+        first = runs.run(["nccl_node"], acceptance_quarantine=True)
+        assert first.status != 0 and "rig/gpu-03: commented: only a comment, since nobody has confirmed nccl_node" in first.output
+        assert "nccl_node is measured again on rig/gpu-03: what only rates speak against" not in first.output, "a comment needs none"
+        assert slurm.states()["gpu-03"] == "idle"
+        said = quarantine(first, confirm=True, retest=True)
+        assert "nccl_node is measured again on rig/gpu-03: what only rates speak against" in said and "rig/gpu-03: drained: FAIL" in said
+        assert slurm.states()["gpu-03"] == "drained"
+        slurm.resume("gpu-03")
+        assert "rig/gpu-03: left: it was taken at" in quarantine(first, confirm=True)
+        nodes.planted(slurm.fleet.plant("gpu-03"), 3)
+        nodes.planted(slurm.fleet.plant("gpu-04"), 4, BUSBW=200)
+        assert first.folder is not None
+        together = json.dumps({"acceptance_results_dir": str(first.folder.parent)})
+        by_run = runs.run(["nccl_node"], "-e", together, acceptance_quarantine=True, quarantine_percent_per_hour=100)
+        assert by_run.status != 0 and "rig/gpu-04: drained: FAIL" in by_run.output, by_run.output
+        assert "rig/gpu-03: " not in by_run.output.partition("nccl_node is measured again on rig/gpu-04: ")[2]
+        assert slurm.states()["gpu-04"] == "drained" and "msg: not accepted" in by_run.output
+    finally:
+        for number in (3, 4):
+            nodes.planted(slurm.fleet.plant(f"gpu-0{number}"), number)
+            if slurm.states()[f"gpu-0{number}"] == "drained":
+                slurm.resume(f"gpu-0{number}")
+    runs.nothing_left(10)
 
 
 def test_whoever_looks_sees_what_the_tool_of_a_job_prints(runs: Runs) -> None:

@@ -72,6 +72,7 @@ def _of_playbooks() -> set[str]:
     for given in context.CLIARGS.get("args") or ():
         own = folder / f"{str(given).removeprefix('gpufleet.acceptance.')}.yml"
         texts.append(own if own.is_file() else pathlib.Path(given))
+        texts += [collection.ROOT / "roles/common/tasks/quarantine.yml"] if texts[-1].name == "quarantine.yml" else []
     texts.append(folder / "acceptance.yml")
     for path in texts:
         try:

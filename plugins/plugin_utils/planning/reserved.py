@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import typing as t
 
-OURS = ("acceptance_judgement", "acceptance_run", "acceptance_stage")
+OURS = ("acceptance_judgement", "acceptance_judged_again", "acceptance_quarantined", "acceptance_run", "acceptance_stage")
 
 
 def problem(extra_vars: t.Container[str]) -> str:

@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.reason import CLASSES, CONFIGURATION, PART, UNMEASURED, USE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, Verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, PlannedStage, Verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import judged_runs
 
@@ -62,7 +62,7 @@ class Conviction(t.NamedTuple):
 class Judged:
     """A judged run: its convictions, the worst first; `words` is the verdict of each check, `unconvicted` are sentences about what is FAIL
     and convicts no node, `racks` those of the nodes as far as stated, `targets` the inventory hosts, `members` the nodes of each
-    subject, `simulated` the nodes with numbers of simulated tools."""
+    subject, `simulated` the nodes with numbers of simulated tools, `stages` those of the plan."""
 
     run: str
     planned_at: str
@@ -74,6 +74,7 @@ class Judged:
     targets: t.Mapping[str, t.Any]
     members: t.Mapping[str, t.Collection[str]] = dataclasses.field(default_factory=dict)
     simulated: t.Collection[str] = ()
+    stages: t.Sequence[PlannedStage] = ()
 
     def of_node(self, node: str) -> list[tuple[Key, str]]:
         """Return the checks that have measured a node, its parts, or pairs and groups with it, and the verdict of each."""
@@ -112,6 +113,7 @@ def read(results_dir: str, run_id: str) -> Judged:
         {key: v.verdict for key, v in verdicts.items()}, unconvicted, plan.judging.rack, plan.targets,
         {v.subject.id: subjects.nodes_of(v.subject) for v in verdicts.values()},
         {row["name"] for row in report["nodes"] if row["simulated"]},
+        plan.stages,
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine imp
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.ledger import Entry, Ledger
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import target_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 
 # Hosts that are read at once.
 THREADS = 16
@@ -29,13 +30,14 @@ _NOW = {rules.DRAIN: "drained", rules.COMMENT: "commented", rules.RESUME: "resum
 @dataclasses.dataclass
 class Done:
     """The result of the steps: lines for people; the nodes that were changed, or would be, {node: the change}; a sentence for each
-    failure; and the state of each of these nodes before and after, for --diff."""
+    failure; the state of each of these nodes before and after, for --diff; and what is to be measured again before anything is done."""
 
     lines: list[str] = dataclasses.field(default_factory=list)
     changed: dict[str, str] = dataclasses.field(default_factory=dict)
     failed: list[str] = dataclasses.field(default_factory=list)
     before: list[str] = dataclasses.field(default_factory=list)
     after: list[str] = dataclasses.field(default_factory=list)
+    again: PlainData = dataclasses.field(default_factory=dict)
 
 
 def states(controls: t.Mapping[str, NodeControl]) -> tuple[dict[str, NodeState], list[str]]:

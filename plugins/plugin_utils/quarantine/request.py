@@ -17,7 +17,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_control import NodeControl
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine import convictions, doing, measured, reason, rules
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine import convictions, doing, measured, reason, retesting, rules
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.ledger import Ledger
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.since import LaterRuns, Since
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
@@ -43,6 +43,8 @@ OPTIONS: PlainData = {
     "return": {"type": "bool", "default": False},
     "simulated": {"type": "bool", "default": False},
     "by_run": {"type": "bool", "default": False},
+    "retest": {"type": "bool", "default": False},
+    "hosts": {"type": "list", "elements": "str"},
     "percent": {"type": "float", "default": 10},
     "percent_per_hour": {"type": "float", "default": 5},
     "per_rack": {"type": "int", "default": 1},
@@ -115,6 +117,7 @@ def _carried_out(options: PlainData, hosts: Hosts, judged: convictions.Judged | 
         _nvlink(results_dir, states, seen), ledger.drained_since(now - rules.HOUR_S),
     )  # fmt: skip
     notes: list[str] = []
+    retests = bool(options["retest"]) and not options["second_run"] and options["mode"] == rules.DRAIN
     if judged is None:
         steps = rules.undo(fleet, run)
     else:
@@ -122,10 +125,50 @@ def _carried_out(options: PlainData, hosts: Hosts, judged: convictions.Judged | 
         if options["return"]:
             steps = rules.give_back(fleet, judged, _checks_of(options), _convicted_since(later))
         else:
-            steps, notes = _quarantined(options, judged, fleet, caps, hosts, Since(judged, seen, ledger, later), ledger)
+            steps, notes = _quarantined(options, judged, fleet, caps, hosts, Since(judged, seen, ledger, later), ledger, retests)
+            if retests:
+                again = _again(judged, steps, hosts)
+                if again.nodes and really:
+                    return _to_measure(options, again)
+                steps = [
+                    step._replace(why=f"{again.why_not[step.node]} ({step.why})") if step.node in again.why_not else step for step in steps
+                ]
+                notes += _said(again, "would be") if again.nodes else []
     done = doing.carry_out(steps, fleet, hosts.controls, really, ledger if really else None, bool(options["by_run"]))
     done.failed += unread
     done.lines = [*done.lines, *unread, *notes, *_summary(done, steps, really, options)]
+    return done
+
+
+def _confirmed(
+    options: PlainData, second: convictions.Judged | None, fleet: rules.Fleet, ledger: Ledger
+) -> t.Callable[[convictions.Conviction], bool]:
+    """Return what says whether a second run convicts a node, too, and the node is still what that run has measured."""
+    if second is None:
+        return lambda _conviction: False
+    since = Since(second, measured.read(str(options["results_dir"]), second.run), ledger, ())
+    return lambda c: convictions.confirmed(c, second) and not (c.node in fleet.states and since.what_happened(fleet.states[c.node]))
+
+
+def _again(judged: convictions.Judged, steps: t.Sequence[rules.Step], hosts: Hosts) -> retesting.Again:
+    """Return what measures again the nodes that are left only because no second run convicts them."""
+    unconfirmed = {step.node for step in steps if step.is_unconfirmed}
+    return retesting.chosen(judged, [c for c in judged.convictions if c.node in unconfirmed], hosts.domains)
+
+
+def _said(again: retesting.Again, word: str) -> list[str]:
+    """Return what is measured again, in words."""
+    stages = ", ".join(stage if isinstance(stage, str) else str(stage["name"]) for stage in again.stages)
+    nodes = [f"{host}/{name}" for host, names in again.nodes.items() for name in names] or []
+    names = ", ".join([*nodes, *(host for host, names in again.nodes.items() if not names)])
+    return [f"before anything is taken, {stages} {word} measured again on {names}: what only rates speak against, and good partners"]
+
+
+def _to_measure(options: PlainData, again: retesting.Again) -> doing.Done:
+    """Return what is to be measured first. Nothing is done yet."""
+    done = doing.Done(lines=_said(again, "is"))
+    nodes = {host: {"names": names} if names else {} for host, names in again.nodes.items()}
+    done.again = {"stages": again.stages, "nodes": nodes, **{name: options[name] for name in ("run_id", "mode", "by_run", "unknown")}}
     return done
 
 
@@ -151,10 +194,16 @@ def _convicted_since(later: t.Iterable[convictions.Judged]) -> t.Callable[[str],
 
 
 def _quarantined(
-    options: PlainData, judged: convictions.Judged, fleet: rules.Fleet, caps: rules.Caps, hosts: Hosts, since: Since, ledger: Ledger
+    options: PlainData,
+    judged: convictions.Judged,
+    fleet: rules.Fleet,
+    caps: rules.Caps,
+    hosts: Hosts,
+    since: Since,
+    ledger: Ledger,
+    retests: bool,
 ) -> tuple[list[rules.Step], list[str]]:
     """Return the steps for the nodes that a run convicts, and sentences about the others."""
-    second = _second(options, judged)
     words = (convictions.FAIL, convictions.UNKNOWN) if options["unknown"] else (convictions.FAIL,)
     asked = [conviction for conviction in judged.convictions if conviction.verdict in words]
     chosen, left = [], []
@@ -171,8 +220,8 @@ def _quarantined(
         return UNPROVEN.format(", ".join(conviction.grounds) or "its findings") if is_new else ""
 
     steps = rules.quarantine(
-        chosen, fleet, caps, judged.run, str(options["mode"]), lambda c: second is not None and convictions.confirmed(c, second),
-        since.why_not, unproven,
+        chosen, fleet, caps, judged.run, str(options["mode"]), _confirmed(options, _second(options, judged), fleet, ledger),
+        since.why_not, unproven, retests,
     )  # fmt: skip
     notes = [f"{step.node}: {words}" for step in steps if step.do == rules.DRAIN for words in _of_places(step.node, fleet)]
     new = sorted({ground for step in steps if step.do == rules.DRAIN for ground in step.grounds} - known)

@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.con
 DRAIN, COMMENT, RESUME, UNCOMMENT, LEAVE = "drain", "comment", "resume", "uncomment", "leave"
 HOUR_S = 3600
 # Why a node is left against which one run and nothing but rates speaks.
-UNCONFIRMED = "only rates are too low, and no second run says so"
+UNCONFIRMED = "only rates are too low, and no second run says so: measure again by -e retest=true, or name a run with -e second_run=..."
 # How much later than our reason a node may be taken out of service for it: clocks differ, and a control plane takes its time.
 LATER_S = 600
 
@@ -39,7 +39,7 @@ class Caps(t.NamedTuple):
 class Step(t.NamedTuple):
     """A decision about a node, and a sentence that says why. `text` is written to the node, `of` is the run whose mark is removed.
     `beyond`: a cap alone keeps it from being drained. `grounds` are the findings that it is drained for; `undoes`: it takes
-    back a drain that should not have been."""
+    back a drain that should not have been; `is_unconfirmed`: it is left only because no second run convicts it."""
 
     node: str
     do: str
@@ -49,6 +49,7 @@ class Step(t.NamedTuple):
     beyond: bool = False
     grounds: tuple[str, ...] = ()
     undoes: bool = False
+    is_unconfirmed: bool = False
 
 
 @dataclasses.dataclass
@@ -116,9 +117,11 @@ def quarantine(
     confirmed: t.Callable[[Conviction], bool],
     outdated: t.Callable[[Conviction, NodeState], str] = nothing,
     unproven: t.Callable[[Conviction], str] = nothing,
+    reserving: bool = False,
 ) -> list[Step]:
     """Return a step for each convicted node. `mode` is DRAIN or COMMENT; `confirmed` says whether a second run convicts a node, too,
-    `outdated` why the node is not what the run has convicted any more, `unproven` why the node only gets a comment."""
+    `outdated` why the node is not what the run has convicted any more,
+    `unproven` why the node only gets a comment. `reserving`: caps count unconfirmed nodes as taken."""
     used = _Used(fleet, caps)
     steps = []
     for conviction in convictions:
@@ -132,10 +135,13 @@ def quarantine(
         kept = may(step, state) or (outdated(conviction, state) if state else "")
         if not kept and do == COMMENT and comment is not None and comment.run == run:
             kept = "the comment of this run stands there"
-        if not kept and do == DRAIN and conviction.is_rate and not confirmed(conviction):
-            kept = f"{UNCONFIRMED}: measure it again, by -e retest=true or in a run that you name with -e second_run=..."
         beyond = "" if kept or do != DRAIN else used.beyond(conviction.node)
-        if beyond:
+        is_unconfirmed = not kept and do == DRAIN and conviction.is_rate and not confirmed(conviction)
+        if is_unconfirmed and not (reserving and beyond):
+            step = step._replace(do=LEAVE, why=f"{UNCONFIRMED} ({step.why})", is_unconfirmed=True)
+            if reserving:
+                used.take(conviction.node)
+        elif beyond:
             step = step._replace(do=LEAVE, why=f"beyond the cap, {beyond}: would be drained: {step.why}", beyond=True)
         elif kept:
             step = step._replace(do=LEAVE, why=f"{kept} ({step.why})")

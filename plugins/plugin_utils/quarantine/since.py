@@ -69,7 +69,11 @@ class Since:
 
     def why_not(self, conviction: Conviction, state: NodeState) -> str:
         """Return why a node is not what the run has convicted any more, in words; empty if nothing is known against it."""
-        return self._given_back(state) or self._restarted(state) or self._found_good(conviction)
+        return self.what_happened(state) or self._found_good(conviction)
+
+    def what_happened(self, state: NodeState) -> str:
+        """Return what has been done to a node since the run, in words; empty if nothing is known."""
+        return self._given_back(state) or self._restarted(state)
 
     def _given_back(self, state: NodeState) -> str:
         mark = reason.mark_of(state.reason)

@@ -41,7 +41,7 @@ class SlurmControl(NodeControl):
     def _state(self, node: SlurmNode) -> NodeState:
         return NodeState(
             f"{self.client.host}/{node.name}", node.is_drained, node.reason.text, UNREAD if node.comment is None else node.comment,
-            node.partitions, node.not_ready, since=node.booted,
+            node.partitions, node.not_ready, held_at=node.reason.at, since=node.booted,
         )  # fmt: skip
 
     def _own(self, name: str) -> str:

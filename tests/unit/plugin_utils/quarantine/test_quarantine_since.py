@@ -63,6 +63,18 @@ def test_a_node_that_was_given_back_is_not_taken_for_the_old_run(do: Do, tmp_pat
     assert not do(1, mode="comment").changed
 
 
+def test_a_second_run_from_before_the_return_confirms_nothing(do: Do, tmp_path: pathlib.Path, machines: dict[str, Cluster]) -> None:
+    slow = silent()
+    slow["b"].gpus = {ord("b"): 500.0}
+    runs.judged(tmp_path, 1, slow)
+    runs.judged(tmp_path, 2, slow)
+    back = reason.began(runs.run_id(2)) - 60
+    ledger.Ledger(str(tmp_path)).write(ledger.Entry(back, "b", "resume", runs.run_id(1)))
+    assert "b: left: only rates are too low" in line_of(do(2, second_run=runs.run_id(1)), "b")
+    runs.judged(tmp_path, 3, slow)
+    assert do(2, second_run=runs.run_id(3)).changed == {"b": "drained"}
+
+
 @pytest.mark.parametrize("fields", [{"held": False, "reason": ""}, {"held": False}])
 def test_a_node_that_somebody_else_has_given_back_is_not_taken_for_the_old_run(
     machines: dict[str, Cluster], do: Do, tmp_path: pathlib.Path, fields: dict[str, t.Any]
