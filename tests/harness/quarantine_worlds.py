@@ -77,6 +77,10 @@ class World:
         """Return the jobs or pods that are running, at least one on each node the first time."""
         raise NotImplementedError
 
+    def rest(self) -> None:
+        """Remove the jobs or pods of work()."""
+        raise NotImplementedError
+
 
 class SlurmWorld(World):
     def __init__(self, slurm: Slurm, folder: pathlib.Path) -> None:
@@ -146,10 +150,14 @@ class SlurmWorld(World):
     def work(self) -> set[str]:
         if not self.slurm.jobs():
             for name in self.names:
-                self.slurm.client("sbatch", "-w", name, "-n1", "-o", "/dev/null", "--wrap", "sleep 3600")
+                self.slurm.client("sbatch", "-J", "work", "-w", name, "-n1", "-o", "/dev/null", "--wrap", "sleep 3600")
             while sum(" RUNNING " in line for line in self.slurm.jobs()) < len(self.names):
                 time.sleep(0.1)
         return {line.split()[0] for line in self.slurm.jobs() if " RUNNING " in line}
+
+    def rest(self) -> None:
+        self.slurm.client("scancel", "-n", "work")
+        self.slurm.until_idle(*self.names)
 
 
 class KubernetesWorld(World):
@@ -208,7 +216,6 @@ class KubernetesWorld(World):
         return found
 
     def rest(self) -> None:
-        """Remove the pods of work()."""
         for item in self._pods():
             self.cluster.api.delete(f"{PODS}/{item['metadata']['name']}")
 

@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from harness.fleet_runs import GATE, ROOT, Done, wait
+from harness.quarantine_worlds import Sequence, SlurmWorld
 from harness.slurm_runs import Runs
 from rigs.simulated import nodes
 from rigs.simulated.mpi import build
@@ -281,6 +282,20 @@ def test_a_run_measures_again_what_is_slow_and_quarantines_by_itself_what_somebo
             if slurm.states()[f"gpu-0{number}"] == "drained":
                 slurm.resume(f"gpu-0{number}")
     runs.nothing_left(10)
+
+
+def test_random_sequences_of_quarantine_touch_nothing_of_others(runs: Runs, tmp_path: pathlib.Path) -> None:
+    """The short version of tests/drills/quarantine.py."""
+    world = SlurmWorld(runs.slurm, tmp_path)
+    played = [Sequence(world, tmp_path / str(seed), seed, restarts=False) for seed in (1, 2)]
+    try:
+        for sequence in played:
+            assert not sequence.play(6), [f"seed {sequence.seed}", *sequence.told]
+        assert sum(sequence.drained for sequence in played)
+    finally:
+        for name in world.names:
+            world.clean(name)
+        world.rest()
 
 
 def test_whoever_looks_sees_what_the_tool_of_a_job_prints(runs: Runs) -> None:
