@@ -9,9 +9,14 @@ This module util is PRIVATE to the collection.
 from __future__ import annotations
 
 import os
+import time
 
 if "Adder" not in globals():  # else it stands above: workloads/packing.py
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.sharing.adding import refused, run, say, setting, words
+
+
+# A quota that comes late still finds the pod: a real scheduler ends by SIGPIPE when it tells one that is gone.
+STAYS_S = 2.0
 
 
 def main() -> int:
@@ -26,6 +31,7 @@ def main() -> int:
             raise
         answer = "refused: " + words(error)
     say(f"[{tag}][ALLOCATION_PROBE] elapsed=0.0s bytes={size} {answer}")
+    time.sleep(STAYS_S)
     return 0
 
 
