@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover impor
     checker,
     contract,
     delivered,
+    next_round,
     pack,
     printing,
     punch_list,
@@ -132,6 +133,7 @@ class _Whole:
         self.order = None if order is None else delivered.against_order(self.inventory, order)
         open_nodes = {row.values["node"] for row in self.rows if row.state == punch_list.OPEN}
         self.capacity = blocks.capacity(self.blocks, self.standing, open_nodes, delivered.gpus_of(of))
+        self.next_round = next_round.of(self.standing, of[-1].run.id)
         self.simulated = any(round_.report["simulated"] for round_ in of)
 
     @property
@@ -188,6 +190,7 @@ class _Whole:
         return [
             self.said, *(f"block {line}" for line in block_lines), *self.notes,
             f"punch list: {counts['open']} open, {counts['done']} done, {counts['waived']} waived ({path.parent / PUNCH_LIST})",
+            *([next_round.line(self.next_round)] if self.next_round else []),
             f"pack: {path}{' (not written: check mode)' if check_mode else ''}",
         ]  # fmt: skip
 
@@ -224,6 +227,8 @@ class _Whole:
         writer.add_json(
             "inventory.json", {"parts": self.inventory, "not_seen": self.not_seen, "changes": changes, "against_order": self.order}
         )
+        if self.next_round:
+            writer.add("next_round.csv", punch_list.as_csv(next_round.COLUMNS, self.next_round))
         writer.add_json("capacity.json", self.capacity)
         judged_blocks = {
             block.name: {"state": block.state, "accepted_at": block.at, "why": block.why, "nodes": list(block.nodes)} for block in

@@ -232,3 +232,15 @@ def test_what_a_node_says_is_text_on_the_page(tmp_path: pathlib.Path) -> None:
     evil.lists["gpu_table"][0]["serial"] = "<script>alert(1)</script>"
     made = handed(tmp_path, judged(tmp_path, 1, {"a": evil}))
     assert "<script>" not in content(made, "index.html") and "&lt;script&gt;" in content(made, "index.html")
+
+
+def test_the_next_round_is_what_is_open_and_a_sample_that_does_not_change(tmp_path: pathlib.Path) -> None:
+    machines = {name: machine(name, {number: 670}) for number, name in enumerate("abcde", 1)}
+    machines["c"] = machine("c", {9: 500})
+    run = judged(tmp_path, 1, machines)
+    made = handed(tmp_path, run)
+    rows = content(made, "next_round.csv")
+    assert len(rows) == 3 and rows[0]["node"] == "c" and "gemm bf16: FAIL in round 1" in rows[0]["why"]
+    assert all(row["why"] == "sample of 2 of 4 nodes without open checks" for row in rows[1:])
+    assert any(line.startswith("next round: 1 with open checks and 2 others: --limit ") for line in made.lines)
+    assert content(handed(tmp_path, run, name="again"), "next_round.csv") == rows
