@@ -33,11 +33,12 @@ from rigs import browser, common  # noqa: E402
 CHAPTERS: dict[str, tuple[str, ...]] = {
     "Use": ("docs/first_nodes", "docs/first_cluster", "docs/using", "docs/what_it_finds", "docs/hardware", "docs/verdicts", "docs/rules",
             "docs/history", "docs/console",
-            "docs/observability", "docs/kubernetes", "docs/launchers", "docs/awx", "docs/eda", "docs/execution_environment", "docs/sinks",
+            "docs/handover", "docs/quarantine", "docs/observability", "docs/kubernetes", "docs/slurm", "docs/nvl72", "docs/amd",
+            "docs/launchers", "docs/awx", "docs/eda", "docs/execution_environment", "docs/sinks",
             "docs/xids"),
     "Stages": ("docs/host_health", "docs/gpu_memory", "docs/nic_loopback", "docs/soak", "docs/dcgm", "docs/rdma", "docs/fabric", "docs/ddp",
                "docs/hccl", "docs/gpu_sharing"),
-    "Extend": ("docs/stages", "docs/architecture", "docs/glossary", "CONTRIBUTING", "tests/README"),
+    "Extend": ("docs/stages", "docs/planes", "docs/vendors", "docs/architecture", "docs/glossary", "CONTRIBUTING", "tests/README"),
     "Release": ("docs/versions", "docs/release", "CHANGELOG", "SECURITY", "CODE_OF_CONDUCT"),
 }  # fmt: skip
 REFERENCE = "Reference"
