@@ -50,7 +50,7 @@ ECC_KINDS = ("correctable", "uncorrectable", "deferred")
 
 
 class Output(t.NamedTuple):
-    """What a subcommand printed: its objects with keys in lower case, None if the text has no JSON or is cut. `no_groups`: amd-smi warns
+    """The output of a subcommand: its objects with keys in lower case, None if the text has no JSON or is cut. `no_groups`: amd-smi warns
     that the user lacks the groups of the device files."""
 
     records: list[Record] | None
@@ -267,7 +267,7 @@ def _highest(values: t.Sequence[Value], name: str) -> Value:
 
 
 class Throttled(t.NamedTuple):
-    """How often each cause of THROTTLE_CAUSES held a GPU back, in steps of its firmware (`total`: all steps); the causes that do now."""
+    """The time that each cause of THROTTLE_CAUSES held a GPU back, in steps of its firmware (`total`: all steps), and the causes now."""
 
     counts: dict[str, Value]
     total: Value

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a stage of a run is doing on this node: the checks that it has finished, and the tools that run, as lines of text. Nothing is
+"""The work of a stage on this node: the checks that it has finished, and the tools that run, as lines of text. Nothing is
 changed.
 
 This module util is PRIVATE to the collection.

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What several rounds say together: for each check the newest verdict that still holds, and what speaks against each node.
+"""Several rounds together: for each check the newest verdict that still holds, and what speaks against each node.
 
 A verdict holds until a part that it is about is changed. Of a check of one part that is this part, of any other check every part of its
 nodes. A part that left its node needs no verdict, but one that came in its place has to pass the same checks.
@@ -44,8 +44,9 @@ class Deciding(t.NamedTuple):
 
 @dataclasses.dataclass
 class Standing:
-    """What some rounds say together. `checks` are the deciding verdicts, `bad` says of each check that has no valid pass why, `of_node` has
-    the bad checks of each node (empty if there is none), and `notes` say what speaks against the acceptance of the whole besides."""
+    """The verdicts of some rounds together. `checks` are the deciding verdicts, `bad` says of each check that has no valid pass why,
+    `of_node` has the bad checks of each node (empty if there is none), and `notes` say what speaks against the acceptance of the whole
+    besides."""
 
     checks: dict[Key, Deciding]
     bad: dict[Key, str]

@@ -120,7 +120,7 @@ def _tray(key: Key, record: Measurement) -> Tray | None:
 
 
 class _Racks:
-    """What tells that a node belongs to the rack of a domain: the inventory, the serial number of the chassis, or the name."""
+    """The ways by which a node belongs to the rack of a domain: the inventory, the serial number of the chassis, or the name."""
 
     def __init__(self, trays: t.Sequence[Tray], asked: t.AbstractSet[str], inputs: JudgingInputs) -> None:
         self.tray_of = {tray.node: tray for tray in trays}

@@ -45,8 +45,9 @@ class Plain(str):
 
 
 class Chat(t.NamedTuple):
-    """What a chat takes: its markup, the most bytes of one text, the method, and the field of its answer that is 0 if it took a message.
-    `bearer` says that the address holds a token (https://TOKEN@...), which is sent as a header, and ends with an id of the message."""
+    """The form that a chat takes: its markup, the most bytes of one text, the method, and the field of its answer that is 0 if it took a
+    message. `bearer` says that the address holds a token (https://TOKEN@...), which is sent as a header, and ends with an id of the
+    message."""
 
     markup: str = "none"
     limit: int = 20000

@@ -43,7 +43,7 @@ def path_on_node(run_id: str, stage: str, host: str) -> str:
 
 
 class Output(t.NamedTuple):
-    """What a node's tool has printed last. `at` is the time of that by our clock, 0.0 if nothing has come yet; `problem` says why
+    """The last lines of a node's tool. `at` is the time of that by our clock, 0.0 if nothing has come yet; `problem` says why
     nothing comes."""
 
     stage: str = ""

@@ -24,7 +24,7 @@ PARTNERS = 2
 
 
 class Again(t.NamedTuple):
-    """What is measured once more: `stages` as acceptance_stages has them, `nodes` behind each inventory host, by their names there (empty
+    """A second measurement: `stages` as acceptance_stages has them, `nodes` behind each inventory host, by their names there (empty
     for a machine), `why_not` a sentence for each node that cannot be measured again by itself."""
 
     stages: list[str | PlainData]

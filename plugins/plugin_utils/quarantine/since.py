@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What has happened to a node since a run convicted it: given back, booted, or found good by a later run. An old conviction of a repaired
+"""The events of a node since a run convicted it: given back, booted, or found good by a later run. An old conviction of a repaired
 node drains it no more.
 
 This plugin util is PRIVATE to the collection.
@@ -61,7 +61,7 @@ def about(judged: Judged, conviction: Conviction) -> bool | None:
 
 
 class Since:
-    """What has happened to nodes since the run `judged`."""
+    """The events of nodes since the run `judged`."""
 
     def __init__(self, judged: Judged, measured: Measured, ledger: Ledger, later: t.Iterable[Judged]) -> None:
         self.run, self.measured, self.ledger, self.later = judged.run, measured, ledger, later
