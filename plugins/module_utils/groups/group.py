@@ -134,7 +134,7 @@ class Group:
         for entry in params["members"]:
             gpus = [f"slot-{slot}" for slot in range(entry.get("gpus") or 0)]
             member = GroupMember(entry["name"], entry["address"], bool(entry.get("local")), entry.get("hostname") or "", gpus=gpus)
-            member.node = str(((params.get("steps") or {}).get("nodes") or {}).get(member.name, ""))
+            member.node = str(((params.get("job_steps") or {}).get("nodes") or {}).get(member.name, ""))
             if entry.get("problem"):
                 member.problem = ("unreachable", entry["problem"])
             self.members.append(member)

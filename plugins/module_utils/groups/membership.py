@@ -76,7 +76,7 @@ OPTIONS: dict[str, dict[str, t.Any]] = {
             "rank": {"type": "int", "default": 0},
         },
     },
-    "steps": {"type": "dict"},
+    "job_steps": {"type": "dict"},
     "token": {"type": "str", "default": "", "no_log": True},
     "key": {
         "type": "dict",

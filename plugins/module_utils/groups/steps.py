@@ -21,7 +21,7 @@ ALWAYS, AUTO = "always", "auto"
 
 def job_of(params: dict[str, t.Any]) -> str:
     """Return the number of the job by whose steps the nodes of a group are entered; empty if they are entered by ssh."""
-    steps = params.get("steps") or {}
+    steps = params.get("job_steps") or {}
     number = str(steps.get("job") or "")
     return number if number and (steps.get("when") == ALWAYS or worker.sshd() is None) else ""
 

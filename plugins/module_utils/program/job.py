@@ -37,8 +37,8 @@ def main(request: dict[str, t.Any], nonce: str, number: str, name: str) -> None:
     that of the job, `name` that of the node."""
     params = request["params"]
     params["state_dir"] = params.get("state_dir") or state_dir()
-    if params.get("steps"):
-        params["steps"]["job"] = number
+    if params.get("job_steps"):
+        params["job_steps"]["job"] = number
     os.environ[machine.JOB_NUMBER] = number or "?"
     process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)  # the guardian becomes our child, to be waited for
     told: list[int] = []

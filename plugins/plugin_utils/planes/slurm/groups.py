@@ -79,13 +79,13 @@ class GroupsOnSlurm(GroupsBehindHost, StageTogether):
         own_check = {"check": MEMBER, "variant": ""}
         launcher = self.variables.launcher
         nodes = {member["name"]: member["name"].partition("/")[2] for member in members}
-        by_steps = {"steps": {"when": STEPS[launcher], "nodes": nodes}} if launcher in STEPS else {}
+        by_steps = {"job_steps": {"when": STEPS[launcher], "nodes": nodes}} if launcher in STEPS else {}
         entry = {"members": members, "key": {"private": private}, "ssh_args": ["-p", str(port)], **by_steps}
         head = self.request({**args, **entry, "checks": [*args["checks"], own_check]})
         options = head["params"]
         # A member outlasts its head, however much later that one begins.
         member = {
-            **options, "checks": [own_check], "members": [], "key": None, "steps": None,
+            **options, "checks": [own_check], "members": [], "key": None, "job_steps": None,
             "timeout": float(options["timeout"]) + options["join_timeout"],
         }  # fmt: skip
         if "floors" in member:

@@ -174,12 +174,12 @@ def test_a_step_that_does_not_start_says_why(text: str, code: str | None) -> Non
 
 
 def test_nodes_are_entered_by_steps_where_the_head_has_no_sshd(monkeypatch: pytest.MonkeyPatch) -> None:
-    params = {"steps": {"when": "auto", "nodes": {}, "job": "77"}}
+    params = {"job_steps": {"when": "auto", "nodes": {}, "job": "77"}}
     for path, job in ((None, "77"), ("/usr/sbin/sshd", "")):
         monkeypatch.setattr(worker, "sshd", lambda path=path: path)
         assert steps.job_of(params) == job
-        assert steps.job_of({"steps": {**params["steps"], "when": "always"}}) == "77"
-        assert steps.job_of({"steps": None}) == "" == steps.job_of({"steps": {"when": "always", "nodes": {}}})
+        assert steps.job_of({"job_steps": {**params["job_steps"], "when": "always"}}) == "77"
+        assert steps.job_of({"job_steps": None}) == "" == steps.job_of({"job_steps": {"when": "always", "nodes": {}}})
 
 
 def test_a_step_is_called_like_ssh(tmp_path: pathlib.Path) -> None:

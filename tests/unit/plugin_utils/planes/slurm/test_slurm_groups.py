@@ -122,13 +122,13 @@ def test_the_first_node_is_asked_for_the_group_and_every_node_for_itself(lab: La
 def test_the_head_enters_the_others_as_the_user_wants(lab: Lab, launcher: str, when: str | None) -> None:
     assert set(lab.measure(acceptance_slurm_launcher=launcher).values()) == {WELL}
     head, other = lab.jobs[0].requests["a"]["params"], lab.jobs[0].requests[""]
-    assert (head["steps"] or {}).get("when") == when
-    assert (head["steps"] or {}).get("nodes") == ({"lab/a": "a", "lab/b": "b", "lab/c": "c"} if when else None)
+    assert (head["job_steps"] or {}).get("when") == when
+    assert (head["job_steps"] or {}).get("nodes") == ({"lab/a": "a", "lab/b": "b", "lab/c": "c"} if when else None)
     if launcher == "srun":
-        assert other["probe"] == "nccl_group" and other["params"]["steps"] is None and "public_key" not in other["params"]
+        assert other["probe"] == "nccl_group" and other["params"]["job_steps"] is None and "public_key" not in other["params"]
     else:
         assert other["probe"] == "groups.worker" and other["params"]["optional"] == (launcher == "auto")
-        assert other["params"]["work"]["params"]["steps"] is None
+        assert other["params"]["work"]["params"]["job_steps"] is None
 
 
 def test_a_node_on_which_no_job_starts_is_refused_by_name_and_the_head_knows(lab: Lab) -> None:
