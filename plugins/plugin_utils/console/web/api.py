@@ -217,7 +217,13 @@ def _nodes(ask: RequestContext) -> Response:
     text, maximum = ask.one("text"), limit(ask)
     matching = [info for info in ask.console.actions.nodes() if text in info.name]
     # Not dataclasses.asdict, which copies deeply: it took most of the time of this answer.
-    listed = [{**vars(info), "labels": dict(info.labels), "used_by": list(info.used_by)} for info in matching[:maximum]]
+    listed = [
+        {
+            "name": info.name, "gpus": info.gpus, "free": info.free, "labels": dict(info.labels), "used_by": list(info.used_by),
+            "problem": info.problem,
+        }
+        for info in matching[:maximum]
+    ]  # fmt: skip
     return answer({"nodes": listed, "count": len(matching)})
 
 

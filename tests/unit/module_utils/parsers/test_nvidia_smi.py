@@ -58,7 +58,7 @@ def test_a_real_recording_is_read_whole(xml: str) -> None:
     assert first["pcie"] == {"gen": 5, "gen_max": 5, "gen_device": 5, "width": 16, "width_max": 16, "replays": 0}
     domain = {"cluster": "00000000-0000-0000-0000-000000000000", "clique": "0"}
     assert first["fabric"] == {"state": "Completed", "status": "Success", "health": None, "bandwidth": None, "faults": [], **domain}
-    assert nvidia.nvlink_domain(seen) == "", "an NVSwitch inside the node is no domain beyond it"
+    assert nvidia.domain_of(seen) == "", "an NVSwitch inside the node is no domain beyond it"
     assert first["temperature_c"] == 33 and first["mig"] == "Disabled" and first["lost"] is None
     assert all(not nvidia.health(g) for g in seen["gpus"])
 

@@ -226,7 +226,7 @@ def test_the_preview_says_what_has_no_expectation(console: memory.Opened) -> Non
     client = console.signed_in()
     asked = {"kind": "collective", "nodes": "n0001 n0002", "library": "HCCL", "do": "show"}
     page = client.get("/start", params=asked).text
-    assert "No expectation is shipped for these" in page and "<li>hccl all_reduce</li>" in page
+    assert "No expectation is known for these" in page and "<li>hccl all_reduce" in page
     assert "No expectation" not in client.get("/start", params={**asked, "kind": "rdma"}).text
 
 

@@ -224,7 +224,7 @@ def test_outcomes(code: str, outcome: str) -> None:
         wanted = "FAIL"
     rules = (
         "single_gpu", "one_gpu", "one_port", "one_numa_node", "mig_enabled", "no_gpu_expected", "no_rdma_expected",
-        "no_reliable_connection", "no_other_test", "not_visible",
+        "no_reliable_connection", "no_other_test", "not_visible", "no_mnnvl",
     )  # fmt: skip
     if outcome == "not_applicable" and (code in rules or code.startswith("sharing_")):
         wanted = "SKIPPED"

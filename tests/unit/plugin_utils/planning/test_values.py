@@ -297,8 +297,12 @@ PAGES_WITH_INVENTORY = ["docs/first_nodes.md", "docs/first_cluster.md"]
 
 
 @pytest.mark.parametrize("page", PAGES_WITH_INVENTORY)
-def test_the_inventory_of_a_page_is_planned_whole(site: Site, page: str) -> None:
+def test_the_inventory_of_a_page_is_planned_whole(site: Site, page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     files_of(page, site.folder)
+    # The page names the file of kubectl, which its reader has.
+    monkeypatch.setenv("HOME", str(site.folder))
+    (site.folder / ".kube").mkdir()
+    (site.folder / ".kube" / "config").touch()
     planner = site.planner(text=(site.folder / "cluster/hosts.yml").read_text())
     stages, _left_out = planner.stages(["stack", "host_health", "gpu_memory", "nic_loopback", "nccl_node", "gemm", "train"])
     settings = planner.settings(stages)

@@ -65,7 +65,8 @@ def test_who_it_is_and_what_it_may_do_is_the_probes_own() -> None:
     ours, (stays,) = spec["initContainers"][-1], spec["containers"]
     assert ours["securityContext"]["privileged"] and "GPUFLEET_SECRET" in json.dumps(ours)
     assert stays["securityContext"] == {"runAsUser": 7, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    assert {one["name"]: one["value"] for one in stays["env"]} == {"TMPDIR": "/t", "OTHER": "/x", "NVIDIA_VISIBLE_DEVICES": "void"}
+    hidden = {"NVIDIA_VISIBLE_DEVICES": "void", "AMD_VISIBLE_DEVICES": "void"}
+    assert {one["name"]: one["value"] for one in stays["env"]} == {"TMPDIR": "/t", "OTHER": "/x", **hidden}
     assert stays["imagePullPolicy"] == "Never" and "GPUFLEET_SECRET" not in json.dumps(stays)
 
 
