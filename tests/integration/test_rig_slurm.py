@@ -37,8 +37,9 @@ def test_a_drained_node_reads_the_same_in_both_ways(rig_slurm: Slurm) -> None:
 
 
 def alike(node: reading.SlurmNode) -> reading.SlurmNode:
-    """Return a node without what the two ways may tell in different words: sinfo has no comments, and lists partitions in any order."""
-    return node._replace(version="", comment=None, partitions=tuple(sorted(node.partitions)))
+    """Return a node without what the two ways may tell in different words: sinfo has no comments, and
+    its lines no time of boot, and it lists partitions in any order."""
+    return node._replace(version="", comment=None, booted=0, partitions=tuple(sorted(node.partitions)))
 
 
 def whole(slurm: Slurm, *argv: str) -> list[reading.SlurmNode] | None:

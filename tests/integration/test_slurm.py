@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -360,9 +361,10 @@ def test_after_kill_9_of_srun_its_job_is_gone_with_the_stage(runs: Runs) -> None
     sruns = [pid for pid, argv in runs.slurm.fleet.processes("gpu-01").items() if argv[0] == "srun" and "--nodelist=gpu-02" in argv]
     assert sruns
     for pid in sruns:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # the second of them may have ended by the end of the first
+            os.kill(pid, signal.SIGKILL)
     for host in ("gpu-01", "gpu-03", "gpu-04"):
         (gates[host] / "open").touch()
     done = controller.end()
     assert ("UNKNOWN", "job_ended") in on(done.verdicts, "gpu-02"), done.output
-    runs.nothing_left(20)
+    runs.nothing_left(40)
