@@ -7,7 +7,7 @@ copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 target=$copy/ansible_collections/gpufleet/acceptance
 mkdir -p "$target"
-git ls-files -z --cached --others --exclude-standard -- . ":!tests" ":!inventories/demo" ":!.ci" ":!.github" ":!.pre-commit-config.yaml" | tar --null -c -T - | tar -x -C "$target"
+git ls-files -z --cached --others --exclude-standard -- . ":!tests" ":!inventories/demo" ":!inventories/demo_rack" ":!.ci" ":!.github" ":!.pre-commit-config.yaml" | tar --null -c -T - | tar -x -C "$target"
 # ansible-test fetches pip's bootstrap script from the network; the one that comes with Python does the same.
 cache=$HOME/.ansible/test/cache
 mkdir -p "$cache"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import checkpoints, process, session
@@ -63,4 +64,5 @@ def main(state_dir: str, run_id: str, stage: str, node: str, tail: int) -> None:
     """Print the last lines, each behind the name of the node."""
     found = lines(state_dir, run_id, stage) or ["nothing of the stage is on the node"]
     for line in found[-tail:] if tail else found:
-        print(f"{node}: {json.dumps(line)}", flush=True)
+        sys.stdout.write(f"{node}: {json.dumps(line)}\n")
+    sys.stdout.flush()

@@ -231,8 +231,9 @@ class _Whole:
             writer.add("next_round.csv", punch_list.as_csv(next_round.COLUMNS, self.next_round))
         writer.add_json("capacity.json", self.capacity)
         judged_blocks = {
-            block.name: {"state": block.state, "accepted_at": block.at, "why": block.why, "nodes": list(block.nodes)} for block in
-            self.blocks }  # fmt: skip
+            block.name: {"state": block.state, "accepted_at": block.at, "why": block.why, "nodes": list(block.nodes)}
+            for block in self.blocks
+        }  # fmt: skip
         writer.add_json("blocks.json", judged_blocks)
         writer.add_json("rounds.json", listed)
         writer.add_json("expectations.json", {round_.run.id: round_.report.get("expectations") for round_ in self.rounds})
