@@ -72,7 +72,7 @@ options:
         description: Of several that match, the one of the highest rank holds.
         type: int
         default: 0
-  steps:
+  job_steps:
     description: >-
       Set by the acceptance run for the head of a group within a job. With C(when) V(always), or V(auto) where the head has no sshd, it
       enters the nodes and starts MPI by steps of the job, C(job), which calls the nodes C(nodes) by the names of the members.
