@@ -14,6 +14,7 @@ import typing as t
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import xids
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import nccl_node, stack
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import kernel_log
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_tests import OPTIONS
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
@@ -52,7 +53,7 @@ def line(said: str, where: str = LAST, number: int = 7) -> str:
     return f"4,{number},9000000,-;NVRM: Xid (PCI:{where}): {said}\n"
 
 
-def numbered(*classes: xids.Class) -> list[int]:
+def numbered(*classes: kernel_log.Class) -> list[int]:
     """An Xid of each row of the table that has one of these classes."""
     return [row[0] for row in xids.ROWS if row[2] in classes]
 

@@ -16,16 +16,7 @@ import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import kernel_log
-
-
-class Class(t.NamedTuple):
-    """A class of errors: the reason code that decides the verdict, the code if the process belongs to our own test, and advice."""
-
-    name: str
-    code: str
-    own_code: str
-    advice: str
-
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.kernel_log import Class
 
 MEMORY = Class("memory", "ecc", "ecc", "restart the node, which retires the page; replace the GPU if this comes again")
 WORN = Class("worn", "ecc", "ecc", "replace the GPU: AMD takes it back at this number of bad pages")

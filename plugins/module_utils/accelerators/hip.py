@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether AMD's runtime (HIP) starts and reaches every GPU, and PyTorch for ROCm if there is one.
+"""The start of AMD's runtime (HIP) on every GPU, in a child, and of PyTorch for ROCm if there is one.
 
 This module util is PRIVATE to the collection.
 """

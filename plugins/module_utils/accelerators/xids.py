@@ -20,16 +20,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import nvlink5
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import kernel_log
-
-
-class Class(t.NamedTuple):
-    """A class of Xids: the reason code that decides the verdict, the code if the process belongs to our own test, and advice."""
-
-    name: str
-    code: str
-    own_code: str
-    advice: str
-
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.kernel_log import Class
 
 MEMORY = Class("memory", "ecc", "ecc", "reset the GPU; replace it if this comes again")
 DRAM = Class("DRAM", "ecc", "ecc", "reset the GPU, which remaps the row; replace it if no spare row is left or this comes again")

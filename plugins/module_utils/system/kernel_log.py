@@ -23,6 +23,17 @@ import stat
 import time
 import typing as t
 
+
+class Class(t.NamedTuple):
+    """A class of errors that a driver logs: the reason code that decides the verdict, the code if the process belongs to our own test, and
+    advice."""
+
+    name: str
+    code: str
+    own_code: str
+    advice: str
+
+
 PATH = "/dev/kmsg"
 # Its device (Documentation/admin-guide/devices.txt).
 _DEVICE = os.makedev(1, 11)
