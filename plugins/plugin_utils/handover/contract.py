@@ -21,7 +21,7 @@ import fnmatch
 import typing as t
 
 import yaml
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover.standing import Deciding, Standing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover.standing import KNOWN_FAIL, Deciding, Standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats
@@ -109,14 +109,17 @@ def trace(demands: t.Sequence[Demand], standing: Standing) -> tuple[list[PlainDa
 def _row(demand: Demand, found: t.Mapping[str, t.Sequence[tuple[Deciding, bool]]]) -> PlainData:
     results = [one for many in found.values() for one in many]
     bad = sum(is_bad for _deciding, is_bad in results)
+    waived = sum(deciding.verdict.verdict == KNOWN_FAIL for deciding, _is_bad in results)
     values = [deciding.verdict for deciding, _is_bad in results if deciding.verdict.value is not None]
     state, why = MET, f"{len(results)} checks"
     if not results:
         state, why = NOT_LOOKED_FOR, "no check of these rounds shows it" if demand.checks else "no check is named for it"
     elif bad:
         state, why = NOT_MET, f"{bad} of {len(results)} checks have no valid pass"
+    elif waived:
+        state, why = NOT_MET, f"{waived} of {len(results)} checks are failures under a waiver"
     elif demand.target is not None:
-        state, why = _held(demand, values)
+        state, why = _held(demand, len(results), values)
     numbers = [float(verdict.value) for verdict in values if verdict.value is not None]
     units = {verdict.unit or "" for verdict in values}
     spread = (
@@ -128,11 +131,13 @@ def _row(demand: Demand, found: t.Mapping[str, t.Sequence[tuple[Deciding, bool]]
     }  # fmt: skip
 
 
-def _held(demand: Demand, values: t.Sequence[t.Any]) -> tuple[str, str]:
+def _held(demand: Demand, count: int, values: t.Sequence[t.Any]) -> tuple[str, str]:
     """Return the state of a demand with a target, whose checks all passed, and why."""
     assert demand.target is not None
-    if not values:
-        return NOT_MET, "its checks have no number that could be held against the target"
+    if len(values) < count:
+        return NOT_MET, f"{count - len(values)} of {count} checks have no number that could be held against the target"
+    if len({verdict.unit for verdict in values}) > 1:
+        return NOT_MET, "its checks have numbers of several units, which no one target fits"
     share = demand.tolerance_percent / 100
     limit = demand.target * (1 + share if demand.at_most else 1 - share)
     beyond = [verdict for verdict in values if (verdict.value > limit if demand.at_most else verdict.value < limit)]

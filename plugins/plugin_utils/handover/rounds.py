@@ -59,8 +59,8 @@ class Round:
 
 
 def read(results_dir: str, run_ids: t.Sequence[str]) -> list[Round]:
-    """Return the runs as rounds, the first first. Raise RunError for a run that was not judged, that is named twice, or of which something
-    is not as it was written: nobody signs for that."""
+    """Return the runs as rounds, the first first. Raise RunError for a run that was not judged, that is a quick test, that is named twice,
+    or of which something is not as it was written: nobody signs for that."""
     if not run_ids:
         raise RunError("run_id: found nothing, expected the id of a judged run, or of several, like 20260101T000000Z-0a1b2c")
     if len(set(run_ids)) != len(run_ids):
@@ -70,6 +70,9 @@ def read(results_dir: str, run_ids: t.Sequence[str]) -> list[Round]:
         integrity.verify(run)
     reports = {run.id: judged_runs.read(results_dir, run.id, FIELDS) for run in runs}
     plans = {run.id: run.plan() for run in runs}
+    quick = [run.id for run in runs if reports[run.id]["mode"] == "quick"]
+    if quick:
+        raise RunError(f"run {quick[0]}: it is a quick test, which is no round of an acceptance")
     ordered = sorted(runs, key=lambda run: (str(reports[run.id]["planned_at"] or plans[run.id].created_at), run.id))
     return [_round(number, run, plans[run.id], reports[run.id]) for number, run in enumerate(ordered, 1)]
 

@@ -66,27 +66,35 @@ def of(rounds: t.Sequence[Round], repaired: t.Mapping[str, str] | None = None) -
     checks = _deciding(rounds)
     changes = _changes(rounds)
     parts = _present(rounds)
-    came = _came(changes)
+    came, successor = _came(changes), _successors(changes)
+    machines = {
+        change.node: change.round
+        for change in changes
+        if MACHINE in (change.before and change.before.key, change.after and change.after.key)
+    }
     touched: dict[str, int] = collections.defaultdict(int)
     for change in changes:
         touched[change.node] = max(touched[change.node], change.round)
     bad: dict[Key, str] = {}
     for key, (round_, verdict) in checks.items():
         if _has_left(key, parts):
-            if not _is_followed(key, checks, came):
-                bad[key] = "its part was replaced, and none that came in its place has passed this check"
+            if not _is_followed(key, checks, came, successor):
+                bad[key] = "its part left, and none that came in its place has passed this check"
             continue
         why = _against(round_, verdict)
         if not why:
-            why = _outdated(key, round_, verdict, came, touched) or _before_repair(round_, verdict, repaired or {})
+            why = _outdated(key, round_, verdict, came, touched, machines) or _before_repair(round_, verdict, repaired or {})
         if why:
             bad[key] = why
     nodes = dict.fromkeys(sorted({node for _round, verdict in checks.values() for node in subjects.nodes_of(verdict.subject)}))
     of_node: dict[str, list[Key]] = {node: [] for node in nodes}
-    for key in bad:
-        for node in _blamed(key, checks[key]):
+    of_nobody = []
+    for key, reason in bad.items():
+        blamed = _blamed(key, checks[key])
+        of_nobody += [] if blamed else [f"{key.stage} {key.check} of {key.subject}: {reason}"]
+        for node in blamed:
             of_node.setdefault(node, []).append(key)
-    return Standing(checks, bad, of_node, changes, _notes(rounds, checks, bool(bad)))
+    return Standing(checks, bad, of_node, changes, [*_notes(rounds, checks, bool(bad)), *of_nobody])
 
 
 def _deciding(rounds: t.Sequence[Round]) -> dict[Key, Deciding]:
@@ -95,7 +103,7 @@ def _deciding(rounds: t.Sequence[Round]) -> dict[Key, Deciding]:
     for round_ in rounds:
         for key, verdict in round_.verdicts.items():
             before = checks.get(key)
-            if before is None or not verdict.simulated or before.verdict.simulated or before.verdict.verdict == UNKNOWN:
+            if before is None or not verdict.simulated or before.round.report["simulated"]:
                 checks[key] = Deciding(round_, verdict)
     return checks
 
@@ -187,14 +195,22 @@ def _has_left(key: Key, parts: t.Mapping[str, t.Mapping[str, t.Mapping[str, Part
     return known is not None and part not in known
 
 
-def _is_followed(key: Key, checks: t.Mapping[Key, Deciding], came: t.Mapping[str, int]) -> bool:
-    """Return True if a part that came to the node of a part that left has passed the same check since."""
+def _successors(changes: t.Iterable[Change]) -> dict[str, str]:
+    """Return {subject of a part that left: that of the part which came in its place}."""
+    return {
+        f"{change.node}/{change.before.key}": f"{change.node}/{change.after.key}"
+        for change in changes if change.before is not None and change.after is not None and change.before.key != change.after.key
+    }  # fmt: skip
+
+
+def _is_followed(key: Key, checks: t.Mapping[Key, Deciding], came: t.Mapping[str, int], successor: t.Mapping[str, str]) -> bool:
+    """Return True if the part that came in the place of one that left, or the last of several, has passed the same check since."""
     node, part = _part_of(key.subject)
-    kind = part.partition("/")[0]
-    return any(
-        subject.startswith(f"{node}/{kind}/") and _passed_since(key._replace(subject=subject), number, checks)
-        for subject, number in came.items()
-    )
+    subject, seen = f"{node}/{part}", set[str]()
+    while subject in successor and subject not in seen:
+        seen.add(subject)
+        subject = successor[subject]
+    return bool(seen) and subject in came and _passed_since(key._replace(subject=subject), came[subject], checks)
 
 
 def _passed_since(key: Key, number: int, checks: t.Mapping[Key, Deciding]) -> bool:
@@ -202,11 +218,13 @@ def _passed_since(key: Key, number: int, checks: t.Mapping[Key, Deciding]) -> bo
     return found is not None and found.round.number >= number and not _against(found.round, found.verdict)
 
 
-def _outdated(key: Key, round_: Round, verdict: Verdict, came: t.Mapping[str, int], touched: t.Mapping[str, int]) -> str:
-    """Return why a pass does not hold because of a later change; empty if it does."""
+def _outdated(
+    key: Key, round_: Round, verdict: Verdict, came: t.Mapping[str, int], touched: t.Mapping[str, int], machines: t.Mapping[str, int]
+) -> str:
+    """Return why a pass does not hold because of a later change; empty if it does. Another machine changes all its parts."""
     node, part = _part_of(key.subject)
     if part:
-        number = came.get(f"{node}/{part}", 0)
+        number = max(came.get(f"{node}/{part}", 0), machines.get(node, 0))
         return f"measured in round {round_.number}, before the part was changed" if number > round_.number else ""
     late = sorted(name for name in subjects.nodes_of(verdict.subject) if touched.get(name, 0) > round_.number)
     return f"measured in round {round_.number}, before parts of {late[0]} were changed" if late else ""
@@ -230,13 +248,20 @@ def _blamed(key: Key, deciding: Deciding) -> set[str]:
     return convicted or subjects.nodes_of(deciding.verdict.subject)
 
 
+def _is_whole(round_: Round, nodes: t.Collection[str]) -> bool:
+    """Return True if a round left nothing out, and was over all nodes of all rounds."""
+    planned = {node for item in round_.plan.items for node in subjects.nodes_of(item.subject)}
+    return not round_.report["partial"] and not set(nodes) - planned
+
+
 def _notes(rounds: t.Sequence[Round], checks: t.Mapping[Key, Deciding], is_bad: bool) -> list[str]:
     """Return what speaks against the whole besides its verdicts."""
     notes = []
-    if all(round_.report["mode"] == "quick" for round_ in rounds):
-        notes.append("a quick test is no acceptance")
-    elif all(round_.report["partial"] for round_ in rounds):
+    nodes = {node for _round, verdict in checks.values() for node in subjects.nodes_of(verdict.subject)}
+    if not any(_is_whole(round_, nodes) for round_ in rounds):
         notes.append("PARTIAL: every round left parts of the fleet or of the stages out")
+    simulated = {bool(round_.report["simulated"]) for round_ in rounds}
+    notes += ["some rounds have numbers of simulated tools, and some of hardware"] if len(simulated) > 1 else []
     missing = [set(round_.report["not_proven"] or ()) for round_ in rounds]
     notes += sorted(set.intersection(*missing)) if missing else []
     if not any(deciding.verdict.verdict == "PASS" for deciding in checks.values()):

@@ -144,12 +144,38 @@ def test_only_partial_rounds_and_quick_tests_are_no_acceptance(tmp_path: pathlib
     part = judged(tmp_path, 1, {"a": machine("a", {1: 670})}, partial=True, left_out=["b"])
     quick = judged(tmp_path, 2, {"a": machine("a", {1: 670})}, mode="quick")
     assert "PARTIAL" in " ".join(handed(tmp_path, part).lines) and not handed(tmp_path, part, name="two").accepted
-    assert not handed(tmp_path, quick).accepted
+    with pytest.raises(RunError, match="it is a quick test"):
+        handed(tmp_path, part, quick, name="three")
 
 
 def test_simulated_numbers_replace_no_others(tmp_path: pathlib.Path) -> None:
     first = judged(tmp_path, 1, {"a": machine("a", {1: 500})})
     second = judged(tmp_path, 2, {"a": machine("a", {1: 670}, simulated=True)})
+    assert not handed(tmp_path, first, second).accepted
+    silent = judged(tmp_path, 3, {"b": machine("b", {2: 670}, silent=True)})
+    mixed = handed(tmp_path, silent, judged(tmp_path, 4, {"b": machine("b", {2: 670}, simulated=True)}), name="two")
+    assert not mixed.accepted and {row["state"] for row in content(mixed, "punch_list.csv")} == {"open"}
+
+
+def test_one_gpu_that_came_does_not_stand_for_two_that_left(tmp_path: pathlib.Path) -> None:
+    first = judged(tmp_path, 1, {"a": machine("a", {1: 500, 2: 500, 3: 670})})
+    second = judged(tmp_path, 2, {"a": machine("a", {9: 670})})
+    made = handed(tmp_path, first, second)
+    states = {row["serial"]: row["state"] for row in content(made, "punch_list.csv")}
+    assert not made.accepted and states["S1"] == "done" and states["S2"] == "open"
+
+
+def test_another_machine_around_a_gpu_opens_its_checks_again(tmp_path: pathlib.Path) -> None:
+    first = judged(tmp_path, 1, {"a": machine("a", {1: 670})})
+    moved = machine("a", {1: 670})
+    moved.lists = {**moved.lists, "system": {"serial": "M-other"}}
+    second = judged(tmp_path, 2, {"a": moved}, stages=("stack",))
+    assert not handed(tmp_path, first, second).accepted
+
+
+def test_a_small_whole_round_does_not_complete_a_large_partial_one(tmp_path: pathlib.Path) -> None:
+    first = judged(tmp_path, 1, {"a": machine("a", {1: 670}), "b": machine("b", {2: 670})}, partial=True, left_out=["c"])
+    second = judged(tmp_path, 2, {"a": machine("a", {1: 670})})
     assert not handed(tmp_path, first, second).accepted
 
 
