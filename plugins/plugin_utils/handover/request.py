@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover impor
     next_round,
     pack,
     printing,
+    public_lists,
     punch_list,
     rounds,
     standing,
@@ -55,6 +56,7 @@ _README = """\
 index.html          the result, the blocks, the punch list, the contract and the inventory on one page
 punch_list.csv      one row for each cause: part, place, finding, action, owner, ticket, state
 inventory.csv       every machine and part that was seen, with serial number and firmware
+coverage.csv        the demands of public lists, by their ids: shown, in part, failed, not looked for
 capacity.json       delivered, healthy, held back for repair and accepted, for machines
 runs/               each round as it was judged: report, plan, journal, verdicts, raw texts
 evidence/           the raw texts behind each row of the punch list
@@ -128,6 +130,7 @@ class _Whole:
         self.blocks = blocks.judge(members, of, self.standings)
         self.homeless = blocks.in_none(members, nodes)
         self.traced, self.unasked = contract.trace(self.demands, self.standing)
+        self.coverage = public_lists.rows(public_lists.shipped(), self.standing)
         self.inventory = delivered.parts_of(of)
         self.not_seen = delivered.not_seen(self.inventory, nodes)
         self.order = None if order is None else delivered.against_order(self.inventory, order)
@@ -212,8 +215,8 @@ class _Whole:
         templates = page.environment(pathlib.Path(__file__).resolve().parent / "templates")
         index = templates.get_template("pack.html.j2").render(
             pack=about, blocks=self.blocks, rounds=listed, punch_list=rows, counts=self.counts(), demands=self.traced, unasked=self.unasked,
-            inventory_count=len(self.inventory), not_seen=self.not_seen, changes=changes, order=self.order,
-            capacity={**self.capacity["blocks"], "all": self.capacity["total"]},
+            coverage=public_lists.counts(self.coverage), inventory_count=len(self.inventory), not_seen=self.not_seen, changes=changes,
+            order=self.order, capacity={**self.capacity["blocks"], "all": self.capacity["total"]},
         )  # fmt: skip
         writer.add("index.html", index)
         if self.wants_pdf:
@@ -241,6 +244,7 @@ class _Whole:
         if self.demands:
             writer.add("contract.csv", punch_list.as_csv(contract.COLUMNS, self.traced))
             writer.add_json("contract.json", {"demands": self.traced, "checks_without_demand": self.unasked})
+        writer.add("coverage.csv", punch_list.as_csv(public_lists.COLUMNS, self.coverage))
         for round_ in self.rounds:
             for path in _files(round_.run.dir):
                 writer.add_file(f"runs/{round_.run.id}/{path.relative_to(round_.run.dir).as_posix()}", path)

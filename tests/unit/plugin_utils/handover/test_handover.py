@@ -12,9 +12,10 @@ import tarfile
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover import checker, request
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover import checker, public_lists, request
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import run as runs_on_disk
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from harness import history_runs as runs
 
 
@@ -270,3 +271,24 @@ def test_the_next_round_is_what_is_open_and_a_sample_that_does_not_change(tmp_pa
     assert all(row["why"] == "sample of 2 of 4 nodes without open checks" for row in rows[1:])
     assert any(line.startswith("next round: 1 with open checks and 2 others: --limit ") for line in made.lines)
     assert content(handed(tmp_path, run, name="again"), "next_round.csv") == rows
+
+
+def test_public_lists_are_held_against_the_rounds_by_their_ids(tmp_path: pathlib.Path) -> None:
+    made = handed(tmp_path, judged(tmp_path, 1, {"a": machine("a", {1: 670}), "b": machine("b", {2: 671})}))
+    rows = {(row["list"].partition(" ")[0], row["id"]): row for row in content(made, "coverage.csv")}
+    assert rows["NVIDIA", "CAP03"]["state"] == "yes" and rows["NVIDIA", "CAP03"]["shown_by"] == "MANIFEST.json"
+    assert rows["NVIDIA", "BFX03"]["state"] == "in part" and rows["NVIDIA", "BFX03"]["why"].startswith("not shown: ")
+    assert rows["NVIDIA", "BM01"]["state"] == "not looked for" and "acceptance_contract" in rows["NVIDIA", "BM01"]["why"]
+    assert rows["ClusterMAX", "dcgm-healthchecks"]["state"] == "not looked for", "nothing of it was planned"
+    assert "<td>NVIDIA Requirements Guide for AI Clouds 2.3.1</td>" in content(made, "index.html")
+
+
+def test_each_public_list_names_every_id_once_and_only_stages_and_files_that_there_are(tmp_path: pathlib.Path) -> None:
+    made = handed(tmp_path, judged(tmp_path, 1, {"a": machine("a", {1: 670}), "b": machine("b", {2: 671})}))
+    for one in public_lists.shipped():
+        ids = [demand_id for entry in one.entries for demand_id in entry.ids]
+        assert len(ids) == len(set(ids))
+        for entry in one.entries:
+            assert {check.split()[0] for check in entry.checks} <= set(registry.shipped())
+            assert entry.checks or entry.files or entry.why, f"{entry.ids}: says neither what shows it nor why nothing does"
+            assert all(content(made, name) for name in entry.files if name != "punch_list.csv")
