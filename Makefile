@@ -42,7 +42,7 @@ lint: setup ## Linters
 	@tests/tools/lint.sh
 
 unit: setup ## Unit tests
-	@$(PYTHON) tests/tools/run_tests.py -n 4 --dist loadfile --timeout 600 tests/unit
+	@$(PYTHON) tests/tools/run_tests.py -n 3 --dist loadfile --timeout 600 tests/unit
 
 # The tools of the documentation, its pages and the site.
 SITE := .cache/docs
@@ -85,8 +85,9 @@ integration-all: packages ## The same, those that wait for deadlines, those of t
 sanity: setup ## ansible-test sanity, on a copy
 	@tests/tools/sanity.sh
 
-drill: setup ## Planted faults: none accepted, no healthy node rejected
-	@$(PYTHON) tests/drills/faults.py
+MINUTES ?=
+drill: setup ## Planted faults: none accepted, no healthy node rejected. MINUTES=10 begins no part later and names those left out
+	@$(PYTHON) tests/drills/faults.py $(if $(MINUTES),--minutes $(MINUTES))
 
 drill-governor: setup ## The CPU governor is restored, whatever is killed (soft-RoCE guests, root)
 	@$(PYTHON) tests/drills/governor.py

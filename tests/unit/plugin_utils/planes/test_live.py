@@ -27,7 +27,7 @@ def run(tmp_path: pathlib.Path) -> Run:
 
 
 def shown(run: Run, node: str) -> live.Output:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         output = live.look(run, node)
         assert output is not None
@@ -61,12 +61,12 @@ def test_only_a_node_that_somebody_looks_at_is_fetched(run: Run) -> None:
 
     with live.answering(run.mailbox, "gemm", fetch):
         output = shown(run, "c/b")
-        live.look(run, "c/of another host")
-        end = time.monotonic() + 20
+        end = time.monotonic() + 120
         while "c/of another host" not in fetched and time.monotonic() < end:
+            live.look(run, "c/of another host")
             time.sleep(0.05)
     assert set(fetched) == {"c/b", "c/of another host"}, "of 2,000 nodes none but these"
-    assert output.stage == "gemm" and time.time() - output.at < 20 and not output.problem
+    assert output.stage == "gemm" and time.time() - output.at < 120 and not output.problem
     assert len(output.lines) == live.LINES and output.lines[-2] == "line 999" and len(output.lines[-1]) == live.CHARACTERS
     assert live.look(run, "c/of another host") == live.Output()
 
