@@ -42,7 +42,7 @@ lint: setup ## Linters
 	@tests/tools/lint.sh
 
 unit: setup ## Unit tests
-	@$(PYTHON) tests/tools/run_tests.py -n 3 --dist loadfile --timeout 600 tests/unit
+	@$(PYTHON) tests/tools/run_tests.py -n 3 --dist loadfile --timeout 600 --durations 25 tests/unit
 
 # The tools of the documentation, its pages and the site.
 SITE := .cache/docs
