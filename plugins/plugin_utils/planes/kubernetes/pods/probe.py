@@ -375,11 +375,14 @@ class NodeProbe:
             return ""
         argv = ("tail", "-c", str(live_output.LIMIT), live_output.IN_POD)
         try:
-            return executing.run(self.client, f"{self.pods}/{followed.name}", marks.CONTAINER, argv, OUTPUT_S).out
+            ended = executing.run(self.client, f"{self.pods}/{followed.name}", marks.CONTAINER, argv, OUTPUT_S)
         except KubeError as error:
             if error.status == 403:
                 raise KubeError("no_permission", "we may not create pods/exec; apply files/rbac/output.yaml", 403) from None
             raise
+        if ended.status is None and not ended.out:
+            raise KubeError("no_result", f"{argv[0]} in pod {followed.name} has not answered; the image needs it to show output")
+        return ended.out
 
     # Logs --------------------------------------------------------------------------------------------------------
 
