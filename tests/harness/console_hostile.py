@@ -10,7 +10,7 @@ import pathlib
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import fleet, notes, saved_forms
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import fleet, notes, open_problems, saved_forms
 from harness import console_memory as memory
 from harness import history_runs as runs
 
@@ -50,9 +50,10 @@ def opened(results: pathlib.Path, **given: t.Any) -> memory.Opened:
 def state() -> fleet.FleetState:
     """What the home page shows, with hostile text in every place."""
     nodes = {text: fleet.NodeState(text, {text: "FAIL"}, 1.0, text, True, (text,)) for text in TEXTS}
-    causes = tuple(fleet.CauseLine(text, text, "FAIL", text, True) for text in TEXTS)
+    causes = tuple(open_problems.CauseLine(text, text, "FAIL", text, True) for text in TEXTS)
     lines = [fleet.WorseLine(text, node, text, "PASS", "FAIL") for text in TEXTS for node in ("", text)]
-    return fleet.FleetState(nodes, causes, tuple(fleet.WorseSince(text, text, lines) for text in TEXTS), 1)
+    without_cause = tuple(open_problems.WithoutCause("FAIL", (text,)) for text in TEXTS)
+    return fleet.FleetState(nodes, causes, tuple(fleet.WorseSince(text, text, lines) for text in TEXTS), 1, without_cause=without_cause)
 
 
 def _cause(text: str) -> dict[str, t.Any]:

@@ -19,6 +19,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.actions import ActionError, NodeInfo
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import standing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.open_problems import CauseLine, OpenProblems, WithoutCause
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current, searching, worsening
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import Store
@@ -27,13 +28,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.parts import Part
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
 # How long a look at the version of the history holds, and how long a page waits for the first reading.
 HOLDS_S, FIRST_S = 2.0, 0.6
-# Runs whose causes are shown, and causes of each.
-RUNS_WITH_CAUSES, CAUSES_OF_RUN = 5, 20
+# Runs whose causes are shown, and those among which the causes of what these do not explain are looked for.
+RUNS_WITH_CAUSES, MOST_RUNS = 5, 50
 # Of the newest runs, those in which RDMA devices are looked for.
 RUNS_WITH_DEVICES = 5
 # Label of an inventory's hosts: the group is in its name.
@@ -66,16 +66,6 @@ def requested(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-class CauseLine(t.NamedTuple):
-    """A cause of a run in one sentence, and the node that it is about."""
-
-    run: str
-    node: str
-    verdict: str
-    text: str
-    simulated: bool
-
-
 class WorseLine(t.NamedTuple):
     """A check of a subject with its verdict in the last accepted run and now. `node` is empty if the subject is no node or part of one."""
 
@@ -105,6 +95,7 @@ class FleetState:
     bad_pairs: int = 0
     devices: t.Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
     models: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    without_cause: tuple[WithoutCause, ...] = ()
 
     def measured_as(self, name: str) -> str:
         """Return the name under which a node was measured; the given one if it was not."""
@@ -154,7 +145,7 @@ class FleetReader:
     def _state_of(self, store: Store) -> FleetState:
         known = self._known()
         fleet = current.fleet(store, exists=lambda name: name in known or requested(name) in known)
-        self._let_failures_stand(store, fleet)
+        failed_in = self._let_failures_stand(store, fleet)
         nodes = {name: _node_state(name, node) for name, node in fleet.nodes.items() if node.kind == "node"}
         bad_pairs = sum(any(result.verdict in ("FAIL", "UNKNOWN") for result in results.values()) for results in fleet.pairs.values())
         not_accepted = [run.name for run in fleet.runs if not run.accepted]
@@ -164,16 +155,19 @@ class FleetReader:
             seen = self._past.seen(run.name)
             devices.update((requested(name), names) for name, names in seen.devices.items())
             models.update((requested(name), model) for name, of_node in seen.parts.items() if (model := _gpu_model(of_node)))
-        causes, worse = tuple(self._causes(fleet, not_accepted)), tuple(_worse(store, fleet, not_accepted))
-        return FleetState(nodes, causes, worse, bad_pairs, devices, models)
+        problems = self._problems(fleet, sorted({*not_accepted, *failed_in}, reverse=True))
+        worse = tuple(_worse(store, fleet, not_accepted))
+        return FleetState(nodes, tuple(problems.lines), worse, bad_pairs, devices, models, problems.without_cause())
 
-    def _let_failures_stand(self, store: Store, fleet: current.Fleet) -> None:
-        """Give checks that the newest run with them did not measure the failure that stands, as the page of the node has it."""
+    def _let_failures_stand(self, store: Store, fleet: current.Fleet) -> set[str]:
+        """Give checks that the newest run with them did not measure the failure that stands, as the page of the node has it. Return the
+        runs of these failures."""
         open_checks = {
             name: {check for check, result in node.checks.items() if result.verdict in standing.NOT_MEASURED}
             for name, node in fleet.nodes.items() if node.kind == "node"
         }  # fmt: skip
         failed: set[str] = set()
+        runs: set[str] = set()
         words = ",".join(word for word in WORST_FIRST if word not in (*GOOD, *standing.NOT_MEASURED))
         query = searching.Query(verdict=words, since=f"{current.DAYS}d")
         for _run, rows in searching.found_in_runs(store, query) if any(open_checks.values()) else ():
@@ -190,7 +184,9 @@ class FleetReader:
                 )
                 if check in open_checks[name] and keys.node_of(row["subject"]) == name and row["verdict"] not in GOOD:
                     worst[check] = max(worst.get(check, result), result, key=lambda one: one.badness)
+                    runs.add(row["run"])
             fleet.nodes[name].checks.update(worst)
+        return runs
 
     def _known(self) -> set[str]:
         try:
@@ -198,42 +194,27 @@ class FleetReader:
         except ActionError:
             return set()  # the page says so by itself
 
-    def _causes(self, fleet: current.Fleet, runs: t.Sequence[str]) -> t.Iterator[CauseLine]:
-        """Yield the causes of the newest runs that were not accepted, of each node and verdict only the newest. A run whose report cannot
-        be read is a line that says so."""
-        named: set[tuple[str, str]] = set()
-        for run in runs[:RUNS_WITH_CAUSES]:
+    def _problems(self, fleet: current.Fleet, runs: t.Sequence[str]) -> OpenProblems:
+        """Return the open problems by the causes of runs, the newest first. A run whose report cannot be read is a line that says so."""
+        problems = OpenProblems(fleet)
+        for number, run in enumerate(runs[:MOST_RUNS]):
+            is_older = number >= RUNS_WITH_CAUSES
+            if is_older and problems.is_explained:
+                break
             try:
-                causes = [cause for cause in self._past.causes(run) if _is_open(fleet, cause)]
-                lines = [_cause_line(run, cause) for cause in causes[:CAUSES_OF_RUN]]
+                problems.add(run, self._past.causes(run), only_unexplained=is_older)
             except RunError as error:
-                lines = [("", CauseLine(run, "", "UNKNOWN", str(error), False))]
+                problems.add_unreadable(run, str(error))
             except Exception as error:  # a report of another form
                 LOG.exception("reading the causes of run %s", run)
-                lines = [("", CauseLine(run, "", "UNKNOWN", f"run {run}: report.json cannot be read: {type(error).__name__}", False))]
-            for name, line in lines:
-                if not name or (name, line.verdict) not in named:
-                    named.add((name, line.verdict))
-                    yield line
+                problems.add_unreadable(run, f"run {run}: report.json cannot be read: {type(error).__name__}")
+        return problems
 
 
 def _gpu_model(parts: t.Mapping[str, Part]) -> str:
     """Return the model of the GPUs among the parts of a node; empty if it is not known, or there are several."""
     found = {part.model for key, part in parts.items() if key.startswith("gpu/")}
     return found.pop() if len(found) == 1 else ""
-
-
-def _is_open(fleet: current.Fleet, cause: CauseRow) -> bool:
-    """Return False if newer runs have made all stages good in which a node was bad."""
-    node = fleet.nodes.get(keys.node_of(cause["subject"]))
-    stages = {check["stage"] for check in (*cause["findings"], *cause["explains"])}
-    return node is None or any(result.verdict not in GOOD for check, result in node.checks.items() if check.stage in stages)
-
-
-def _cause_line(run: str, cause: CauseRow) -> tuple[str, CauseLine]:
-    """Return the name of a cause and its line."""
-    node = keys.node_of(cause["subject"].partition("|")[0]) if cause["kind"] != "group" else ""
-    return str(cause["name"]), CauseLine(run, node, str(cause["verdict"]), str(cause["said"]), bool(cause["simulated"]))
 
 
 def _worse(store: Store, fleet: current.Fleet, runs: t.Sequence[str]) -> t.Iterator[WorseSince]:

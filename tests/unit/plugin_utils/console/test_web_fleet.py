@@ -10,6 +10,7 @@ import datetime
 import json
 import pathlib
 import re
+import shutil
 import time
 import types
 import typing as t
@@ -224,6 +225,50 @@ def test_the_map_keeps_a_failure_that_the_newest_run_did_not_measure_as_the_page
     assert rows(client.get("/").text) == [("a", ["PASS", "PASS"]), ("b", ["PASS", "PASS"])]
 
 
+def problems_and_map(results: pathlib.Path, names: str = "abcdefgh") -> tuple[str, list[str]]:
+    """The open problems of the home page, and the verdicts of the stage gemm on its map."""
+    client = memory.opened(results, memory=memory.Memory([actions.NodeInfo(name, 8) for name in names])).signed_in()
+    text = client.get("/").text
+    return text.partition('id="causes"')[2].partition('id="map"')[0], [words[-1] for _name, words in rows(text)]
+
+
+def test_home_says_that_nothing_is_open_only_above_a_map_without_failures(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(current, "DAYS", 36500)
+    runs.judged(tmp_path, 1, runs.fleet(a=672.0, b=671.0), acceptance_history=True)
+    problems, words = problems_and_map(tmp_path, "ab")
+    assert "No open problems" in problems and words == ["PASS", "PASS"]
+    # The folder of a run that failed was archived, and its causes with it.
+    failed = runs.judged(tmp_path, 2, runs.fleet(a=672.0, b=400.0), acceptance_history=True)
+    shutil.rmtree(failed.dir)
+    problems, words = problems_and_map(tmp_path, "ab")
+    assert "No open problems" not in problems and words == ["PASS", "FAIL"]
+    assert re.search(r'class="b FAIL".*1 node or pair whose cause is not named here: <a href="/node\?name=b">b</a>', problems)
+
+
+def test_home_names_causes_of_runs_that_many_newer_ones_have_followed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(current, "DAYS", 36500)
+    others = "bcdefgh"
+    for day, name in enumerate("a" + others, 1):
+        runs.judged(tmp_path, day, runs.fleet(**{name: 400.0}), acceptance_history=True)
+    # All but the oldest are good again; of their runs the other stage still counts.
+    healthy = runs.measured(tmp_path, 20, runs.fleet(**dict.fromkeys(others, 672.0)), ("gemm",))
+    runs.judge(healthy, acceptance_history=True)
+    problems, words = problems_and_map(tmp_path)
+    assert words == ["FAIL", *["PASS"] * len(others)]
+    assert "No open problems" not in problems and f'href="/results/{runs.run_id(1)}">a' in problems and "is not named here" not in problems
+
+
+def test_home_names_the_cause_of_a_failure_that_a_newer_run_has_not_measured(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(current, "DAYS", 36500)
+    runs.judged(tmp_path, 1, runs.fleet(a=672.0, b=400.0), acceptance_history=True)
+    runs.judged(tmp_path, 2, {"a": runs.fleet(a=672.0)["a"], "b": runs.Machine("", {}, silent=True)}, acceptance_history=True)
+    problems, words = problems_and_map(tmp_path, "ab")
+    assert words == ["PASS", "FAIL"]
+    assert f'href="/results/{runs.run_id(1)}">b' in problems and f'href="/results/{runs.run_id(2)}">b' in problems
+
+
 def verdict(run: int, word: str, subject: str = "b/nic/mlx5_0/1") -> t.Any:
     return {"run": runs.run_id(run), "stage": "rdma_ports", "check": "link", "variant": "", "subject": subject, "verdict": word}
 
@@ -298,6 +343,14 @@ def test_a_node_shows_its_findings_and_folds_what_passed_by_stage(console: memor
     assert "/node?name=b&amp;sort=value#passed-gemm" in passed and "#" not in re.findall(r'href="(/node[^"]+sort=value[^"]*)"', findings)[0]
     verdicts = client.get("/node?name=a").text.partition('id="verdicts"')[2]
     assert verdicts.partition("<details")[0].count("<table") == 0
+
+
+def test_every_table_is_made_for_a_phone_too() -> None:
+    """Rows of records stay on one line and the table scrolls, a map is of small cells, and pairs of a name and a value break anywhere."""
+    templates = pathlib.Path(home.__file__).parent / "templates"
+    tables = {(path.name, table) for path in templates.glob("*.j2") for table in re.findall(r"<table[^>]*>", path.read_text("utf-8"))}
+    assert {name for name, _table in tables} >= {"compare.html.j2", "runs.html.j2", "nodes.html.j2", "rows.html.j2"}
+    assert [one for one in sorted(tables) if not re.search(r'class="(rows|map|pairs)\b', one[1])] == []
 
 
 def plan_of(results: pathlib.Path, run: str, journal: str) -> None:
