@@ -116,7 +116,7 @@ def _of_planes(settings: t.Mapping[str, Variables], stages: t.Sequence[Stage]) -
             checked.add(id(values))
             wrong = planes.of(values, host).problem(host, values, stages)
             if wrong:
-                return f"{host}: {wrong}"
+                return f"{host}: {wrong.removeprefix(f'{host}: ')}"
     return None
 
 

@@ -489,10 +489,13 @@ def choose(hosts: list[str], sample: t.Any, where: str) -> tuple[list[str], Samp
 
 
 def _check_seconds(stage: Stage, settings: Variables) -> float:
-    """Return how long one check of a stage takes about: as its variables say, else its part of what a stage of a single node takes."""
+    """Return how long one check of a stage takes about, with its part of a burn-in: as its variables say, else its part of what a stage of
+    a single node takes."""
     checks = settings.get(f"{stage.name}_checks")
     declared = float(settings.get(f"{stage.name}_check_seconds") or 0)
-    return declared or (stage.seconds(settings, 1, 0.0, 0.0) / len(checks) if checks else 0.0)
+    if declared:
+        return declared + (stage.burn_in_seconds(settings) / len(checks) if checks else 0.0)
+    return stage.seconds(settings, 1, 0.0, 0.0) / len(checks) if checks else 0.0
 
 
 def _item(stage: str, item: PlanItem | t.Mapping[str, t.Any]) -> PlanItem:

@@ -303,9 +303,12 @@ class Stage:
             checks *= len(values) if isinstance(values, list) else 1
         each = settings.get(f"{self.name}_check_seconds")
         measuring = settings.get(f"{self.name}_seconds")
-        burn_in = 60.0 * float(settings.get(f"{self.name}_minutes") or 0)
         check_s = float(each if isinstance(each, (int, float)) else launch_s)
-        return checks * (check_s + (float(measuring) if isinstance(measuring, (int, float)) else 0.0)) + burn_in
+        return checks * (check_s + (float(measuring) if isinstance(measuring, (int, float)) else 0.0)) + self.burn_in_seconds(settings)
+
+    def burn_in_seconds(self, settings: Variables) -> float:
+        """Return for how many seconds it loads the node beside its checks."""
+        return 60.0 * float(settings.get(f"{self.name}_minutes") or 0)
 
     def on_cluster(self) -> type[t.Any]:
         """Return the class that runs a stage of the topology CLUSTER: a StageOnCluster of planes/kubernetes/stages/nodes.py with a

@@ -342,6 +342,13 @@ def test_one_python_is_that_of_all_stages_unless_a_stage_has_its_own(site: Site)
     assert settings["gpu-01"]["gemm_python"] == ""
 
 
+@pytest.mark.parametrize(("minutes", "takes"), [(0, "about 40 s"), (10, "about 11 min"), (0.5, "about 80 s")])
+def test_the_time_of_a_stage_has_its_burn_in(site: Site, minutes: float, takes: str) -> None:
+    plan = build(site.planner({"train_minutes": minutes, "train_timeout": 1200}), "train")
+    lines = site.of.estimate.summary(plan, {}, "run")
+    assert any("train: 3 nodes" in line and takes in line for line in lines), lines
+
+
 def test_the_total_counts_stages_between_nodes(site: Site) -> None:
     def lines(*stages: str) -> list[str]:
         plan = build(site.planner({"acceptance_fabric_address": "10.0.0.1"}), *stages)

@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collect
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes import plane
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client, inventory, marks, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import foreseeable
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from cryptography import x509
@@ -335,6 +336,8 @@ def test_a_mistake_on_the_controller_is_refused_in_the_plan(variables: dict[str,
 def test_a_kubeconfig_that_does_not_exist_is_refused_although_the_nodes_are_named() -> None:
     named = {"acceptance_kube_kubeconfig": "/nowhere/config", "acceptance_nodes": {"names": ["a"]}, "acceptance_kube_image": "x"}
     assert plane.PLANE.problem("lab", named, []) == "lab: kubeconfig /nowhere/config does not exist; set acceptance_kube_kubeconfig"
+    named["acceptance_plane"] = "kubernetes"
+    assert str(foreseeable._of_planes({"lab": named}, [])).count("lab: ") == 1, "the plan names the host once"
 
 
 def test_a_context_that_the_kubeconfig_lacks_is_refused_in_the_plan(tmp_path: pathlib.Path) -> None:
