@@ -48,11 +48,13 @@ def shipped() -> list[PublicList]:
 
 def _read(path: pathlib.Path) -> PublicList:
     text = yaml.safe_load(path.read_text(encoding="utf-8"))
-    entries = [
-        Entry(**{field: tuple(map(str, value)) if isinstance(value, list) else value for field, value in entry.items()})
-        for entry in text["demands"]
-    ]
-    return PublicList(text["name"], str(text["version"]), text["source"], tuple(entries))
+    entries = tuple(Entry(**_fields(entry)) for entry in text["demands"])
+    return PublicList(text["name"], str(text["version"]), text["source"], entries)
+
+
+def _fields(entry: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return the fields of a demand; its lists are tuples of texts."""
+    return {field: tuple(map(str, value)) if isinstance(value, list) else value for field, value in entry.items()}
 
 
 def rows(lists: t.Sequence[PublicList], standing: Standing) -> list[dict[str, str]]:
