@@ -80,7 +80,7 @@ class Controller:
     """`most`: how many runs at once."""
 
     def __init__(
-        self, store: ActionStore, runner: Runner, limit: int = 4, link: str = "/runs/{run_id}", clock: t.Callable[[], float] = time.time
+        self, store: ActionStore, runner: Runner, limit: int = 4, link: str = "/runs/{name}", clock: t.Callable[[], float] = time.time
     ) -> None:
         self.store = store
         self.runner = runner
@@ -244,7 +244,7 @@ class Controller:
         self._say(
             stored, actions.RUNNING, message=f"run {run_id}", run_id=run_id, queue_position=0, waiting_for="",
             started=stored.action.status.started or self._now(), command=request.command_shown(), nodes=len(request.nodes),
-            link=self.link.format(run_id=run_id),
+            link=self.link.format(name=stored.action.name),
         )  # fmt: skip
         self._begin(self.runner.work(stored.action.uid), request, run_id)
 
