@@ -52,7 +52,7 @@ OURS = re.compile(rb" *(?:\d+: )?gpufleet-")
 LINE_LIMIT, WORDS_LIMIT = 8192, 4096
 # At most so many bytes of a command's lines are passed on for each of its answers: more than the largest result.
 PASSED_LIMIT = 16 << 20
-# The limits of open files, which are of our three pipes to each command. A command has the limit that we had: srun gives it to the job.
+# The limits of open files, which are of our three pipes to each command. A command has the limit that we had.
 FILES = resource.getrlimit(resource.RLIMIT_NOFILE)
 # Commands that are started between two looks at those that run.
 AT_ONCE = 16

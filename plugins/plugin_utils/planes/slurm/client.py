@@ -97,6 +97,10 @@ class Client:
         mark = secrets.token_hex(8)
         return reading.partitions_of_lines(self.run("sinfo", "-h", "-a", "-o", reading.form(mark, reading.PARTITION_FIELDS)), mark)
 
+    def now(self) -> int:
+        """Return the time of slurmctld in seconds since 1970, 0 if its answer does not have it."""
+        return reading.time_of_sdiag(self.run("sdiag"))
+
     def jobs(self, name: str) -> list[SlurmJob]:
         """Return the jobs of a name that wait or run."""
         return self._jobs(f"--name={name}")

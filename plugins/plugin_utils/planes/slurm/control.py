@@ -8,6 +8,10 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import time
+
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_control import NodeControl, NodeState
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.client import Client, SlurmError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.records import SlurmNode
@@ -21,6 +25,15 @@ UNREAD = "not read: this Slurm is built without JSON"
 class SlurmControl(NodeControl):
     def __init__(self, client: Client) -> None:
         self.client = client
+
+    @functools.cached_property
+    def ahead(self) -> int:
+        """Seconds that the clock of slurmctld is ahead of ours; 0 if it does not say."""
+        with contextlib.suppress(SlurmError):
+            began = time.time()
+            now = self.client.now()
+            return round(now - (began + time.time()) / 2) if now else 0
+        return 0
 
     def nodes(self) -> list[NodeState]:
         return [self._state(node) for node in self._read("")]
@@ -41,8 +54,12 @@ class SlurmControl(NodeControl):
     def _state(self, node: SlurmNode) -> NodeState:
         return NodeState(
             f"{self.client.host}/{node.name}", node.is_drained, node.reason.text, UNREAD if node.comment is None else node.comment,
-            node.partitions, node.not_ready, held_at=node.reason.at, since=node.booted,
+            node.partitions, node.not_ready, held_at=self._by_our_clock(node.reason.at), since=node.booted,
         )  # fmt: skip
+
+    def _by_our_clock(self, at: int) -> int:
+        """Return a time of slurmctld's by our clock, with which the time in a reason of ours is compared; 0 for none."""
+        return max(1, at - self.ahead) if at else 0
 
     def _own(self, name: str) -> str:
         """Return Slurm's name of a node. Raise RunError for one that scontrol would take for all nodes."""

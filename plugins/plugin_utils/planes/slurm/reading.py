@@ -157,6 +157,15 @@ def minutes_of(limit: str) -> int:
     return max(1, (int(match["days"] or 0) * 24 + int(match["hours"] or 0)) * 60 + int(match["minutes"])) if match else 0
 
 
+_SDIAG = re.compile(r"^sdiag output at [^(\n]*\((\d{9,11})\)", re.MULTILINE)
+
+
+def time_of_sdiag(text: str) -> int:
+    """Return the time of slurmctld in its answer to `sdiag`, in seconds since 1970, 0 if there is none."""
+    match = _SDIAG.search(text)
+    return int(match[1]) if match else 0
+
+
 def jobs_of_lines(text: str, mark: str) -> list[SlurmJob]:
     """Return the jobs of `squeue` with JOB_FIELDS."""
     return [SlurmJob(*row) for row in lines(text, mark, JOB_FIELDS)]

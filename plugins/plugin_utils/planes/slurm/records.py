@@ -16,11 +16,13 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm i
 # States in which slurmctld starts no job on a node, by what has to be done about them. A node has one base state and any flags.
 _NOT_READY = {
     "DOWN": "is down", "ERROR": "is in error", "UNKNOWN": "is in a state that slurmctld does not know yet", "FUTURE": "does not exist yet",
+    "DYNAMIC_FUTURE": "does not exist yet",
     "INVALID_REG": "registered with less than slurm.conf says", "INVAL": "registered with less than slurm.conf says",
     "NOT_RESPONDING": "does not answer slurmctld", "REBOOT_ISSUED": "is being rebooted by Slurm", "POWERING_DOWN": "is being powered down",
-    "BLOCKED": "is blocked by a job that has all of its topology",
+    "BLOCKED": "is blocked by a job that has all of its topology", "EXTERNAL": "belongs to another system than Slurm",
+    "INVALID": "is in a state that slurmctld calls invalid",
 }  # fmt: skip
-_DRAINED = {"DRAIN": "is drained", "FAIL": "is marked as failing"}
+_DRAINED = {"DRAIN": "is drained", "FAIL": "is marked as failing", "POWER_DRAIN": "is drained to be powered down"}
 _RESERVED = {"RESERVED": "is reserved", "MAINTENANCE": "is in a maintenance reservation", "MAINT": "is in a maintenance reservation"}
 _BUSY = ("ALLOCATED", "MIXED", "COMPLETING")
 

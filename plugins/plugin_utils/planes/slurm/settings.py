@@ -25,13 +25,15 @@ OURS = (
     "--preserve-env", "--chdir", "--mem", "--mem-per-cpu", "--mem-per-gpu", "--mem-bind", "--cpu-bind", "--cpus-per-task", "--cpus-per-gpu",
     "--gpus-per-task", "--gpus-per-node", "--gpus-per-socket", "--gpus", "--gpu-bind", "--tres-per-task", "--tres-bind", "--gpu-freq",
     "--cpu-freq", "--mpi", "--multi-prog", "--bcast", "--uid", "--gid", "--clusters", "--relative", "--hold", "--reboot", "--quiet",
-    "--quit-on-interrupt", "--container", "--container-id", "--container-image", "--container-name", "--attach",
+    "--quit-on-interrupt", "--propagate", "--container", "--container-id", "--container-image", "--container-name", "--attach",
 )  # fmt: skip
 # Options of srun that have a variable of their own.
 WITH_VARIABLES = ("partition", "account", "qos", "reservation", "constraint", "gres")
 _NODE_KEYS = {"names", "feature", "expected"}
 # srun gives a job the environment of its caller, with secrets and settings such as NCCL_ALGO, unless it is told what a job has.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Limits (ulimit) are those of slurmd. srun gives a job those of its caller, such as the locked memory of a login, too little for RDMA.
+LIMITS = "--propagate=NONE"
 # How the names of our jobs begin.
 JOBS = "gpufleet-"
 # What a job may take beside the probe's own deadline: its guardian gives back what was changed, and Slurm starts and ends the job.
@@ -42,7 +44,7 @@ def look_into(job: str, node: str) -> list[str]:
     """Return the arguments of srun for a short step of a job that runs, on one of its nodes or on all, beside the step that measures."""
     return [
         "srun", f"--jobid={job}", "--overlap", *([f"--nodelist={node}", "--nodes=1"] if node else []), "--ntasks-per-node=1", "--mem=0",
-        "--gres=none", "--immediate=20", "--chdir=/", "--mpi=none", f"--export=PATH={PATH}",
+        "--gres=none", "--immediate=20", "--chdir=/", "--mpi=none", f"--export=PATH={PATH}", LIMITS,
     ]  # fmt: skip
 
 
@@ -84,7 +86,7 @@ class Settings:
             "srun", f"--job-name={name}", f"--comment={comment}", f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}",
             "--exclusive", "--mem=0",
             f"--time={self.minutes(timeout, most)}", "--chdir=/", "--cpu-bind=none", "--mpi=none", *tasks,
-            f"--export=PATH={PATH}",
+            f"--export=PATH={PATH}", LIMITS,
             *(f"--{option}={value}" for option, value in chosen.items() if value), *self.extra,
         ]  # fmt: skip
 

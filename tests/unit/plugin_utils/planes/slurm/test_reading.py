@@ -54,6 +54,43 @@ def test_scontrol_of_24_11_has_whole_nodes(fixtures: pathlib.Path) -> None:
     assert found and found[0].features == ("a", "b") and found[0].reservation == "weekly" and found[0].is_busy
 
 
+# Fields that Slurm-25.11 adds to a node, and the states that it may have, by its OpenAPI document (v0.0.44_node of slurmrestd 25.11.4,
+# whose forms `scontrol --json` has, too).
+OF_25_11 = {
+    "cert_flags": ["TOKEN_SET"], "topology": "default:rack1:leaf2", "res_cores_per_gpu": 0,
+    "tls_cert_last_renewal": {"set": True, "infinite": False, "number": 1795311548},
+}  # fmt: skip
+NO_JOB_STARTS = (
+    "INVALID", "UNKNOWN", "DOWN", "ERROR", "FUTURE", "EXTERNAL", "DRAIN", "NOT_RESPONDING", "FAIL", "POWERING_DOWN", "DYNAMIC_FUTURE",
+    "REBOOT_ISSUED", "INVALID_REG", "POWER_DRAIN", "BLOCKED", "RESERVED", "MAINTENANCE",
+)  # fmt: skip
+JOBS_START = (
+    "IDLE", "ALLOCATED", "MIXED", "UNDRAIN", "CLOUD", "RESUME", "COMPLETING", "POWERED_DOWN", "POWERING_UP", "REBOOT_REQUESTED",
+    "REBOOT_CANCELED", "PLANNED", "POWER_DOWN", "POWER_UP", "DYNAMIC_NORM",
+)  # fmt: skip
+
+
+def test_what_25_11_adds_to_a_node_is_no_hindrance(fixtures: pathlib.Path) -> None:
+    answer = json.loads(text_of(fixtures, "24.11-scontrol-node.json"))
+    (earlier,) = reading.nodes_of_json(json.dumps(answer)) or []
+    answer["nodes"][0].update(OF_25_11, version="25.11.4", state=["IDLE", "DRAIN", "CLOUD"])
+    answer["meta"]["plugin"]["data_parser"] = "data_parser/v0.0.44"
+    assert reading.nodes_of_json(json.dumps(answer)) == [earlier._replace(version="25.11.4", states=frozenset({"IDLE", "DRAIN", "CLOUD"}))]
+
+
+@pytest.mark.parametrize("state", [*NO_JOB_STARTS, *JOBS_START])
+def test_every_state_of_25_11_says_whether_a_job_may_start(state: str) -> None:
+    (node,) = reading.nodes_of_json(json.dumps({"nodes": [{"name": "n1", "state": ["IDLE", state]}]})) or []
+    assert bool(node.obstacle()) == (state in NO_JOB_STARTS)
+
+
+@pytest.mark.parametrize(("number", "at"), [({"set": False, "infinite": False, "number": 0}, 0), ({"set": True, "infinite": True}, 0)])
+def test_a_date_that_is_not_set_is_none(number: object, at: int) -> None:
+    record = {"name": "n1", "state": ["IDLE"], "reason": "x", "reason_changed_at": number, "boot_time": number}
+    (node,) = reading.nodes_of_json(json.dumps({"nodes": [record]})) or []
+    assert (node.reason.at, node.booted) == (at, at)
+
+
 def test_sinfo_of_24_11_has_no_whole_nodes(fixtures: pathlib.Path) -> None:
     assert reading.nodes_of_json(text_of(fixtures, "24.11-sinfo.json")) is None
 
@@ -118,3 +155,9 @@ def test_jobs_and_partitions_of_lines(fixtures: pathlib.Path) -> None:
 )
 def test_time_limits_in_the_words_of_slurm(limit: str, minutes: int) -> None:
     assert reading.minutes_of(limit) == minutes
+
+
+def test_the_time_of_slurmctld_is_that_of_its_statistics() -> None:
+    """As sdiag of all versions prints it."""
+    said = "*******************************************************\nsdiag output at Sun Nov 22 03:24:24 2026 (1795317864)\nData since"
+    assert reading.time_of_sdiag(said) == 1795317864 and reading.time_of_sdiag("sdiag output at (soon)") == 0

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import pathlib
+import time
 import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_control import NodeControl, NodeState
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import control
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.client import Client
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.control import SlurmControl
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 NODES = [
@@ -77,3 +80,24 @@ def test_a_comment_that_cannot_be_read_is_nobodys_to_change(made: Made, program:
     )
     (node,) = made[0].nodes()
     assert (node.reason, node.comment) == ("", control.UNREAD)
+
+
+@pytest.mark.parametrize("ahead", [-7200, 0, 7200])
+def test_when_a_node_was_drained_is_told_by_our_clock_whatever_that_of_slurmctld_says(
+    program: t.Callable[[str, str], None], ahead: int
+) -> None:
+    """The rules of quarantine compare it with the time in the reason, which is ours."""
+    now = int(time.time())
+    drained = {"name": "n1", "state": ["IDLE", "DRAIN"], "reason": "x", "reason_changed_at": now + ahead}
+    program("scontrol", f"echo '{json.dumps({'nodes': [drained]})}'")
+    program("sdiag", f'echo "sdiag output at Sun Nov 22 03:24:24 2026 ($(($(date +%s) + {ahead})))"')
+    (node,) = SlurmControl(Client("lab", ())).nodes()
+    assert abs(node.held_at - now) <= 30
+
+
+def test_a_slurmctld_that_does_not_say_its_time_has_ours(program: t.Callable[[str, str], None]) -> None:
+    drained = {"name": "n1", "state": ["IDLE", "DRAIN"], "reason": "x", "reason_changed_at": 1795317864}
+    program("scontrol", f"echo '{json.dumps({'nodes': [drained]})}'")
+    program("sdiag", "echo 'Access/permission denied' >&2; exit 1")
+    (node,) = SlurmControl(Client("lab", ())).nodes()
+    assert node.held_at == 1795317864

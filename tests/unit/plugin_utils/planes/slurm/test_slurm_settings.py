@@ -22,6 +22,7 @@ def test_a_job_has_one_node_alone_a_name_a_comment_and_a_limit() -> None:
     argv = job()
     for word in ("--nodelist=n1", "--nodes=1", "--exclusive", "--job-name=gpufleet-x", "--comment=a run", "--time=12", "--gres=gpu:h200:8"):
         assert word in argv
+    assert "--propagate=NONE" in argv  # the limits of slurmd, and not those of a login
     assert argv[0] == "srun" and not any(word.startswith(("--partition", "--account", "--qos")) for word in argv)
 
 
@@ -60,7 +61,7 @@ def test_a_job_asks_for_no_more_time_than_its_partition_allows() -> None:
     "option",
     [
         "--nodelist=n2", "--node=n2", "-wn2", "--exclusive=user", "--job-name=x", "--time=1", "hostname", "--", "", "--export=ALL",
-        "--exp=ALL", "--mem=1", "--gpus-per-task=1", "--reboot", "--error=/tmp/x", "--no-kill", "--uid=0",
+        "--exp=ALL", "--mem=1", "--gpus-per-task=1", "--reboot", "--error=/tmp/x", "--no-kill", "--uid=0", "--propagate=ALL",
     ],
 )  # fmt: skip
 def test_options_by_which_a_job_would_not_be_ours_are_refused(option: str) -> None:
