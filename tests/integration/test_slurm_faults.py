@@ -13,7 +13,8 @@ import subprocess
 import time
 
 import pytest
-from harness.fleet_runs import ROOT, Done, wait
+from harness import journals
+from harness.fleet_runs import ROOT, Done, run_folder, wait
 from harness.slurm_runs import Controller, Runs
 from rigs.simulated import nodes
 from rigs.slurm.slurm import Slurm
@@ -77,7 +78,7 @@ def test_a_node_that_somebody_drains_meanwhile_is_unknown_with_the_reason(runs: 
 
 def test_jobs_that_somebody_cancels_or_preempts_or_whose_node_goes_down(runs: Runs) -> None:
     slurm = runs.slurm
-    controller, gates = runs.at_gate()
+    controller, gates = runs.at_gate(acceptance_slurm_nodes_per_job=1)
     slurm.client("scancel", job_of(slurm, "gpu-02"))
     preempting = slurm.client(
         "sbatch", "--parsable", "-p", "urgent", "-w", "gpu-03", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 300"
@@ -96,6 +97,40 @@ def test_jobs_that_somebody_cancels_or_preempts_or_whose_node_goes_down(runs: Ru
     assert "CANCELLED AT" in reason(done, "gpu-02") and "DUE TO PREEMPTION" in reason(done, "gpu-03")
     assert "Node failure on gpu-04" in reason(done, "gpu-04")
     others_are_well(runs, done, "gpu-02", "gpu-03", "gpu-04")
+
+
+def test_nodes_that_share_a_job_lose_nothing_by_the_end_of_one(runs: Runs) -> None:
+    """The first goes down, and the job goes on. The second is preempted, and the others are measured in jobs of their own."""
+    slurm = runs.slurm
+    controller, gates = runs.at_gate()
+    slurm.client("scontrol", "update", "nodename=gpu-04", "state=down", "reason=pulled out")
+    try:
+        time.sleep(2)
+        assert len(slurm.jobs()) == 1
+        (gates["gpu-01"] / "open").touch()
+        wait(lambda: "gpu-01" in " ".join(_answered(controller)), controller.process)
+        preempting = slurm.client(
+            "sbatch", "--parsable", "-p", "urgent", "-w", "gpu-03", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 300"
+        ).strip()  # fmt: skip
+        try:
+            wait(lambda: any(line.startswith(f"{preempting} RUNNING") for line in slurm.jobs()), controller.process)
+            opened(gates)
+            wait(lambda: "gpu-02" in " ".join(_answered(controller)), controller.process)
+        finally:
+            slurm.client("scancel", preempting)
+        done = controller.end()
+    finally:
+        if slurm.states()["gpu-04"] == "down":  # one whose slurmd registers again is up by itself
+            slurm.resume("gpu-04")
+        slurm.until_idle("gpu-03", "gpu-04")
+    assert {verdict for verdict, _code in on(done, "gpu-04")} == {"UNKNOWN"} or on(done, "gpu-04") == WELL, done.output
+    others_are_well(runs, done, "gpu-04")
+
+
+def _answered(controller: Controller) -> set[str]:
+    """Return the nodes of which the journal of a run has a measurement."""
+    folder = run_folder(controller.folder / "results")
+    return {m["subject"]["id"].split("/")[1] for m in journals.of(folder)} if folder else set()
 
 
 def test_a_slurmctld_that_is_killed_and_comes_back_costs_no_result(runs: Runs) -> None:
@@ -202,7 +237,31 @@ def test_a_repaired_node_is_measured_in_a_maintenance_reservation(runs: Runs) ->
         slurm.until_idle("gpu-02")
 
 
-def test_logs_show_the_tools_that_run_and_detach_is_refused(runs: Runs) -> None:
+def test_a_detached_run_is_collected_by_a_resume(runs: Runs) -> None:
+    """Also what runs when the resume begins. Nothing is left on the nodes behind it."""
+    slurm = runs.slurm
+    other = slurm.client("sbatch", "--parsable", "-w", "gpu-03", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 300").strip()
+    try:
+        begun = runs.start(["stack", "nccl_node"], "-e", "acceptance_detach=true")
+        first = begun.end()
+        assert first.status == 2 and "DETACHED: run " in first.output and not first.verdicts, first.output
+        wait(lambda: [line for line in slurm.jobs() if "gpufleet" in line and not line.endswith("gpu-03")] == [])
+        waiting = [line for line in slurm.jobs() if "gpufleet" in line]
+        assert len(waiting) == 2 and all(" PENDING " in line for line in waiting), waiting
+    finally:
+        slurm.client("scancel", other)
+    assert first.folder
+    argv = [str(ROOT / ".venv/bin/ansible-playbook"), "playbooks/resume.yml", "-i", str(begun.folder / "inventory.yml")]
+    extra = {"acceptance_results_dir": str(first.folder.parent), "run_id": first.folder.name, "acceptance_simulated": True}
+    resumed = Controller([*argv, "-e", json.dumps(extra)], begun.folder).end()
+    assert resumed.status == 0, resumed.output
+    for host in slurm.fleet.hosts:
+        assert {verdict for verdict, _code in on(resumed, host)} <= {"PASS", "WARN"}, resumed.output
+    assert {m["attempt"] for m in resumed.journal} == {1}
+    runs.nothing_left(10)
+
+
+def test_logs_show_the_tools_that_run_and_detach_is_refused_between_nodes(runs: Runs) -> None:
     controller, gates = runs.at_gate()
     argv = [str(ROOT / ".venv/bin/ansible-playbook"), "playbooks/logs.yml", "-i", str(controller.folder / "inventory.yml")]
     made = subprocess.run(argv, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
@@ -211,8 +270,8 @@ def test_logs_show_the_tools_that_run_and_detach_is_refused(runs: Runs) -> None:
     for host in runs.slurm.fleet.hosts:
         assert f"rig/{host}: runs for " in made.stdout and "gate/all_reduce_perf" in made.stdout, made.stdout
     others_are_well(runs, controller.end())
-    refused = runs.run(["stack"], "-e", "acceptance_detach=true")
-    assert refused.status != 0 and "jobs of a Slurm cluster end with their controller" in refused.output and not runs.slurm.jobs()
+    refused = runs.run(["ddp"], "-e", "acceptance_detach=true")
+    assert refused.status != 0 and "stage ddp runs between nodes and needs its controller" in refused.output and not runs.slurm.jobs()
 
 
 @pytest.mark.long
@@ -228,7 +287,7 @@ def test_the_time_limit_of_a_job_is_said(runs: Runs) -> None:
 @pytest.mark.long
 def test_a_node_without_munge_is_unknown_in_the_words_of_slurm(runs: Runs) -> None:
     slurm = runs.slurm
-    controller, gates = runs.at_gate()
+    controller, gates = runs.at_gate(acceptance_slurm_nodes_per_job=1)
     slurm.fleet.inside("gpu-03", "sh", "-c", "kill -9 $(cat /run/munge/munged.pid); rm -f /run/munge/munge.socket*")
     try:
         opened(gates)

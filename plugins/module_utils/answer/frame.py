@@ -187,6 +187,11 @@ class Reader:
             return
         self._result = record
 
+    @property
+    def is_whole(self) -> bool:
+        """True if the log, as far as it was fed, holds the frame whole, and once."""
+        return self._result is not None and not self._wrong
+
     def result(self) -> dict[str, t.Any]:
         """Return the record. Raise ReasonedError unless the log holds it whole, and once."""
         if self._wrong:

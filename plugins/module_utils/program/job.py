@@ -7,6 +7,9 @@ Whoever started the job sends bytes to its standard input as long as it lives. A
 last byte, the probe ends and gives back what it has changed. The first line says that the job runs; it has the number of the job and the
 name of the node.
 
+A detached job has nobody who waits. Its request has `keep`, {"file", "seconds"}: the answer is kept on the node (keeping.py), and another
+job fetches it there, whose request has keeping.KEPT in place of a probe.
+
 This module util is PRIVATE to the collection.
 """
 
@@ -20,7 +23,7 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import frame
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import keeping, runner
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import machine, process
 
 SILENCE_S = 45.0
@@ -35,7 +38,9 @@ LINE_LIMIT = 1000
 def main(request: dict[str, t.Any], nonce: str, number: str, name: str) -> None:
     """Run the request, which is that of runner.answer(), in a process of its own, and end it if nobody waits for its answer. `number` is
     that of the job, `name` that of the node."""
-    params = request["params"]
+    params, keep = request["params"], request.get("keep")
+    folder = keeping.folder_of(params.get("state_dir") or "")
+    keeping.remove_expired(folder)
     params["state_dir"] = params.get("state_dir") or state_dir()
     if params.get("job_steps"):
         params["job_steps"]["job"] = number
@@ -43,11 +48,12 @@ def main(request: dict[str, t.Any], nonce: str, number: str, name: str) -> None:
     process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)  # the guardian becomes our child, to be waited for
     told: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: told.append(number))
-    os.write(1, f"{BEGUN} {nonce} begun {number} {name}\n".encode())
+    if not keep:
+        os.write(1, f"{BEGUN} {nonce} begun {number} {name}\n".encode())
     child = os.fork()
     if child == 0:
-        _answer_and_exit(request, nonce)
-    _watch(child, told)
+        _answer_and_exit(request, nonce, folder)
+    _watch(child, told, not keep)
 
 
 def state_dir() -> str:
@@ -56,11 +62,11 @@ def state_dir() -> str:
     return "" if os.geteuid() == 0 else f"/tmp/gpufleet-acceptance-{os.geteuid()}"
 
 
-def _watch(child: int, told: t.Sequence[int]) -> None:
+def _watch(child: int, told: t.Sequence[int], listens: bool) -> None:
     """Wait for the child and for what it leaves to us, at most GIVE_BACK_S after its end. Tell the child to end if we are told to, or if
-    standard input ends or is silent."""
+    standard input, to which it `listens` unless it is detached, ends or is silent."""
     heard = time.monotonic()
-    is_open, is_told, ended_at = True, False, 0.0
+    is_open, is_told, ended_at = listens, False, 0.0
     while not ended_at or time.monotonic() < ended_at + GIVE_BACK_S:
         with contextlib.suppress(OSError):  # a signal
             if is_open and select.select([0], [], [], LOOK_S)[0]:
@@ -74,16 +80,24 @@ def _watch(child: int, told: t.Sequence[int]) -> None:
             return
         if pid == child:
             ended_at = time.monotonic()
-        if not ended_at and not is_told and (told or not is_open or time.monotonic() > heard + SILENCE_S):
+        if not ended_at and not is_told and (told or (listens and (not is_open or time.monotonic() > heard + SILENCE_S))):
             is_told = True
             os.kill(child, signal.SIGTERM)
 
 
-def _answer_and_exit(request: dict[str, t.Any], nonce: str) -> None:
+def _answer_and_exit(request: dict[str, t.Any], nonce: str, folder: str) -> None:
     """Does not return: the guardian ends the probe when this process is gone before its answer."""
     try:
         signal.signal(signal.SIGTERM, lambda _number, _frame: os._exit(143))
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        frame.write(runner.answer_or_fault(request), nonce, 1, LINE_LIMIT)
+        params, keep = request["params"], request.pop("keep", None)
+        if request["probe"] == keeping.KEPT:
+            answer = keeping.fetch(params["nonce"], folder, params["file"], params["job"])
+        else:
+            answer = runner.answer_or_fault(request)
+        if keep:
+            keeping.keep(answer, nonce, folder, keep["file"], keep["seconds"])
+        else:
+            frame.write(answer, nonce, 1, LINE_LIMIT)
     finally:
         os._exit(0)

@@ -15,11 +15,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 
 class NodeWork(t.TypedDict):
     """The work of a node: the name of a probe (a file in module_utils/probes/) with its validated options, and the `source` of a probe that
-    is a team's own."""
+    is a team's own. `keep`: under which name and how long the node keeps its answer, if nobody waits for it (program/keeping.py)."""
 
     probe: str
     params: Variables
     source: t.NotRequired[str]
+    keep: t.NotRequired[PlainData]
 
 
 class NodeAnswer(t.TypedDict, total=False):

@@ -34,7 +34,7 @@ class SlurmError(AcceptanceError, ReasonedError):
 def environment() -> dict[str, str]:
     """Return the environment of client commands: ours without the variables that are options of theirs. Within an allocation, srun would
     start a step there, with its time and nodes, and no job of ours."""
-    ours = ("SLURM_", "SRUN_", "SINFO_", "SQUEUE_", "SCANCEL_")
+    ours = ("SLURM_", "SRUN_", "SINFO_", "SQUEUE_", "SCANCEL_", "SBATCH_")
     return {name: value for name, value in os.environ.items() if not name.startswith(ours) or name == "SLURM_CONF"}
 
 

@@ -6,8 +6,11 @@ arrive.
 
 module_utils/program/feeding.py runs on the machine with the client commands: it has an srun for each job, and ends them all when it
 hears nothing of us. program/job.py runs on each node. The answer of a job of one node is that of the node that Slurm gave it, whatever
-the job prints. In a job of a group srun labels each line with the number of the task that printed it, and a task has the node that Slurm
-says on its first line; a node that two tasks say is nobody's.
+the job prints. In a job of several nodes srun labels each line with the number of the task that printed it, and a task has the node that
+Slurm says on its first line; a node that two tasks say is nobody's.
+
+Nodes that work each for itself may share a job (`Job.alone`). The answer of each is taken when it is whole, and a node for which that job
+cannot do anything, or whose work it has lost for the sake of another node, gets a job of its own.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -51,6 +54,12 @@ while len(text) < length:
 exec(text)
 """
 BEAT_S, LOOK_S = 5.0, 0.5
+# How long answers are gathered before Slurm is asked for the states of their nodes.
+GATHER_S = 1.0
+# After which time a job that nodes share must not be in the queue any more, or they get jobs of their own: one has become busy.
+SHARED_S = 20.0
+# How long a job that nodes share may go on when all have answered: what their tasks have left must end (program/job.py).
+LINGER_S = 30.0
 # How many nodes of a job are named.
 SHOWN = 8
 # How long jobs may take to end when we are done, or are interrupted.
@@ -65,6 +74,10 @@ _OF_TIME = ("Resources", "Priority", "None", "ReqNodeNotAvail", "BeginTime", "Cl
 Whys = dict[str, tuple[str, str]]
 # What slurmstepd says if it cannot start a program.
 _NO_PROGRAM = "execve():"
+# What srun says of a job that ends for the sake of one of its nodes: the work of the others is lost without a fault of theirs.
+_FOR_ANOTHER = ("DUE TO PREEMPTION", "DUE TO NODE FAILURE", "launch failed")
+# What it says where somebody has ended a job on purpose: it is not begun again.
+_CANCELLED = ("CANCELLED", "cancelled", "canceled", "DUE TO TIME LIMIT")
 # The label of a task, which srun sets before each line of a job of several tasks.
 _LABELLED = re.compile(r" *(\d{1,6}): (.*)", re.DOTALL)
 
@@ -81,7 +94,7 @@ class Task:
 class Job:
     """A job over `nodes`, with one task on each. `requests`: the request to each node, {"": the request to those that are not named}.
     `begun_at`, by our clock, is 0.0 while it waits for its nodes; `number` is Slurm's; `unread`: what Slurm
-    did not say of its nodes behind its end."""
+    did not say of its nodes behind its end. `alone` makes the job of one of the nodes, if they share this one and each works for itself."""
 
     nodes: tuple[str, ...]
     argv: list[str]
@@ -91,9 +104,15 @@ class Job:
     begun_at: float = 0.0
     number: str = ""
     unread: str = ""
+    alone: t.Callable[[str], Job] | None = None
 
     def __post_init__(self) -> None:
         self.tasks: dict[str, Task] = {}
+        # The nodes whose answers are taken, and when the last one was.
+        self.answered: set[str] = set()
+        self.answered_at = 0.0
+        # When it is looked whether a shared job is still in the queue.
+        self.look_at = 0.0
 
     @property
     def name(self) -> str:
@@ -133,6 +152,19 @@ class Job:
     def of(self, node: str) -> list[Task]:
         """Return the tasks that say to be on a node: one, unless the job did not begin there, or somebody lies."""
         return [task for task in self.tasks.values() if task.node == node]
+
+    @property
+    def unanswered(self) -> list[str]:
+        """The nodes whose answers are not taken yet."""
+        return [node for node in self.nodes if node not in self.answered]
+
+    def finished(self) -> list[str]:
+        """Return the nodes of a shared job with a whole answer that is not taken yet. None before each task has said a node of its own:
+        until then two may say the same."""
+        of_node = {task.node: task for task in self.tasks.values()}
+        if self.alone is None or len(self.tasks) != len(self.nodes) or set(of_node) != set(self.nodes):
+            return []
+        return [node for node in self.unanswered if of_node[node].reader.is_whole]
 
     def facts(self) -> dict[str, t.Any]:
         """Return what is known of the job besides its answer."""
@@ -189,24 +221,38 @@ class Launch:
             threading.Thread(target=work, daemon=True).start()
         self._order({"common": common})
         self._order({"finally": ["scancel", f"--name={self.name}"]})
-        waiting = self._waiting = {job.name: job for job in jobs}
+        waiting = self._waiting = {}
         for job in jobs:
-            job.asked_at = time.monotonic()
-            self._order({"start": job.name, "argv": job.argv, "own": job.own(), "tasks": len(job.nodes)})
-        ended: list[Answered] = []
-        while waiting or ended:
-            try:
-                news = self._news.get(timeout=0.0 if ended else LOOK_S)
+            self._start(job, time.monotonic())
+        gathered: list[Answered] = []
+        due = 0.0
+        while waiting or gathered:
+            with contextlib.suppress(queue.Empty):
+                news = self._news.get(timeout=LOOK_S if waiting else 0.0)
                 if news is None:
                     break
-                ended += filter(None, [self._take(news, waiting)])
-            except queue.Empty:
-                yield from self._looked_after(ended)
-                ended = []
+                answered = self._take(news, waiting)
+                if answered is not None:
+                    due = due if gathered else time.monotonic() + GATHER_S
+                    gathered.append(answered)
+            if gathered and (not waiting or time.monotonic() > due):
+                yield from self._looked_after(gathered)
+                gathered = []
             yield from self._late(waiting)
-        yield from self._looked_after(ended)
+        yield from self._looked_after(gathered)
         for job in waiting.values():
             yield self._all(job, self._lost())
+
+    def _start(self, job: Job, asked_at: float) -> None:
+        """Start a job. `asked_at`: since when its nodes are waited for."""
+        job.asked_at, job.look_at = asked_at, asked_at + self._patience
+        self._waiting[job.name] = job
+        self._order({"start": job.name, "argv": job.argv, "own": job.own(), "tasks": len(job.nodes)})
+
+    def _apart(self, job: Job, nodes: t.Sequence[str]) -> None:
+        """Start a job for each of some nodes that shared one."""
+        for node in nodes:
+            self._start(t.cast("t.Callable[[str], Job]", job.alone)(node), time.monotonic() if job.begun_at else job.asked_at)
 
     def _looked_after(self, ended: t.Sequence[Answered]) -> t.Iterator[Answered]:
         """Yield answers, without those of nodes that somebody has taken out of service since their jobs were asked for."""
@@ -235,21 +281,44 @@ class Launch:
             del waiting[job.name]
             return self._ended(job, news)
         job.take(str(news["text"]))
-        return None
+        nodes = job.finished()
+        if not nodes:
+            return None
+        job.answered.update(nodes)
+        job.answered_at = time.monotonic()
+        return Answered(job, {node: self._answer(job, node, "") for node in nodes})
 
     @staticmethod
     def _all(job: Job, answer: NodeAnswer) -> Answered:
-        """Return one answer for all nodes of a job."""
-        return Answered(job, dict.fromkeys(job.nodes, answer))
+        """Return one answer for all nodes of a job that have none."""
+        return Answered(job, dict.fromkeys(job.unanswered, answer))
 
-    def _ended(self, job: Job, news: dict[str, t.Any]) -> Answered:
-        """Return the answers of a job that has ended."""
+    def _ended(self, job: Job, news: dict[str, t.Any]) -> Answered | None:
+        """Return the answers of a job that has ended, as far as they are not taken and their nodes do not get jobs of their own."""
+        apart = self._without_fault(job, news)
+        self._apart(job, apart)
+        job.answered.update(apart)
+        return self._last_answers(job, news) if job.unanswered else None
+
+    @staticmethod
+    def _without_fault(job: Job, news: dict[str, t.Any]) -> list[str]:
+        """Return the nodes of a shared job that has ended whose work it did not begin, or lost for the sake of another node."""
+        words = str(news["words"])
+        if job.alone is None:
+            return []
+        if news["status"] < 0 or any(said in words for said in _FOR_ANOTHER):
+            return job.unanswered
+        if any(said in words for said in _CANCELLED):
+            return []
+        return [node for node in job.unanswered if not job.of(node)]
+
+    def _last_answers(self, job: Job, news: dict[str, t.Any]) -> Answered:
         said = reasons.words_of(str(news["words"]))
         why = f": {said}" if said else f" with status {news['status']}"
         if not job.begun_at:
             code = "no_python" if _NO_PROGRAM in said else "job_refused"
             return self._all(job, node_messages.refused(code, f"no job of ours runs on {job.name}{why}"))
-        return Answered(job, {node: self._answer(job, node, why) for node in job.nodes})
+        return Answered(job, {node: self._answer(job, node, why) for node in job.unanswered})
 
     @staticmethod
     def _answer(job: Job, node: str, why: str) -> NodeAnswer:
@@ -271,6 +340,15 @@ class Launch:
     def _late(self, waiting: dict[str, Job]) -> t.Iterator[Answered]:
         """Give up jobs that have waited or run for too long."""
         now = time.monotonic()
+        shared = [job for job in waiting.values() if job.alone]
+        for job in shared:
+            if not job.begun_at and now > job.look_at:
+                job.look_at = now + self._patience
+                if now > job.asked_at + self.wait_s or self._is_queued(waiting):
+                    self._give_up(job, waiting)
+                    self._apart(job, job.nodes)
+            elif not job.unanswered and now > job.answered_at + LINGER_S:
+                self._give_up(job, waiting)
         unbegun = [job for job in waiting.values() if not job.begun_at and now > job.asked_at + self.wait_s]
         if unbegun:
             states = self._states()
@@ -280,6 +358,16 @@ class Launch:
         for job in [job for job in waiting.values() if job.begun_at and now > job.begun_at + self.run_s]:
             self._give_up(job, waiting)
             yield self._all(job, {"state": "running"})
+
+    @property
+    def _patience(self) -> float:
+        return min(SHARED_S, self.wait_s / 2)
+
+    def _is_queued(self, waiting: dict[str, Job]) -> bool:
+        """Return True if a job that nodes share is in the queue. A job of one node is there by the name of the node."""
+        with contextlib.suppress(SlurmError):
+            return any(job.state == "PENDING" and job.node not in waiting for job in self.client.jobs(self.name))
+        return False
 
     def _give_up(self, job: Job, waiting: dict[str, Job]) -> None:
         self._order({"end": job.name})

@@ -25,7 +25,11 @@ class Slurm(base.Plane):
     name = "slurm"
     connection_variables = frozenset({"acceptance_slurm_ssh"})
     variables = ("acceptance_slurm_", "acceptance_nodes", "acceptance_node_vars")
-    ranges: t.Mapping[str, Range] = {"acceptance_slurm_time": Range(0, 525600), "acceptance_slurm_wait": Range(1, 2592000)}
+    ranges: t.Mapping[str, Range] = {
+        "acceptance_slurm_time": Range(0, 525600),
+        "acceptance_slurm_wait": Range(1, 2592000),
+        "acceptance_slurm_nodes_per_job": Range(1, 65533),
+    }
     nodes_behind = True
     operations = operations.OPERATIONS
 
@@ -60,10 +64,10 @@ class Slurm(base.Plane):
         return "it is made of objects of a Kubernetes API" if stage.topology in (MANIFEST, CLUSTER) else None
 
     def why_not_detachable(self, host: str, settings: Variables, stages: t.Sequence[Stage]) -> str | None:
-        return (
-            f"{host}: jobs of a Slurm cluster end with their controller; a run that is to outlive a login is begun where it may stay, as a "
-            "job of Slurm or in tmux for example (docs/slurm.md)"
-        )
+        between = [stage.name for stage in stages if stage.topology != ALONE]
+        if between:
+            return f"stage {between[0]} runs between nodes and needs its controller; leave it out, by --skip-tags for example"
+        return None
 
     def node_control(self, host: str, variable: t.Callable[[str], t.Any]) -> NodeControl:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import client, control

@@ -24,6 +24,7 @@ _NOT_READY = {
 }  # fmt: skip
 _DRAINED = {"DRAIN": "is drained", "FAIL": "is marked as failing", "POWER_DRAIN": "is drained to be powered down"}
 _RESERVED = {"RESERVED": "is reserved", "MAINTENANCE": "is in a maintenance reservation", "MAINT": "is in a maintenance reservation"}
+_FREE = frozenset({"IDLE", "COMPLETING", *_RESERVED, "CLOUD", "DYNAMIC_NORM"})
 _BUSY = ("ALLOCATED", "MIXED", "COMPLETING")
 
 # A gres of a node, "gpu:h200:8(S:0-1)" or "gpu:8".
@@ -58,6 +59,12 @@ class SlurmNode(t.NamedTuple):
     def is_busy(self) -> bool:
         """True if a job of somebody has all or a part of the node."""
         return not self.states.isdisjoint(_BUSY)
+
+    @property
+    def is_free(self) -> bool:
+        """True if a job can start on the node at once, as far as Slurm says: nothing runs there that does not end just now, and nobody
+        else is planned."""
+        return "IDLE" in self.states and self.states <= _FREE
 
     @property
     def is_drained(self) -> bool:

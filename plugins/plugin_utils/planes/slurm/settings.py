@@ -40,6 +40,12 @@ JOBS = "gpufleet-"
 MORE_S = 120.0
 
 
+# Minutes of a job that fetches a kept answer.
+FETCHING_MIN = 5
+_STEP = ("--cpu-bind=none", "--mpi=none")
+_ONE_TASK = ["--kill-on-bad-exit=1", "--unbuffered"]
+
+
 def look_into(job: str, node: str) -> list[str]:
     """Return the arguments of srun for a short step of a job that runs, on one of its nodes or on all, beside the step that measures."""
     return [
@@ -50,7 +56,8 @@ def look_into(job: str, node: str) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The variables `acceptance_slurm_*` without their prefix. `time` is in minutes, 0 for what the stage needs; `wait` in seconds."""
+    """The variables `acceptance_slurm_*` without their prefix. `time` is in minutes, 0 for what the stage needs; `wait` in seconds.
+    `nodes_per_job`: how many free nodes share a job in stages of single nodes."""
 
     ssh: tuple[str, ...] = ()
     partition: str = ""
@@ -62,6 +69,7 @@ class Settings:
     time: int = 0
     extra: tuple[str, ...] = ()
     wait: float = 600.0
+    nodes_per_job: int = 64
     python: str = "/usr/bin/python3"
     launcher: str = "auto"
 
@@ -79,14 +87,26 @@ class Settings:
         --exclusive of srun also means --exact: with a number of tasks the task would have one processor of its node. Without it, srun takes
         a task for each node and all processors of the job.
         """
-        alone = ["--kill-on-bad-exit=1", "--unbuffered"]
-        tasks = alone if len(nodes) == 1 else ["--kill-on-bad-exit=0", "--no-kill", "--label", "--wait=0"]
-        chosen = {**{option: getattr(self, option) for option in WITH_VARIABLES}, "gres": self.gres or gpus}
+        tasks = _ONE_TASK if len(nodes) == 1 else ["--kill-on-bad-exit=0", "--no-kill", "--label", "--wait=0"]
+        whole = ["--exclusive", "--mem=0"]
+        return ["srun", *whole, *_STEP, *tasks, *self._of_all(name, comment, nodes, self.gres or gpus, self.minutes(timeout, most))]
+
+    def detached(self, name: str, comment: str, node: str, gpus: str, timeout: float, most: int = 0) -> list[str]:
+        """Return the arguments of sbatch for a job like that of job() over one node, which goes on without us. Its program comes by
+        standard input."""
+        own = ["--parsable", "--no-requeue", "--output=/dev/null", "--error=/dev/null", "--exclusive", "--mem=0"]
+        return ["sbatch", *own, *self._of_all(name, comment, [node], self.gres or gpus, self.minutes(timeout, most))]
+
+    def fetching(self, name: str, comment: str, node: str) -> list[str]:
+        """Return the arguments of srun for a short job beside those of others, which reads a file on a node."""
+        return ["srun", "--ntasks=1", "--mem=100M", *_STEP, *_ONE_TASK, *self._of_all(name, comment, [node], "", FETCHING_MIN)]
+
+    def _of_all(self, name: str, comment: str, nodes: t.Sequence[str], gres: str, minutes: int) -> list[str]:
+        """Return the options that all our jobs have."""
+        chosen = {**{option: getattr(self, option) for option in WITH_VARIABLES}, "gres": gres}
         return [
-            "srun", f"--job-name={name}", f"--comment={comment}", f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}",
-            "--exclusive", "--mem=0",
-            f"--time={self.minutes(timeout, most)}", "--chdir=/", "--cpu-bind=none", "--mpi=none", *tasks,
-            f"--export=PATH={PATH}", LIMITS,
+            f"--job-name={name}", f"--comment={comment}", f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}", f"--time={minutes}",
+            "--chdir=/", f"--export=PATH={PATH}", LIMITS,
             *(f"--{option}={value}" for option, value in chosen.items() if value), *self.extra,
         ]  # fmt: skip
 

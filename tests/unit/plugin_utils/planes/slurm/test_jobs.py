@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import sys
@@ -38,11 +39,12 @@ waits*) ;;
 *,*) # a task on each node, each with the whole of standard input, and its lines labelled
     task=0; outs=()
     for name in ${node//,/ }; do
+        [[ $name == lost* ]] && continue
         mkfifo $TMPDIR/$name
         SLURMD_NODENAME=$name "$@" < $TMPDIR/$name > >(sed "s/^/$task: /") & outs+=($TMPDIR/$name); task=$((task + 1))
     done
     exec 3<&0; tee "${outs[@]}" <&3 > /dev/null &
-    wait $(jobs -p | head -$task); exit;;
+    wait $(jobs -p | head -$task); cat $TMPDIR/words >&2 2> /dev/null; exit 1;;
 esac
 case $node in
 refused*) echo "srun: error: Unable to allocate resources: Invalid account or account/partition combination specified" >&2; exit 1;;
@@ -200,6 +202,105 @@ def test_a_reservation_of_ours_blocks_no_node_of_a_group(group: Group, program: 
     program("squeue", 'for last in "$@"; do :; done; echo "${last%%|*}|9|x|PENDING|Resources|b,waits-1"')
     blockers = group(("waits-1", "b"), wait_s=1.0, reservation="ours").blockers
     assert {node: answer["reason_code"] for node, answer in blockers.items()} == {"b": "node_busy"}
+
+
+class Shared(t.NamedTuple):
+    """The answers of nodes that shared a job, in their order, the jobs that srun was asked for, and the number of the job of each node."""
+
+    answers: dict[str, jobs.NodeAnswer]
+    asked: list[str]
+
+
+@pytest.fixture
+def shared(
+    run: t.Callable[..., dict[str, Single]], program: Program, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> t.Callable[..., Shared]:
+    """Return what runs one job that nodes share."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    program("srun", f'echo "$1" >> {tmp_path}/asked\n' + SRUN)
+    program("squeue", 'for last in "$@"; do :; done; echo "${last%%|*}|9|x|PENDING|Resources|waits-1,n2"')
+
+    def of(nodes: tuple[str, ...], words: str = "", wait_s: float = 30.0, run_s: float = 30.0, **actions: str) -> Shared:
+        (tmp_path / "words").write_text(words)
+        launch = jobs.Launch(Client("lab", ()), sys.executable, "gpufleet-run", wait_s, run_s)
+
+        def made(*names: str) -> jobs.Job:
+            requests: dict[str, jobs.NodeWork] = {"": {"probe": "all", "params": {}}}
+            requests.update({name: {"probe": f"of {name}", "params": {"do": do}} for name, do in actions.items()})
+            return jobs.Job(names, ["srun", f"--nodelist={','.join(names)}", sys.executable, "-c", jobs.READ_EXACTLY], requests)
+
+        answers: dict[str, jobs.NodeAnswer] = {}
+        try:
+            for answered in launch.run([dataclasses.replace(made(*nodes), alone=made)], COMMON):
+                assert not set(answers) & set(answered.answers), "each node answers once"
+                answers.update(answered.answers)
+        finally:
+            launch.close()
+        return Shared(answers, [line.partition("=")[2] for line in (tmp_path / "asked").read_text().splitlines()])
+
+    return of
+
+
+def codes(found: Shared) -> dict[str, str | None]:
+    return {node: answer.get("reason_code") for node, answer in found.answers.items()}
+
+
+def test_nodes_that_share_a_job_answer_each_when_it_is_ready(shared: t.Callable[..., Shared]) -> None:
+    found = shared(("n1", "n2", "n3"), n1="import time; time.sleep(3)")
+    assert list(found.answers)[-1] == "n1" and codes(found) == dict.fromkeys(("n1", "n2", "n3")) and found.asked == ["n1,n2,n3"]
+
+
+def test_a_node_that_fails_in_a_shared_job_costs_no_other_its_answer(shared: t.Callable[..., Shared]) -> None:
+    found = shared(("n1", "n2"), "srun: error: n1: task 0: Exited with exit code 3\n", n1="os._exit(3)")
+    assert codes(found) == {"n1": "job_ended", "n2": None} and found.asked == ["n1,n2"], "what has begun is not begun again"
+    assert "n1: task 0: Exited with exit code 3" in found.answers["n1"]["reason"]
+
+
+def test_nodes_whose_shared_job_is_refused_are_asked_one_by_one(shared: t.Callable[..., Shared]) -> None:
+    """A limit may be that of a job of several nodes; else each gets the words of Slurm."""
+    found = shared(("refused-1", "n2"))
+    assert codes(found) == {"refused-1": "job_refused", "n2": None} and found.asked[1:] in (["refused-1", "n2"], ["n2", "refused-1"])
+
+
+def test_nodes_whose_shared_job_stays_in_the_queue_do_not_wait_for_one_another(shared: t.Callable[..., Shared]) -> None:
+    found = shared(("waits-1", "n2"), wait_s=12.0)
+    assert codes(found) == {"n2": None, "waits-1": "node_busy"} and len(found.asked) == 3
+
+
+def test_a_node_on_which_a_shared_job_does_not_begin_is_asked_alone(shared: t.Callable[..., Shared]) -> None:
+    found = shared(("n1", "lost-2", "n3"))
+    assert codes(found) == dict.fromkeys(("n1", "lost-2", "n3")) and found.asked == ["n1,lost-2,n3", "lost-2"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-27T10:00:00 DUE TO PREEMPTION ***",
+        "srun: error: Task launch for StepId=7.0 failed on node n2: Communication connection failure\n"
+        "srun: error: Application launch failed: Communication connection failure",
+    ],
+)
+def test_work_that_is_lost_for_the_sake_of_another_node_is_done_again_alone(shared: t.Callable[..., Shared], words: str) -> None:
+    once = "path = os.environ['TMPDIR'] + '/once'; os.path.exists(path) or (open(path, 'w').close(), os._exit(143))"
+    found = shared(("n1", "n2"), words, n1=once)
+    assert codes(found) == {"n2": None, "n1": None} and found.asked == ["n1,n2", "n1"]
+
+
+def test_a_shared_job_that_somebody_cancels_is_not_begun_again(shared: t.Callable[..., Shared]) -> None:
+    words = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-27T10:00:00 ***"
+    found = shared(("n1", "lost-2", "n3"), words, n1="os._exit(143)")
+    assert codes(found) == {"n1": "job_ended", "lost-2": "job_ended", "n3": None} and len(found.asked) == 1
+
+
+def test_a_node_that_two_tasks_of_a_shared_job_claim_is_nobody_s(shared: t.Callable[..., Shared]) -> None:
+    lies = "os.write(1, f'gpufleet-job/1 {nonce} begun 7 n2\\n'.encode())"
+    found = shared(("n1", "n2"), n1=lies)
+    assert codes(found) == {"n1": None, "n2": None}, "a task has the node of its first line"
+
+
+def test_a_shared_job_that_runs_for_too_long_costs_those_that_have_not_answered(shared: t.Callable[..., Shared]) -> None:
+    found = shared(("n1", "n2"), run_s=3.0, n1="[None for _ in iter(lambda: os.read(0, 9), b'')]; os._exit(0)")
+    assert found.answers["n1"] == {"state": "running"} and found.answers["n2"]["state"] == "done"
 
 
 def test_words_of_srun_that_matter() -> None:

@@ -19,5 +19,7 @@ def test_what_the_plane_takes_and_refuses() -> None:
     assert registry.unsupported_variables(kubernetes, ["acceptance_nodes", "acceptance_slurm_qos"]) == ["acceptance_slurm_qos"]
     refused = {name for name, stage in stages.shipped().items() if plane.refuses(stage)}
     assert refused == {"gpu_sharing"}
-    assert "jobs of a Slurm cluster end with their controller" in (plane.why_not_detachable("lab", {}, []) or "")
+    of = stages.shipped()
+    assert plane.why_not_detachable("lab", {}, [of["gemm"], of["soak"]]) is None
+    assert "stage rdma runs between nodes and needs its controller" in (plane.why_not_detachable("lab", {}, [of["gemm"], of["rdma"]]) or "")
     assert plane.problem("lab", {"acceptance_slurm_extra": ["-w"]}, []) and plane.problem("lab", {}, []) is None
