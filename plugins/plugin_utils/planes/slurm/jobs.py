@@ -221,7 +221,8 @@ class Launch:
             threading.Thread(target=work, daemon=True).start()
         self._order({"common": common})
         self._order({"finally": ["scancel", f"--name={self.name}"]})
-        waiting = self._waiting = {}
+        self._waiting = {}
+        waiting = self._waiting
         for job in jobs:
             self._start(job, time.monotonic())
         gathered: list[Answered] = []
@@ -307,7 +308,7 @@ class Launch:
         if job.alone is None:
             return []
         if news["status"] < 0 or any(said in words for said in _FOR_ANOTHER):
-            return job.unanswered
+            return [node for node in job.unanswered if not any(task.reader.is_whole for task in job.of(node))]
         if any(said in words for said in _CANCELLED):
             return []
         return [node for node in job.unanswered if not job.of(node)]
@@ -365,8 +366,9 @@ class Launch:
 
     def _is_queued(self, waiting: dict[str, Job]) -> bool:
         """Return True if a job that nodes share is in the queue. A job of one node is there by the name of the node."""
+        single = {job.nodes[0] for job in waiting.values() if len(job.nodes) == 1}
         with contextlib.suppress(SlurmError):
-            return any(job.state == "PENDING" and job.node not in waiting for job in self.client.jobs(self.name))
+            return any(job.state == "PENDING" and job.node not in single for job in self.client.jobs(self.name))
         return False
 
     def _give_up(self, job: Job, waiting: dict[str, Job]) -> None:
