@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Figure `slurm_stage`: the jobs of `nccl_node` with an instant tool over the nodes of a Slurm cluster, from the first one that Slurm
 allocates to the last one that it ends, and beside it one bare `srun` of the same tool over the same nodes, one of a bare Python, and one
-`srun` of the tool for each node.
+`srun` of the tool for each node. `ratio` is that of one job that the nodes share (acceptance_slurm_nodes_per_job).
 
     python tests/bench/slurm_stage.py [--nodes 32]
 
@@ -58,12 +58,12 @@ def client(slurm: Slurm, *commands: t.Sequence[str]) -> float:
     return time.monotonic() - began
 
 
-def stage(runs: Runs, names: t.Sequence[str]) -> tuple[float, str, int]:
+def stage(runs: Runs, names: t.Sequence[str], **variables: t.Any) -> tuple[float, str, int]:
     """Return the seconds between the first allocation and the last end of the jobs of a stage, by the log of slurmctld; words about the
     run; and how many nodes were measured."""
     before = len(_log(runs.slurm))
     began = time.monotonic()
-    done = runs.run(["nccl_node"], acceptance_nodes={"names": list(names)})
+    done = runs.run(["nccl_node"], acceptance_nodes={"names": list(names)}, **variables)
     whole = time.monotonic() - began
     measured = {m["subject"]["id"] for m in done.journal if m["outcome"] == "measured"}
     stamps = [
@@ -114,6 +114,10 @@ def main(argv: t.Sequence[str] | None = None) -> int:
             show("stage_1", seconds, "s", "", words, None)
             seconds, words, measured = stage(runs, names)
             show("stage", seconds, "s", "", words, measured == count)
+            apart = seconds
+            seconds, words, measured = stage(runs, names, acceptance_slurm_nodes_per_job=count)
+            show("shared", seconds, "s", "", words, measured == count)
+            show("ratio_apart", apart / bare, "", "", "one bare srun of the tool over all nodes = 1; a job for each node", None)
             show("ratio", seconds / bare, "", f"<= {GOAL}", "one bare srun of the tool over all nodes = 1", seconds <= GOAL * bare)
     finally:
         fleet.down()

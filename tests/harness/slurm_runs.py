@@ -62,7 +62,7 @@ class Runs:
 
     def at_gate(self, **variables: t.Any) -> tuple[Controller, dict[str, pathlib.Path]]:
         """Start a run whose tool waits on every node for a file `open`, and return when it does, with the folder of that file per node.
-        Unless the variables say otherwise the nodes share a job."""
+        With `acceptance_slurm_nodes_per_job` they share a job."""
         gates = {host: self.slurm.fleet.plant(host) / "gate" for host in self.slurm.fleet.hosts}
         for gate in gates.values():
             gate.mkdir(exist_ok=True)
@@ -72,7 +72,7 @@ class Runs:
             (gate / "all_reduce_perf").chmod(0o755)
         controller = self.start(["nccl_node"], nccl_node_binary_dir="/opt/simulated/gate", **variables)
         wait(lambda: all((gate / "reached").exists() for gate in gates.values()), controller.process)
-        assert len(self.slurm.jobs()) == (1 if variables.get("acceptance_slurm_nodes_per_job", len(gates)) > 1 else len(gates))
+        assert len(self.slurm.jobs()) == (1 if variables.get("acceptance_slurm_nodes_per_job", 1) > 1 else len(gates))
         return controller, gates
 
     def nothing_left(self, seconds: float) -> None:

@@ -49,8 +49,36 @@ def test_four_nodes_are_accepted_and_left_as_they_were(runs: Runs) -> None:
     assert {m["plane"] for m in measured} == {"slurm"} and {m["target"] for m in measured} == {"rig"}
     assert all(m["context"]["slurm_job"].isdecimal() and m["context"]["slurm_waited_s"] < 30 for m in measured)
     assert len({(m["context"]["slurm_job"], m["subject"]["id"].split("/")[1]) for m in measured}) == 8
-    assert len({m["context"]["slurm_job"] for m in measured}) == 2  # nodes that are free share a job
+    assert len({m["context"]["slurm_job"] for m in measured}) == 8
     runs.nothing_left(10)
+
+
+@pytest.mark.long
+def test_free_nodes_share_a_job(runs: Runs) -> None:
+    """Not a node that others use, which waits for itself."""
+    slurm = runs.slurm
+    done = runs.run(STAGES, acceptance_slurm_nodes_per_job=64)
+    assert done.status == 0, done.output
+    assert len({m["context"]["slurm_job"] for m in done.journal if m["outcome"] == "measured"}) == 2
+    runs.nothing_left(10)
+    other = slurm.client("sbatch", "--parsable", "-w", "gpu-03", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 300").strip()
+    try:
+        done = runs.run(["stack"], acceptance_slurm_nodes_per_job=64, acceptance_slurm_wait=5)
+    finally:
+        slurm.client("scancel", other)
+        slurm.until_idle("gpu-03")
+    assert on(done.verdicts, "gpu-03") == {("UNKNOWN", "node_busy")}
+    jobs = {m["subject"]["id"].split("/")[1]: m["context"].get("slurm_job") for m in done.journal if m["outcome"] == "measured"}
+    assert jobs.keys() == {"gpu-01", "gpu-02", "gpu-04"} and len(set(jobs.values())) == 1, jobs
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_shared_job_ends_with_its_controller(runs: Runs, number: signal.Signals) -> None:
+    controller, _gates = runs.at_gate(acceptance_slurm_nodes_per_job=64)
+    os.kill(controller.process.pid, number)
+    runs.nothing_left(60)
+    controller.process.wait(30)
 
 
 def test_a_job_has_nothing_of_the_environment_of_who_starts_it(runs: Runs) -> None:
@@ -312,7 +340,7 @@ def test_whoever_looks_sees_what_the_tool_of_a_job_prints(runs: Runs) -> None:
     wait(shown, controller.process)
     output = shown()
     assert output and output.lines[0].startswith("$ /opt/simulated/gate/all_reduce_perf"), output
-    assert output.stage == "nccl_node" and len(runs.slurm.jobs()) == 1, "a step of the same job"
+    assert output.stage == "nccl_node" and len(runs.slurm.jobs()) == 4, "a step of the same job"
     os.kill(controller.process.pid, signal.SIGTERM)
     runs.nothing_left(20)
     controller.process.wait(30)
@@ -358,7 +386,7 @@ def parent_is_sshd(pid: int) -> bool:
 
 def test_after_kill_9_of_srun_its_job_is_gone_with_the_stage(runs: Runs) -> None:
     """With the process that srun has for such a case. Slurm keeps a job whose srun is gone to its time limit."""
-    controller, gates = runs.at_gate(acceptance_slurm_nodes_per_job=1)
+    controller, gates = runs.at_gate()
     sruns = [pid for pid, argv in runs.slurm.fleet.processes("gpu-01").items() if argv[0] == "srun" and "--nodelist=gpu-02" in argv]
     assert sruns
     for pid in sruns:

@@ -78,7 +78,7 @@ def test_a_node_that_somebody_drains_meanwhile_is_unknown_with_the_reason(runs: 
 
 def test_jobs_that_somebody_cancels_or_preempts_or_whose_node_goes_down(runs: Runs) -> None:
     slurm = runs.slurm
-    controller, gates = runs.at_gate(acceptance_slurm_nodes_per_job=1)
+    controller, gates = runs.at_gate()
     slurm.client("scancel", job_of(slurm, "gpu-02"))
     preempting = slurm.client(
         "sbatch", "--parsable", "-p", "urgent", "-w", "gpu-03", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 300"
@@ -99,10 +99,11 @@ def test_jobs_that_somebody_cancels_or_preempts_or_whose_node_goes_down(runs: Ru
     others_are_well(runs, done, "gpu-02", "gpu-03", "gpu-04")
 
 
+@pytest.mark.long
 def test_nodes_that_share_a_job_lose_nothing_by_the_end_of_one(runs: Runs) -> None:
     """The first goes down, and the job goes on. The second is preempted, and the others are measured in jobs of their own."""
     slurm = runs.slurm
-    controller, gates = runs.at_gate()
+    controller, gates = runs.at_gate(acceptance_slurm_nodes_per_job=64)
     slurm.client("scontrol", "update", "nodename=gpu-04", "state=down", "reason=pulled out")
     try:
         time.sleep(2)
@@ -237,6 +238,7 @@ def test_a_repaired_node_is_measured_in_a_maintenance_reservation(runs: Runs) ->
         slurm.until_idle("gpu-02")
 
 
+@pytest.mark.long
 def test_a_detached_run_is_collected_by_a_resume(runs: Runs) -> None:
     """Also what runs when the resume begins. Nothing is left on the nodes behind it."""
     slurm = runs.slurm
@@ -287,7 +289,7 @@ def test_the_time_limit_of_a_job_is_said(runs: Runs) -> None:
 @pytest.mark.long
 def test_a_node_without_munge_is_unknown_in_the_words_of_slurm(runs: Runs) -> None:
     slurm = runs.slurm
-    controller, gates = runs.at_gate(acceptance_slurm_nodes_per_job=1)
+    controller, gates = runs.at_gate()
     slurm.fleet.inside("gpu-03", "sh", "-c", "kill -9 $(cat /run/munge/munged.pid); rm -f /run/munge/munge.socket*")
     try:
         opened(gates)

@@ -69,7 +69,7 @@ class Settings:
     time: int = 0
     extra: tuple[str, ...] = ()
     wait: float = 600.0
-    nodes_per_job: int = 64
+    nodes_per_job: int = 1
     python: str = "/usr/bin/python3"
     launcher: str = "auto"
 
