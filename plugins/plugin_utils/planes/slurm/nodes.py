@@ -44,7 +44,7 @@ class StageOnSlurm(StageBehindHost):
         if not self.unanswered:
             return
         present = {node.name: node for node in client.nodes()}
-        requests = self._requests(present, settings)
+        requests = self._asked(present, settings)
         if not requests:
             return
         request = next(iter(requests.values()))
@@ -134,7 +134,7 @@ class StageOnSlurm(StageBehindHost):
         """The name of this stage's jobs, by which they are found and cancelled."""
         return of_variables.jobs_of(self.acting.id, self.stage)
 
-    def _requests(self, present: t.Mapping[str, SlurmNode], settings: of_variables.Settings) -> dict[str, NodeWork]:
+    def _asked(self, present: t.Mapping[str, SlurmNode], settings: of_variables.Settings) -> dict[str, NodeWork]:
         """Return {node: its request}; nodes of which the same is asked have one object. Record a refusal at once for nodes on which no job
         can start."""
         requests: dict[tuple[tuple[str, str], ...], NodeWork] = {}
