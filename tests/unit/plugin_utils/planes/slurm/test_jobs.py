@@ -298,11 +298,6 @@ def test_a_node_that_two_tasks_of_a_shared_job_claim_is_nobody_s(shared: t.Calla
     assert codes(found) == {"n1": None, "n2": None}, "a task has the node of its first line"
 
 
-def test_a_shared_job_that_runs_for_too_long_costs_those_that_have_not_answered(shared: t.Callable[..., Shared]) -> None:
-    found = shared(("n1", "n2"), run_s=12.0, n1="[None for _ in iter(lambda: os.read(0, 9), b'')]; os._exit(0)")
-    assert found.answers["n1"] == {"state": "running"} and found.answers["n2"]["state"] == "done"
-
-
 def test_words_of_srun_that_matter() -> None:
     said = "srun: job 3 queued and waiting for resources\nsrun: error: a\nsrun: error: a\nsrun: \x1b[1mb\n"
     assert reasons.words_of(said) == "a; \\x1b[1mb"
