@@ -22,6 +22,7 @@ from rigs.kubernetes.kubernetes import Kubernetes
 from rigs.rdma.rdma import Guests, Options
 from rigs.simulated import nodes
 from rigs.slurm.slurm import Slurm
+from tools.run_tests import pytest_runtest_setup  # noqa: F401, no test begins when the time is over
 from xdist.scheduler import LoadScopeScheduling
 
 # Where names of tests begin.

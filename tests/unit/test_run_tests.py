@@ -9,6 +9,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 TOOL = pathlib.Path(__file__).resolve().parents[1] / "tools" / "run_tests.py"
 FAILS_ONCE = """
@@ -21,12 +22,12 @@ def test_fails_once():
 """
 
 
-def run(folder: pathlib.Path, tests: str) -> subprocess.CompletedProcess[str]:
+def run(folder: pathlib.Path, tests: str, **variables: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_it.py").write_text(tests)
     (folder / "pytest.ini").write_text("[pytest]\n")
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHONPATH"))}
     command = [sys.executable, str(TOOL), "-q", "-p", "no:cacheprovider", "-n", "2", "."]
-    return subprocess.run(command, cwd=folder, env=plain, text=True, capture_output=True, check=False)
+    return subprocess.run(command, cwd=folder, env={**plain, **variables}, text=True, capture_output=True, check=False)
 
 
 def test_what_fails_once_passes_and_is_named(tmp_path: pathlib.Path) -> None:
@@ -57,3 +58,12 @@ def test_all_good_is_run_once(tmp_path: pathlib.Path) -> None:
     ran = run(tmp_path, "def test_good(): pass\n")
     assert ran.returncode == 0
     assert "===" not in ran.stdout
+
+
+def test_tests_that_would_begin_too_late_are_left_out_and_named(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "conftest.py").write_text(f"import sys\nsys.path.append({str(TOOL.parents[1])!r})\nfrom tools.run_tests import *\n")
+    tests = "def test_good(): pass\n"
+    assert "NOT RUN" not in run(tmp_path, tests, ACCEPTANCE_TESTS_UNTIL=str(time.time() + 600)).stdout
+    ran = run(tmp_path, tests, ACCEPTANCE_TESTS_UNTIL=str(time.time() - 1))
+    assert ran.returncode == 0
+    assert ran.stdout.splitlines()[-1] == "=== NOT RUN, the time was over: 1 tests: test_it.py::test_good"
