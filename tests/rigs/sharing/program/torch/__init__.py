@@ -11,6 +11,7 @@ What the real library writes into a pod's log, this writes, in the words of eith
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -119,7 +120,7 @@ class _Gpu:
         os._exit(1)
 
     def listen(self) -> None:
-        for line in self.connection.makefile("r"):
+        for line in self.lines():
             message = json.loads(line)
             kind = message["type"]
             if kind == "SHARE":
@@ -142,6 +143,10 @@ class _Gpu:
             else:
                 self.answers.put(message)
         self.lost()
+
+    def lines(self) -> t.Iterator[str]:
+        with contextlib.suppress(OSError):  # a scheduler that ends before it has read all resets the connection
+            yield from self.connection.makefile("r")
 
     def heed(self, limit: int) -> None:
         """Keep to a quota from now on."""
