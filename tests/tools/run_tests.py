@@ -56,6 +56,7 @@ def main(arguments: list[str]) -> int:
     if status != pytest.ExitCode.TESTS_FAILED or not 1 <= len(ids) <= AGAIN:
         return int(status)
     print(f"=== once more, alone: {', '.join(ids)}", flush=True)
+    os.environ.pop(UNTIL, None)  # what failed is not left out
     again = subprocess.run([sys.executable, "-m", "pytest", *arguments[:-1], "-n", "1", *ids], check=False).returncode
     if not again:
         print(f"=== passed only alone, to be mended: {', '.join(ids)}", flush=True)

@@ -11,6 +11,9 @@ import subprocess
 import sys
 import time
 
+import pytest
+from tools import run_tests
+
 TOOL = pathlib.Path(__file__).resolve().parents[1] / "tools" / "run_tests.py"
 FAILS_ONCE = """
 import pathlib
@@ -67,3 +70,17 @@ def test_tests_that_would_begin_too_late_are_left_out_and_named(tmp_path: pathli
     ran = run(tmp_path, tests, ACCEPTANCE_TESTS_UNTIL=str(time.time() - 1))
     assert ran.returncode == 0
     assert ran.stdout.splitlines()[-1] == "=== NOT RUN, the time was over: 1 tests: test_it.py::test_good"
+
+
+def test_what_failed_is_run_again_though_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_arguments: list[str], plugins: list[run_tests.Results]) -> pytest.ExitCode:
+        plugins[0].ids["test_it.py::test_bad"] = None
+        return pytest.ExitCode.TESTS_FAILED
+
+    def again(*_arguments: object, **_options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess([], 0 if run_tests.UNTIL in os.environ else 1)
+
+    monkeypatch.setenv(run_tests.UNTIL, "1")
+    monkeypatch.setattr(pytest, "main", failing)
+    monkeypatch.setattr(subprocess, "run", again)
+    assert run_tests.main(["tests"]) == 1
