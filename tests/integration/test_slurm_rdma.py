@@ -103,7 +103,7 @@ def test_a_drained_and_a_busy_node_are_named_and_the_others_are_tested(healthy: 
     other = ""
     try:
         controller = healthy.start(STAGES, **VARIABLES, acceptance_slurm_wait=5)
-        wait(lambda: any("rdma_ports" in line and "RUNNING" in line for line in slurm.jobs()), controller.process)
+        wait(lambda: any(all(word in line for word in ("rdma_ports", "RUNNING", "gpu-03")) for line in slurm.jobs()), controller.process)
         other = slurm.client("sbatch", "--parsable", "-w", "gpu-03", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 300").strip()
         done = controller.end()
         assert [line.split()[0] for line in slurm.jobs()] == [other]
@@ -128,7 +128,7 @@ def test_a_node_without_python_costs_its_own_pairs(healthy: Runs) -> None:
         slurm.fleet.inside(host, "ln", "-sf", "/usr/bin/python3", python)
     quick = {**VARIABLES, "rdma_test_timeout": 3, "rdma_patience": 2, "rdma_start_window": 3}
     controller = healthy.start(STAGES, **quick, acceptance_slurm_python=python)
-    wait(lambda: any("rdma_ports" in line and "RUNNING" in line for line in slurm.jobs()), controller.process)
+    wait(lambda: any(all(word in line for word in ("rdma_ports", "RUNNING", "gpu-04")) for line in slurm.jobs()), controller.process)
     wait(lambda: not any("rdma_ports" in line and "gpu-04" in line for line in slurm.jobs()), controller.process)
     slurm.fleet.inside("gpu-04", "rm", python)
     done = controller.end()
