@@ -72,7 +72,7 @@ integration-quick: packages ## The integration tests of make test
 
 integration-rest: packages ## The other integration tests, but for those that wait for deadlines: sshd hosts, soft-RoCE guests, Kubernetes, a browser
 	@$(PYTHON) tests/rigs/programs.py
-	@$(PYTHON) tests/tools/run_tests.py -n 4 --dist loadscope --timeout 900 --durations 25 -m "not long and not quick" tests/integration
+	@$(PYTHON) tests/tools/run_tests.py -n 4 --dist loadscope --timeout 1200 --durations 25 -m "not long and not quick" tests/integration
 
 integration: integration-quick integration-rest ## Both
 
