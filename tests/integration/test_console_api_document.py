@@ -30,4 +30,4 @@ def test_the_api_keeps_what_its_document_promises(tmp_path: pathlib.Path) -> Non
             cwd=tmp_path, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
     assert done.returncode == 0, done.stdout[-8000:]
-    assert "Tested: 12" in done.stdout, done.stdout[-3000:]
+    assert "Tested: 13" in done.stdout, done.stdout[-3000:]

@@ -46,6 +46,11 @@ NOT_RUN = {
     r"ansible-playbook \S+ .*acceptance_detach=true": "needs a cluster; test_kube_detach.py runs it",
     r"ansible-playbook playbooks/soak\.yml .*hours=72": "takes three days; tests/drills/soak.py runs minutes of it",
     r"ansible-playbook playbooks/rdma_pair\.yml .*": "needs RDMA ports; test_rdma_fleet.py and test_rdma_guests.py run it",
+    r"ansible-playbook playbooks/(handover|verify)\.yml .*(RUN\d?\b|pack=).*|python3 verify\.py .*":
+        "needs rounds and keys; test_handover.py and test_pack.py make packs, check and sign them",
+    r"ansible-playbook playbooks/acceptance\.yml .*--limit gpu-07,.*": "is the next round of a hand-over; test_handover.py holds the line",
+    r"ansible-playbook \S+ .*acceptance_slurm_\S+=.*": "needs a Slurm cluster; test_slurm_faults.py runs it",
+    r"ansible-playbook playbooks/quarantine\.yml .*": "needs nodes of a cluster; test_slurm.py and test_quarantine_kubernetes.py run it",
     r"ansible-playbook \S+ .*--tags copy": "needs the stage of docs/stages.md; test_docs_stages.py runs it",
     r"ansible-playbook \S+ .*\"nic_loopback\".*": "needs RDMA ports, of which the demo's hosts have none; tests/drills/loopback.py runs it",
 }  # fmt: skip
