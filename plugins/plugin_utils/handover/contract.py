@@ -23,6 +23,7 @@ import typing as t
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover.standing import KNOWN_FAIL, Deciding, Standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats
 
@@ -96,11 +97,16 @@ def _demand(entry: t.Any, name: str) -> Demand:
     )  # fmt: skip
 
 
+def words_of(key: Key) -> str:
+    """Return a check as demands name it."""
+    return f"{key.stage} {key.check} {key.variant}".strip()
+
+
 def trace(demands: t.Sequence[Demand], standing: Standing) -> tuple[list[PlainData], list[str]]:
     """Return a row for each demand, and the checks, as `STAGE CHECK`, that no demand asks for."""
     by_words: dict[str, list[tuple[Deciding, bool]]] = collections.defaultdict(list)
     for key, deciding in standing.checks.items():
-        by_words[f"{key.stage} {key.check} {key.variant}".strip()].append((deciding, key in standing.bad))
+        by_words[words_of(key)].append((deciding, key in standing.bad))
     rows = [_row(demand, {words: found for words, found in by_words.items() if demand.asks_for(words)}) for demand in demands]
     unasked = {" ".join(words.split()[:2]) for words in by_words if not any(demand.asks_for(words) for demand in demands)}
     return rows, sorted(unasked)

@@ -14,10 +14,11 @@ import typing as t
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover import contract
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover.standing import Standing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
 
 FOLDER = pathlib.Path(__file__).resolve().parents[3] / "files" / "public_lists"
 YES, IN_PART, NO, NOT_LOOKED_FOR = "yes", "in part", "no", "not looked for"
-COLUMNS = ("list", "id", "text", "state", "shown_by", "measured", "why")
+COLUMNS = ("list", "id", "text", "state", "shown_by", "measured", "why", "source")
 
 
 class Entry(t.NamedTuple):
@@ -64,21 +65,30 @@ def rows(lists: t.Sequence[PublicList], standing: Standing) -> list[dict[str, st
     traced, _unasked = contract.trace(demands, standing)
     return [
         {
-            "list": f"{one.name} {one.version}", "id": demand_id, "text": entry.text, **_state(entry, row),
-            "shown_by": ", ".join((*entry.checks, *entry.files)), "measured": str(row["measured"]),
+            "list": f"{one.name} {one.version}", "id": demand_id, "text": entry.text, **_state(entry, demand, row, standing),
+            "shown_by": ", ".join((*entry.checks, *entry.files)), "measured": str(row["measured"]), "source": one.source,
         }
-        for (one, entry), row in zip(entries, traced, strict=True)
+        for (one, entry), demand, row in zip(entries, demands, traced, strict=True)
         for demand_id in entry.ids
     ]  # fmt: skip
 
 
-def _state(entry: Entry, row: t.Mapping[str, t.Any]) -> dict[str, str]:
-    rest = f"not shown: {entry.not_shown}" if entry.not_shown else ""
+def _state(entry: Entry, demand: contract.Demand, row: t.Mapping[str, t.Any], standing: Standing) -> dict[str, str]:
+    """Return the state of a demand and why. What was shown on some of the nodes is not shown on the others."""
     if row["state"] == contract.NOT_MET:
         return {"state": NO, "why": str(row["why"])}
-    if row["state"] == contract.MET or (entry.files and not entry.checks):
-        return {"state": IN_PART if rest else YES, "why": rest}
-    return {"state": NOT_LOOKED_FOR, "why": entry.why or str(row["why"])}
+    by_checks = row["state"] == contract.MET
+    if not by_checks and (entry.checks or not entry.files):
+        return {"state": NOT_LOOKED_FOR, "why": entry.why or str(row["why"])}
+    rest = [f"not shown: {entry.not_shown}"] if entry.not_shown else []
+    marks = []
+    if by_checks:
+        verdicts = [one.verdict for key, one in standing.checks.items() if demand.asks_for(contract.words_of(key))]
+        nodes = {node for verdict in verdicts for node in subjects.nodes_of(verdict.subject)} & standing.of_node.keys()
+        if len(nodes) < len(standing.of_node):
+            rest.append(f"not shown: {len(standing.of_node) - len(nodes)} of {len(standing.of_node)} nodes")
+        marks = ["by simulated tools"] if any(verdict.simulated for verdict in verdicts) else []
+    return {"state": IN_PART if rest else YES, "why": "; ".join([*rest, *marks])}
 
 
 def counts(of: t.Iterable[t.Mapping[str, str]]) -> dict[str, dict[str, int]]:

@@ -8,10 +8,10 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import time
 
+from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_control import NodeControl, NodeState
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.client import Client, SlurmError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.records import SlurmNode
@@ -28,11 +28,17 @@ class SlurmControl(NodeControl):
 
     @functools.cached_property
     def ahead(self) -> int:
-        """Seconds that the clock of slurmctld is ahead of ours; 0 if it does not say."""
-        with contextlib.suppress(SlurmError):
-            began = time.time()
+        """Seconds that the clock of slurmctld is ahead of ours. If it does not say its time, its clock is taken for ours, and that is
+        said."""
+        now, why = 0, "sdiag does not have it"
+        began = time.time()
+        try:
             now = self.client.now()
-            return round(now - (began + time.time()) / 2) if now else 0
+        except SlurmError as error:
+            why = error.reason
+        if now:
+            return round(now - (began + time.time()) / 2)
+        Display().warning(f"{self.client.host}: the time of slurmctld is not known ({why}); its clock is taken for ours")
         return 0
 
     def nodes(self) -> list[NodeState]:

@@ -9,8 +9,8 @@ hears nothing of us. program/job.py runs on each node. The answer of a job of on
 the job prints. In a job of several nodes srun labels each line with the number of the task that printed it, and a task has the node that
 Slurm says on its first line; a node that two tasks say is nobody's.
 
-Nodes that work each for itself may share a job (`Job.alone`). The answer of each is taken when it is whole, and a node for which that job
-cannot do anything, or whose work it has lost for the sake of another node, gets a job of its own.
+Nodes that work each for itself may share a job (`Job.alone`). The answer of each is taken when it is whole, and a node on which that job
+does not begin gets a job of its own. What has begun is not begun again: what ended it may be a fault of the node.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -74,10 +74,9 @@ _OF_TIME = ("Resources", "Priority", "None", "ReqNodeNotAvail", "BeginTime", "Cl
 Whys = dict[str, tuple[str, str]]
 # What slurmstepd says if it cannot start a program.
 _NO_PROGRAM = "execve():"
-# What srun says of a job that ends for the sake of one of its nodes: the work of the others is lost without a fault of theirs.
-_FOR_ANOTHER = ("DUE TO PREEMPTION", "DUE TO NODE FAILURE", "launch failed")
-# What it says where somebody has ended a job on purpose: it is not begun again.
+# What srun says where somebody has ended a job on purpose: nothing of it is begun again, unless Slurm has ended it for another job or node.
 _CANCELLED = ("CANCELLED", "cancelled", "canceled", "DUE TO TIME LIMIT")
+_BY_SLURM = ("DUE TO PREEMPTION", "DUE TO NODE FAILURE")
 # The label of a task, which srun sets before each line of a job of several tasks.
 _LABELLED = re.compile(r" *(\d{1,6}): (.*)", re.DOTALL)
 
@@ -296,22 +295,16 @@ class Launch:
 
     def _ended(self, job: Job, news: dict[str, t.Any]) -> Answered | None:
         """Return the answers of a job that has ended, as far as they are not taken and their nodes do not get jobs of their own."""
-        apart = self._without_fault(job, news)
+        apart = self._not_begun(job, str(news["words"]))
         self._apart(job, apart)
         job.answered.update(apart)
         return self._last_answers(job, news) if job.unanswered else None
 
     @staticmethod
-    def _without_fault(job: Job, news: dict[str, t.Any]) -> list[str]:
-        """Return the nodes of a shared job that has ended whose work it did not begin, or lost for the sake of another node."""
-        words = str(news["words"])
-        if job.alone is None:
-            return []
-        if news["status"] < 0 or any(said in words for said in _FOR_ANOTHER):
-            return [node for node in job.unanswered if not any(task.reader.is_whole for task in job.of(node))]
-        if any(said in words for said in _CANCELLED):
-            return []
-        return [node for node in job.unanswered if not job.of(node)]
+    def _not_begun(job: Job, words: str) -> list[str]:
+        """Return the nodes of a shared job that has ended on which it did not begin, unless somebody has cancelled it."""
+        is_cancelled = any(said in words for said in _CANCELLED) and not any(said in words for said in _BY_SLURM)
+        return [] if job.alone is None or is_cancelled else [node for node in job.unanswered if not job.of(node)]
 
     def _last_answers(self, job: Job, news: dict[str, t.Any]) -> Answered:
         said = reasons.words_of(str(news["words"]))

@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import pathlib
 import tarfile
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover import checker, public_lists, request
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover import checker, public_lists, request, rounds, standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import run as runs_on_disk
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from harness import history_runs as runs
@@ -281,6 +283,19 @@ def test_public_lists_are_held_against_the_rounds_by_their_ids(tmp_path: pathlib
     assert rows["NVIDIA", "BM01"]["state"] == "not looked for" and "acceptance_contract" in rows["NVIDIA", "BM01"]["why"]
     assert rows["ClusterMAX", "dcgm-healthchecks"]["state"] == "not looked for", "nothing of it was planned"
     assert "<td>NVIDIA Requirements Guide for AI Clouds 2.3.1</td>" in content(made, "index.html")
+
+
+def test_what_was_shown_on_some_nodes_is_shown_in_part(tmp_path: pathlib.Path) -> None:
+    def state(of: standing.Standing) -> tuple[str, str]:
+        listed = public_lists.PublicList("L", "1", "", (public_lists.Entry(("A",), "GEMM", ("gemm",)),))
+        (row,) = public_lists.rows([listed], of)
+        return row["state"], row["why"]
+
+    both = standing.of(rounds.read(str(tmp_path), [judged(tmp_path, 1, {"a": machine("a", {1: 670}), "b": machine("b", {2: 671})})]))
+    assert state(both) == ("yes", "")
+    of_one = {key: one for key, one in both.checks.items() if key.stage != "gemm" or "a" in subjects.nodes_of(one.verdict.subject)}
+    assert len(of_one) < len(both.checks)
+    assert state(dataclasses.replace(both, checks=of_one)) == ("in part", "not shown: 1 of 2 nodes")
 
 
 def test_each_public_list_names_every_id_once_and_only_stages_and_files_that_there_are(tmp_path: pathlib.Path) -> None:
