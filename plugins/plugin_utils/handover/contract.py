@@ -125,7 +125,7 @@ def _row(demand: Demand, found: t.Mapping[str, t.Sequence[tuple[Deciding, bool]]
     elif waived:
         state, why = NOT_MET, f"{waived} of {len(results)} checks are failures under a waiver"
     elif demand.target is not None:
-        state, why = _held(demand, len(results), values)
+        state, why = _held(demand, demand.target, len(results), values)
     numbers = [float(verdict.value) for verdict in values if verdict.value is not None]
     units = {verdict.unit or "" for verdict in values}
     spread = (
@@ -137,15 +137,14 @@ def _row(demand: Demand, found: t.Mapping[str, t.Sequence[tuple[Deciding, bool]]
     }  # fmt: skip
 
 
-def _held(demand: Demand, count: int, values: t.Sequence[t.Any]) -> tuple[str, str]:
+def _held(demand: Demand, target: float, count: int, values: t.Sequence[t.Any]) -> tuple[str, str]:
     """Return the state of a demand with a target, whose checks all passed, and why."""
-    assert demand.target is not None
     if len(values) < count:
         return NOT_MET, f"{count - len(values)} of {count} checks have no number that could be held against the target"
     if len({verdict.unit for verdict in values}) > 1:
         return NOT_MET, "its checks have numbers of several units, which no one target fits"
     share = demand.tolerance_percent / 100
-    limit = demand.target * (1 + share if demand.at_most else 1 - share)
+    limit = target * (1 + share if demand.at_most else 1 - share)
     beyond = [verdict for verdict in values if (verdict.value > limit if demand.at_most else verdict.value < limit)]
     if beyond:
         worst = (max if demand.at_most else min)(beyond, key=lambda verdict: verdict.value)
