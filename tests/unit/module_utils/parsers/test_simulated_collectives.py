@@ -42,3 +42,13 @@ def test_the_output_of_an_operation_is_measured(group: pathlib.Path, program: st
     assert read["outcome"] == "measured", read["reason"]
     if ranks == 8 and program != "all_reduce_perf":
         assert read["peak_busbw"]["value"] < NVLINK_GB_S
+
+
+@pytest.mark.parametrize("program", ["all_gather_perf", "reduce_scatter_perf"])
+def test_the_part_of_a_rank_is_aligned_to_16_bytes(group: pathlib.Path, program: str) -> None:
+    """Source: nccl-tests src/all_gather.cu and reduce_scatter.cu, AllGatherGetCollByteCount: count / nranks & -(16 / eltSize)."""
+    done = subprocess.run(
+        [group / "bin" / program, "-b", "8M", "-e", "1G", "-f", "2", "-g", "24"], check=True, text=True, capture_output=True
+    )
+    counts = [int(line.split()[1]) for line in done.stdout.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
+    assert len(counts) == 8 and {count * 4 % 16 for count in counts} == {0}
