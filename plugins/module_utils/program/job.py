@@ -8,7 +8,7 @@ last byte, the probe ends and gives back what it has changed. The first line say
 name of the node.
 
 A detached job has nobody who waits. Its request has `keep`, {"file", "seconds"}: the answer is kept on the node (keeping.py), and another
-job fetches it there, whose request has keeping.KEPT in place of a probe.
+job fetches it there, whose request has keeping.KEPT in place of a probe. A third one, with keeping.COLLECTED, removes it.
 
 This module util is PRIVATE to the collection.
 """
@@ -93,6 +93,8 @@ def _answer_and_exit(request: dict[str, t.Any], nonce: str, folder: str) -> None
         params, keep = request["params"], request.pop("keep", None)
         if request["probe"] == keeping.KEPT:
             answer = keeping.fetch(params["nonce"], folder, params["file"], params["job"])
+        elif request["probe"] == keeping.COLLECTED:
+            answer = keeping.remove(folder, params["file"])
         else:
             answer = runner.answer_or_fault(request)
         if keep:

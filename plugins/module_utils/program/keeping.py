@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Answers of detached jobs, kept on their node as files with a frame until somebody fetches them or their time is over.
+"""Answers of detached jobs, kept on their node as files with a frame until a controller has them in its journal or their time is over.
 
 The folder lies beside that of the state, which is removed with the end of each session. The modification time of a file is the time until
 which it is kept; whichever job of ours comes to the node next removes those whose time is over.
@@ -21,8 +21,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import session
 
-# The request for a kept answer has this in place of a probe.
-KEPT = "kept"
+# The request for a kept answer, and the request to remove it, have these in place of a probe.
+KEPT, COLLECTED = "kept", "collected"
 _NAME = re.compile(r"[\w.-]+\.frame(?:\.new)?")
 
 
@@ -52,7 +52,8 @@ def keep(record: dict[str, t.Any], nonce: str, folder: str, name: str, seconds: 
 
 
 def fetch(nonce: str, folder: str, name: str, number: str) -> dict[str, t.Any]:
-    """Return the answer in a file, and remove the file; an answer with the reason if there is none. `number` is that of its job."""
+    """Return the answer in a file; an answer with the reason if there is none. `number` is that of its job. The file stays until remove():
+    whoever fetches it may die before it is written down elsewhere."""
     path = os.path.join(folder, name)
     reader = frame.Reader(nonce)
     try:
@@ -67,8 +68,12 @@ def fetch(nonce: str, folder: str, name: str, number: str) -> dict[str, t.Any]:
         return {"state": "refused", "reason_code": "state_dir", "reason": f"{path}: {error.strerror}"}
     except ReasonedError as error:
         return {"state": "refused", "reason_code": error.reason_code, "reason": f"{path}: {error.reason}"}
-    finally:
-        _remove(folder, [name])
+
+
+def remove(folder: str, name: str) -> dict[str, t.Any]:
+    """Remove the file of an answer that a controller has. Return an answer without observations."""
+    _remove(folder, [name])
+    return {"state": "done", "observations": []}
 
 
 def remove_expired(folder: str) -> None:

@@ -26,7 +26,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer, NodeWork
 
-# The time of a job that fetches an answer, in seconds.
+# The time of a job that fetches or removes an answer, in seconds.
 FETCHING_S = 60.0
 
 
@@ -85,36 +85,54 @@ class StageOnSlurm(StageBehindHost):
         self.outcome_counts["submitted"] = len(record["nodes"])
 
     def _collect(self, client: Client, settings: of_variables.Settings) -> None:
-        """Record the answers that the jobs of a detached run have left on their nodes, and wait for those that have not ended. A node that
-        cannot be asked for its answer now has it still at the next attempt."""
+        """Record the answers that the jobs of a detached run have left on their nodes, and wait for those that have not ended. An answer is
+        removed on its node when the journal has it. A node that cannot be asked for its answer now has it still at the next attempt."""
         record = self.acting.load_detached(self.stage, self.host)
         if record is None:
             return
         left = {name: of for name, of in record["nodes"].items() if f"{self.host}/{name}" in self.unanswered}
-        if not left:
+        collected = {name: of for name, of in record["nodes"].items() if name not in left}  # by a resume that was interrupted
+        if left:
+            detached.wait(client, self.job_name, {of["job"] for of in left.values()}, settings.wait)
+
+        def take(answered: jobs.Answered) -> None:
+            for name, answer in answered.answers.items():
+                self._record(f"{self.host}/{name}", with_facts(answer, {"slurm_job": left[name]["job"]}))
+                if answered.job.begun_at:
+                    collected[name] = left[name]
+
+        self._ask_for_kept(keeping.KEPT, client, settings, left, take)
+        # What cannot be removed now is when its time is over.
+        self._ask_for_kept(keeping.COLLECTED, client, settings, collected, lambda _answered: None)
+        if record["nodes"].keys() > collected.keys():
+            self.acting.save_detached(self.stage, self.host, {"nodes": {name: left[name] for name in left.keys() - collected.keys()}})
+        else:
             self.acting.drop_detached(self.stage, self.host)
-            return
-        detached.wait(client, self.job_name, {of["job"] for of in left.values()}, settings.wait)
+
+    def _ask_for_kept(
+        self,
+        what: str,
+        client: Client,
+        settings: of_variables.Settings,
+        nodes: t.Mapping[str, PlainData],
+        take: t.Callable[[jobs.Answered], None],
+    ) -> None:
+        """Run a small job on each of these nodes that fetches its kept answer (keeping.KEPT) or removes it (keeping.COLLECTED). Give `take`
+        what each answers."""
         comment = f"gpufleet.acceptance run {self.acting.id} stage {self.stage}"
         made = []
-        for name, of in left.items():
-            file = keeping.file_name(self.acting.id, self.stage, name)
-            work: NodeWork = {"probe": keeping.KEPT, "params": {
-                "state_dir": self.settings.get("acceptance_state_dir") or "", "file": file, "nonce": of["nonce"], "job": of["job"],
+        for name, of in nodes.items():
+            work: NodeWork = {"probe": what, "params": {
+                "state_dir": self.settings.get("acceptance_state_dir") or "", "nonce": of["nonce"], "job": of["job"],
+                "file": keeping.file_name(self.acting.id, self.stage, name),
             }}  # fmt: skip
             argv = settings.fetching(self.job_name, comment, name)
             made.append(jobs.Job((name,), [*argv, settings.python, "-c", jobs.READ_EXACTLY], {"": work}))
-        launch = self.launch(client, settings, FETCHING_S)
-        with jobs.ended_with(launch, self.controller):
-            for answered in launch.run(made, payload.unpacking("", "job")):
-                for name, answer in answered.answers.items():
-                    self._record(f"{self.host}/{name}", with_facts(answer, {"slurm_job": left[name]["job"]}))
-                    if answered.job.begun_at:
-                        del record["nodes"][name]
-        if record["nodes"].keys() & left.keys():
-            self.acting.save_detached(self.stage, self.host, record)
-        else:
-            self.acting.drop_detached(self.stage, self.host)
+        if made:
+            launch = self.launch(client, settings, FETCHING_S)
+            with jobs.ended_with(launch, self.controller):
+                for answered in launch.run(made, payload.unpacking("", "job")):
+                    take(answered)
 
     def launch(self, client: Client, settings: of_variables.Settings, timeout: float) -> jobs.Launch:
         """Return a launch of jobs of which each may run for `timeout` seconds and what ending takes."""

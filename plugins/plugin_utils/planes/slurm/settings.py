@@ -40,7 +40,7 @@ JOBS = "gpufleet-"
 MORE_S = 120.0
 
 
-# Minutes of a job that fetches a kept answer.
+# Minutes of a job that fetches or removes a kept answer.
 FETCHING_MIN = 5
 _STEP = ("--cpu-bind=none", "--mpi=none")
 _ONE_TASK = ["--kill-on-bad-exit=1", "--unbuffered"]
@@ -98,7 +98,8 @@ class Settings:
         return ["sbatch", *own, *self._of_all(name, comment, [node], self.gres or gpus, self.minutes(timeout, most))]
 
     def fetching(self, name: str, comment: str, node: str) -> list[str]:
-        """Return the arguments of srun for a short job beside those of others, which reads a file on a node."""
+        """Return the arguments of srun for a short job beside those of others, which reads or removes a file on a
+        node."""
         return ["srun", "--ntasks=1", "--mem=100M", *_STEP, *_ONE_TASK, *self._of_all(name, comment, [node], "", FETCHING_MIN)]
 
     def _of_all(self, name: str, comment: str, nodes: t.Sequence[str], gres: str, minutes: int) -> list[str]:

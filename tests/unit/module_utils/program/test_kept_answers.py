@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Answers of detached jobs on their node: fetched once, by who knows the secret, and gone when their time is over."""
+"""Answers of detached jobs on their node: fetched by who knows the secret, and gone when a controller has them or their time is over."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ NAME = keeping.file_name("20260101T000000Z-0a1b2c", "gemm", "n1")
 ANSWER = {"state": "done", "observations": [{"check": "x" * 5000}]}
 
 
-def test_an_answer_is_fetched_once_and_leaves_nothing(tmp_path: pathlib.Path) -> None:
+def test_an_answer_stays_until_whoever_fetched_it_has_it(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "kept"
     keeping.keep(ANSWER, NONCE, str(folder), NAME, 600)
     assert (folder / NAME).stat().st_mode & 0o777 == 0o600 and folder.stat().st_mode & 0o777 == 0o700
-    assert keeping.fetch(NONCE, str(folder), NAME, "7") == ANSWER and not folder.exists()
+    for _interrupted in range(2):
+        assert keeping.fetch(NONCE, str(folder), NAME, "7") == ANSWER
+    assert keeping.remove(str(folder), NAME)["state"] == "done" and not folder.exists()
     again = keeping.fetch(NONCE, str(folder), NAME, "7")
     assert again["reason_code"] == "job_ended" and "job 7 has left no answer" in again["reason"]
 
@@ -62,6 +64,17 @@ def run(request: object, nonce: str) -> list[bytes]:
     ).stdout.splitlines()  # fmt: skip
 
 
+def told(request: object) -> list[bytes]:
+    """Return what a job with a controller prints."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", DETACHED, repr(request), OTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )  # fmt: skip
+    lines = (process.stdout.read() if process.stdout else b"").splitlines()
+    assert process.wait(300) == 0
+    return lines
+
+
 def test_a_detached_job_keeps_its_answer_without_a_word_and_another_job_tells_it(tmp_path: pathlib.Path) -> None:
     """Its standard input is empty, at whose end a job with a controller ends."""
     state = str(tmp_path / "state")
@@ -69,14 +82,11 @@ def test_a_detached_job_keeps_its_answer_without_a_word_and_another_job_tells_it
     assert run({"probe": "gemm", "params": {"state_dir": state}, "keep": kept}, NONCE) == []
     assert (tmp_path / "state-kept" / NAME).stat().st_mtime > time.time()
     asked = {"state_dir": state, "file": NAME, "nonce": NONCE, "job": "77"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", DETACHED, repr({"probe": keeping.KEPT, "params": asked}), OTHER], stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, env={"PYTHONPATH": ":".join(sys.path)},
-    )  # fmt: skip
-    lines = (process.stdout.read() if process.stdout else b"").splitlines()
-    assert process.wait(300) == 0
+    lines = told({"probe": keeping.KEPT, "params": asked})
     reader = frame.Reader(OTHER)
     for line in lines:
         reader.feed(line)
     assert lines[0] == f"{job.BEGUN} {OTHER} begun 77 n1".encode() and reader.result()["probe"] == "gemm"
+    assert (tmp_path / "state-kept" / NAME).exists()
+    told({"probe": keeping.COLLECTED, "params": asked})
     assert not (tmp_path / "state-kept").exists()

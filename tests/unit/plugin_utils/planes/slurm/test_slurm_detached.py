@@ -2,18 +2,22 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Jobs that go on without their controller: what sbatch is told, and how a later controller waits for them."""
+"""Jobs that go on without their controller: what sbatch is told, how a later controller waits for them, and when it removes answers."""
 
 from __future__ import annotations
 
+import os
 import pathlib
 import subprocess
 import sys
+import types
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import detached, jobs, settings
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import keeping
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import detached, jobs, nodes, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.client import Client
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 
 Program = t.Callable[[str, str], None]
 COMMON = """import types
@@ -99,3 +103,46 @@ def test_a_job_that_waits_for_its_node_for_too_long_is_cancelled(
     queue(program, tmp_path, "|5|x|PENDING|Resources|n1\n|6|x|RUNNING|None|n2\n", "|6|x|RUNNING|None|n2\n")
     detached.wait(Client("lab", ()), "x", {"5", "6"}, -1.0)
     assert (tmp_path / "cancelled").read_text() == "5\n"
+
+
+class Collecting(nodes.StageOnSlurm):
+    """A stage that collects kept answers. A node of `silent` starts no job. `events`: what the journal gets and what is removed."""
+
+    def __init__(self, run: Run, unanswered: t.Collection[str], silent: t.Collection[str]) -> None:
+        self.host, self.stage, self.settings, self.acting, self.controller = "lab", "gemm", {}, t.cast("t.Any", run), os.getppid()
+        self.unanswered = {f"lab/{name}" for name in unanswered}
+        self.silent = silent
+        self.events: list[str] = []
+
+    def _record(self, subject: str, result: t.Any) -> None:
+        self.unanswered.discard(subject)
+        self.events.append(f"journal {subject}")
+
+    def launch(self, *_given: t.Any) -> t.Any:
+        def answers(made: t.Sequence[jobs.Job], _common: str) -> t.Iterator[jobs.Answered]:
+            for job in made:
+                job.begun_at = float(job.nodes[0] not in self.silent)
+                if job.requests[""]["probe"] == keeping.COLLECTED:
+                    self.events.append(f"removed on {job.nodes[0]}")
+                yield jobs.Answered(job, {job.nodes[0]: {"state": "done", "observations": []}})
+
+        return types.SimpleNamespace(run=answers, close=lambda: None)
+
+    def collect(self) -> None:
+        self._collect(Client("lab", ()), settings.of("lab", {}))
+
+
+def test_an_answer_is_removed_on_its_node_when_the_journal_has_it(program: Program, tmp_path: pathlib.Path) -> None:
+    """Also one that an earlier resume wrote down before it was interrupted. A node that starts no job has its answer still."""
+    program("squeue", "exit 0")
+    run = Run(tmp_path, "20260101T000000Z-0a1b2c")
+    run.make()
+    secrets = {name: {"nonce": "0" * 32, "job": "5"} for name in ("n1", "n2", "n3")}
+    run.save_detached("gemm", "lab", {"nodes": secrets})
+    first = Collecting(run, ["n2", "n3"], silent=["n3"])
+    first.collect()
+    assert first.events[:2] == ["journal lab/n2", "journal lab/n3"] and sorted(first.events[2:]) == ["removed on n1", "removed on n2"]
+    assert run.load_detached("gemm", "lab") == {"nodes": {"n3": secrets["n3"]}}
+    second = Collecting(run, ["n3"], silent=[])
+    second.collect()
+    assert second.events == ["journal lab/n3", "removed on n3"] and run.load_detached("gemm", "lab") is None
