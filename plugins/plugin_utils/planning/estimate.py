@@ -17,6 +17,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base im
 
 # A launch over a group, as nccl-tests takes it for one sweep, in seconds, and links of this speed in Gb/s: what no variable says.
 LAUNCH_S, GBPS = 60.0, 400.0
+# Seconds in which the controller reaches a node for a stage: measured, 0.2 s of two cores.
+REACH_S = 0.1
 # {target: {stage: [check that is left]}}
 Remaining = dict[str, dict[str, list[TodoItem]]]
 
@@ -34,14 +36,13 @@ def summary(plan: Plan, todo: Remaining, title: str) -> list[str]:
         title = subjects.counted({item.subject.id: item.subject.kind for item in stage_items}.values())
         stage_s = seconds_of[stage["name"]]
         total += stage_s
-        takes = f", about {_duration(stage_s)}" if stage_s else ""
+        takes = f", about {duration(stage_s)}" if stage_s else ""
         sample = plan.sample.get(stage["name"])
         chosen = f", sample with seed {sample['seed']}: {', '.join(sample['nodes'][:8])}" if sample else ""
         lines.append(f"  {stage['name']}: {title}{takes}{chosen}{' ...' if sample and len(sample['nodes']) > 8 else ''}")
     if total:
-        # What reaching a node costs the controller: measured, 0.2 s of two cores per node and stage, before what the node does.
-        reach = 0.1 * sum(len({i.target for i in plan.items if i.stage == s["name"]}) for s in plan.stages)
-        lines.append(f"  about {_duration(total + reach)} in all where nothing hangs")
+        reach = REACH_S * sum(len({i.target for i in plan.items if i.stage == s["name"]}) for s in plan.stages)
+        lines.append(f"  about {duration(total + reach)} in all where nothing hangs")
     if plan.not_proven:
         lines.append(f"PARTIAL: a quick test, which does not show {', '.join(plan.not_proven)}")
     if plan.left_out or plan.skipped_stages:
@@ -61,20 +62,43 @@ def stage_seconds(plan: Plan) -> dict[str, float]:
     return seconds
 
 
+def of_check(stage: Stage, settings: Variables) -> float:
+    """Return how long one check of a stage takes about, with its part of a burn-in: as its variables say, else its part of what a stage of
+    a single node takes."""
+    checks = settings.get(f"{stage.name}_checks")
+    declared = float(settings.get(f"{stage.name}_check_seconds") or 0)
+    if declared:
+        return declared + (stage.burn_in_seconds(settings) / len(checks) if checks else 0.0)
+    return stage.seconds(settings, 1, 0.0, 0.0) / len(checks) if checks else 0.0
+
+
+def whole(stage: Stage, target_of: t.Mapping[str, str], settings: t.Mapping[str, Variables]) -> float:
+    """Return about how many seconds a stage takes over all nodes, with what reaching them costs. `target_of` is {node: target}."""
+    if stage.between:
+        measuring = _together(stage, target_of, settings)
+    else:
+        measuring = max((of_check(stage, of) * len(of.get(f"{stage.name}_checks") or ()) for of in settings.values()), default=0.0)
+    return measuring + REACH_S * len(set(target_of.values()))
+
+
 def between(stage: Stage, items: t.Iterable[PlanItem], target_of: t.Mapping[str, str], settings: t.Mapping[str, Variables]) -> float:
     """Return the seconds of one check of a stage between nodes, so that all checks of the subject with the most take as long as the stage.
     Nodes that do not reach one another work at the same time. `target_of` is {node: target}."""
     checks_of = collections.Counter(item.subject.id for item in items if item.stage == stage.name)
     if not checks_of:
         return 0.0
+    return _together(stage, target_of, settings) / max(checks_of.values())
+
+
+def _together(stage: Stage, target_of: t.Mapping[str, str], settings: t.Mapping[str, Variables]) -> float:
     domains: dict[str, list[str]] = collections.defaultdict(list)
     for node, target in target_of.items():
         domains[str(settings[target].get("acceptance_realm") or "")].append(node)
-    together = [stage.seconds(settings[target_of[nodes[0]]], len(nodes), LAUNCH_S, GBPS) for nodes in domains.values()]
-    return max(together) / max(checks_of.values())
+    return max((stage.seconds(settings[target_of[nodes[0]]], len(nodes), LAUNCH_S, GBPS) for nodes in domains.values()), default=0.0)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a time for people."""
     if seconds < 600:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

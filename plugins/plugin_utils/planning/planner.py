@@ -22,7 +22,15 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.observa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import estimate, foreseeable, given, kept, ranges, reserved
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import (
+    budget,
+    estimate,
+    foreseeable,
+    given,
+    kept,
+    ranges,
+    reserved,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import (
     COMMON,
     COMMON_ROLE,
@@ -43,9 +51,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
     plan_item,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.plain import plain, vaulted
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import faults, registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest as manifests
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
 
 class Planner:
@@ -63,6 +70,10 @@ class Planner:
         self._identified: dict[str, str] = {}
         # Whether the stages measure in small.
         self.quick = False
+        # Variables by which acceptance_budget makes stages shorter.
+        self._shorter: Variables = {}
+        # Returns {(stage, check): on how many nodes the runs of the history at a URL found something by it}.
+        self.found: t.Callable[[str], t.Mapping[tuple[str, str], int]] | None = None
         # What a person at a terminal is asked before anything is measured.
         self.questions: list[str] = []
 
@@ -165,6 +176,7 @@ class Planner:
             scope.update(role.defaults)
         scope.update(variables)
         scope.update(self._in_small(roles))
+        scope.update(self._shorter)
         scope.update(self._in_short(roles))
         templar = Templar(loader=self.loader, variables=scope)
         of_plane = planes.of({planes.VARIABLE: self._template(templar, host, planes.VARIABLE, scope[planes.VARIABLE])}, host).options
@@ -266,6 +278,8 @@ class Planner:
         those of `level` if it is None."""
         stages, skipped = self.stages(registry.of_level(level) if stage_list is None else stage_list)
         settings = self.settings(stages)
+        stages, settings, without_time = self._within_budget(stages, settings)
+        skipped += without_time
         problem = foreseeable.problem(settings, [interface.stage for interface in stages], self.layers.variables, self._of_host)
         if problem:
             raise PlanError(problem)
@@ -286,7 +300,7 @@ class Planner:
             items += [_item(interface.name, item) for item in planned]
             self.notes += notes
             self.questions += filter(None, [interface.stage.question(nodes, settings)])
-        seconds = {s.name: max((_check_seconds(s.stage, values) for values in settings.values()), default=0.0) for s in stages}
+        seconds = {s.name: max((estimate.of_check(s.stage, values) for values in settings.values()), default=0.0) for s in stages}
         seconds.update({s.name: estimate.between(s.stage, items, target_of, settings) for s in stages if s.stage.between})
         plan = Plan(
             schema="plan/v1",
@@ -312,6 +326,29 @@ class Planner:
             notes=sorted(set(self.notes)),
         )
         return plan, stages, settings
+
+    def _within_budget(
+        self, stages: list[Interface], settings: dict[str, Variables]
+    ) -> tuple[list[Interface], dict[str, Variables], list[str]]:
+        """Return the stages and the settings that acceptance_budget leaves, and the names of the stages that it leaves out."""
+        text = str(settings[self.hosts[0]][budget.VARIABLE])
+        budget_s = budget.seconds_of(text)
+        if budget_s is None:
+            return stages, settings, []
+        target_of = {node: host for host in self.hosts for node in self._nodes(host, settings[host])}
+        stated = {**self.layers.of_play, **self.manager.extra_vars, **self._in_short(stages)}
+        forms: dict[str, list[budget.Form]] = {}
+        for interface in stages:
+            nodes = {node: target for node, target in target_of.items() if self._takes(interface, target, settings)}
+            forms[interface.name] = budget.forms(interface.stage, nodes, settings, stated)
+        found = self.found(str(settings[self.hosts[0]]["acceptance_history_url"])) if self.found else {}
+        shares = faults.shares(budget.by_class([interface.stage for interface in stages], found))
+        choice = budget.choose([interface.stage for interface in stages], forms, shares, budget_s, text)
+        kept_stages = [interface for interface in stages if interface.name in choice.stages]
+        kept_stages = [interface for interface in kept_stages if _looks_after_something(interface, kept_stages)]
+        self.notes += choice.notes
+        self._shorter = choice.variables
+        return kept_stages, self.settings(kept_stages) if choice.variables else settings, choice.left_out
 
     def _within_a_node(self, stages: list[Interface], level: Level) -> list[Interface]:
         """Return the stages that a single node can run; a note names the others."""
@@ -486,16 +523,6 @@ def choose(hosts: list[str], sample: t.Any, where: str) -> tuple[list[str], Samp
         raise PlanError(f"{where}: found {sample!r}, expected at least one node")
     chosen = set(random.Random(str(seed)).sample(sorted(hosts), min(count, len(hosts))))
     return [h for h in hosts if h in chosen], {"seed": seed, "nodes": sorted(chosen), "of": len(hosts)}
-
-
-def _check_seconds(stage: Stage, settings: Variables) -> float:
-    """Return how long one check of a stage takes about, with its part of a burn-in: as its variables say, else its part of what a stage of
-    a single node takes."""
-    checks = settings.get(f"{stage.name}_checks")
-    declared = float(settings.get(f"{stage.name}_check_seconds") or 0)
-    if declared:
-        return declared + (stage.burn_in_seconds(settings) / len(checks) if checks else 0.0)
-    return stage.seconds(settings, 1, 0.0, 0.0) / len(checks) if checks else 0.0
 
 
 def _item(stage: str, item: PlanItem | t.Mapping[str, t.Any]) -> PlanItem:

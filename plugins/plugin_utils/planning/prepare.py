@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.progress import is_counted
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import estimate, inputs, kept, todo
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import budget, estimate, inputs, kept, todo
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import Interface, PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner, dump, tags_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement, subjects, verdict_files, versions
@@ -33,7 +33,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import LEVELS, stands_for_nodes
 
 # Variables that choose what a run measures, taken from its first host.
-OF_WHOLE_RUN = ("acceptance_stages", "acceptance_level")
+OF_WHOLE_RUN = ("acceptance_stages", "acceptance_level", budget.VARIABLE)
 # The stages of a run that is none.
 NOTHING = collection.ROOT / "roles/common/tasks/nothing.yml"
 # The arguments of the action `plan`.
@@ -152,6 +152,7 @@ def _made(args: Arguments, planner: Planner, controller: int, check: bool) -> Be
     if level not in LEVELS:
         raise PlanError(f"acceptance_level: found {level!r}, expected one of {', '.join(LEVELS)}")
     planner.quick = "quick" in (args["mode"], level)
+    planner.found = lambda url: _found(str(args["results_dir"]), url)
     stages_named = args.get("stages")
     # Ansible before 2.19 makes an empty string of a variable without a value.
     written, stages, settings = planner.build(run.id, None if stages_named == "" else stages_named, level)
@@ -166,6 +167,17 @@ def _made(args: Arguments, planner: Planner, controller: int, check: bool) -> Be
         run.claim(controller)
         write_atomically(run.dir / "plan.json", dump(written))
     return run, written, stages, settings, list(written.judging.notes)
+
+
+def _found(results_dir: str, url: str) -> dict[tuple[str, str], int]:
+    """Return {(stage, check): on how many nodes the runs of the past found something}; empty without a history."""
+    if not (url or (pathlib.Path(results_dir) / "history.db").is_file()):
+        return {}
+    # These imports take half a second, so a run without a time budget does not load them.
+    from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import found, store
+
+    with store.Store(store.url_of(results_dir, url)) as history:
+        return found.nodes_by_check(history)
 
 
 def _reopened(args: Arguments, planner: Planner, controller: int, check: bool) -> Begun:

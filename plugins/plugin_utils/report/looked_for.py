@@ -6,7 +6,7 @@
 
 The stages say which of their checks can show a class (Stage.sees), and of each measurement whether it could (Stage.lacks): a class counts
 as looked for on a node only by a check that was measured there and could have seen it. For the others the reason is said. The shares of
-defects in the field are those that others published.
+defects in the field are those that others published (stages/faults.py).
 
 This plugin util is PRIVATE to the collection.
 """
@@ -20,29 +20,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.judgem
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import ends_of, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, Plan, Verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import FaultRow, LookedFor
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import faults, registry
 
-# Microsoft, SuperBench (USENIX ATC 2024): share of the defective nodes (10.36 % of 24,000 A100) that a benchmark found; one node can have
-# several. Meta, The Llama 3 Herd of Models (2024), table 5: share of the 419 unexpected interruptions of 16,384 H100 in 54 days.
-SUPERBENCH, LLAMA = "of defective nodes (SuperBench)", "of interruptions (Llama 3)"
-# {class of faults: (words, how often it is met in the field)}. Stage.sees has these names.
-CLASSES: dict[str, tuple[str, str]] = {
-    "nic": ("NIC or its slot", f"58 % {SUPERBENCH}, 1.7 % {LLAMA}"),
-    "pcie": ("GPU's PCIe link", f"20 % {SUPERBENCH}"),
-    "compute": (
-        "GPU that computes wrong or slowly",
-        f"15 % by training, 2 % by GEMM {SUPERBENCH}; 30.1 % faulty GPU, 1.4 % silent corruption {LLAMA}",
-    ),
-    "device_memory": ("GPU memory", f"17.2 % {LLAMA}"),
-    "host_memory": ("host memory and CPU", f"13 % {SUPERBENCH}"),
-    "fabric": ("cable, switch, path between nodes", f"8.4 % {LLAMA}"),
-    "nvlink": ("links between the GPUs of a node", f"3 % {SUPERBENCH}"),
-    "thermal": ("heat, power and throttling over time", f"1.4 % {LLAMA}"),
-    "power": ("power supplies, fans and sensors of the machine", f"0.7 % {LLAMA}"),
-    "storage": ("disks and file systems", f"0.7 % {LLAMA}"),
-    "software": ("software, settings and firmware that differ", f"12.9 % {LLAMA}"),
-}
 # Verdicts of checks that were measured.
 MEASURED = ("PASS", "WARN", "FAIL", "KNOWN_FAIL")
 
@@ -55,8 +34,8 @@ REASONS = 4
 
 def build(plan: Plan, judgement: Judgement) -> LookedFor:
     """Return the classes of faults with the checks that looked for them, and why the others did not."""
-    looked_for: dict[str, tuple[set[str], dict[str, None]]] = {name: (set(), {}) for name in CLASSES}
-    lacking: dict[str, dict[str, set[str]]] = {name: collections.defaultdict(set) for name in CLASSES}
+    looked_for: dict[str, tuple[set[str], dict[str, None]]] = {name: (set(), {}) for name in faults.CLASSES}
+    lacking: dict[str, dict[str, set[str]]] = {name: collections.defaultdict(set) for name in faults.CLASSES}
     by_check: dict[tuple[str, str], tuple[str, ...]] = {}
     stage_by_name = {entry["name"]: registry.of(entry) for entry in plan.stages if "role" in entry}
     nodes = {node["name"] for node in judgement.nodes if node["kind"] == "node"}
@@ -65,7 +44,7 @@ def build(plan: Plan, judgement: Judgement) -> LookedFor:
             continue
         stage, name = stage_by_name.get(verdict.stage), (verdict.stage, verdict.check)
         if name not in by_check:
-            by_check[name] = _shown(stage, verdict.check)
+            by_check[name] = faults.shown(stage, verdict.check)
         if not by_check[name] or stage is None:
             continue
         of_nodes = nodes.intersection(_nodes(verdict, judgement))
@@ -85,7 +64,8 @@ def build(plan: Plan, judgement: Judgement) -> LookedFor:
             shown_checks[f"{verdict.stage} {verdict.check}"] = None
     rows: list[FaultRow] = [
         {
-            "fault": CLASSES[name][0], "field": CLASSES[name][1], "checks": list(shown_checks), "nodes": len(looked_at), "of": len(nodes),
+            "fault": faults.CLASSES[name].words, "field": faults.CLASSES[name].field, "checks": list(shown_checks),
+            "nodes": len(looked_at), "of": len(nodes),
             "why": _why(name, lacking[name], nodes - looked_at, plan) if len(looked_at) < len(nodes) else [],
         }
         for name, (looked_at, shown_checks) in looked_for.items()
@@ -116,14 +96,6 @@ def _why(fault: str, lacking: dict[str, set[str]], missing: set[str], plan: Plan
     if stages:
         return [f"no check of this run can show it; these stages have one: {', '.join(stages)}"]
     return ["no check of this run can show it as it was set"]
-
-
-def _shown(stage: Stage | None, check: str) -> tuple[str, ...]:
-    """Return the classes of faults that a check can show. That a node took part, or walked its timetable, shows none by itself."""
-    if stage is None:
-        return ()
-    counts = not stage.is_condition(check, False)
-    return tuple(fault for fault, checks in stage.sees.items() if fault in CLASSES and (check in checks if checks else counts))
 
 
 def _unseen(judgement: Judgement) -> dict[tuple[str, str], int]:

@@ -186,7 +186,7 @@ class Stage:
     finds_facts: bool = False
     # The context of its measurements tells of all GPUs of the node: the numbers of GPUs that stages saw are compared.
     sees_all_gpus: bool = False
-    # {class of faults (report/looked_for.py): its checks that can show one; empty for all but its conditions}. Whether a measurement of
+    # {class of faults (faults.py): its checks that can show one; empty for all but its conditions}. Whether a measurement of
     # them did look says lacks().
     sees: t.Mapping[str, tuple[str, ...]] = {}
     # {check: (stage, key of the context that names a check of that stage)}: the check does the same work as the other one and is held to
@@ -305,6 +305,10 @@ class Stage:
         measuring = settings.get(f"{self.name}_seconds")
         check_s = float(each if isinstance(each, (int, float)) else launch_s)
         return checks * (check_s + (float(measuring) if isinstance(measuring, (int, float)) else 0.0)) + self.burn_in_seconds(settings)
+
+    def shorter(self, settings: Variables) -> t.Sequence[t.Mapping[str, t.Any]]:
+        """Return what makes it shorter than `settings` do, each {name behind NAME_: value}, the longest first."""
+        return ()
 
     def burn_in_seconds(self, settings: Variables) -> float:
         """Return for how many seconds it loads the node beside its checks."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
+import math
 import re
 import secrets
 import typing as t
@@ -592,6 +593,10 @@ def _tcp_ports(text: t.Any) -> tuple[int, int] | None:
 # The description -----------------------------------------------------------------------------------------------------
 
 
+# Partners of each node in samples of the pairs, for runs with a time budget.
+PARTNERS = (24, 6)
+
+
 class Rdma(base.Stage):
     name = "rdma"
     role = "gpufleet.acceptance.rdma"
@@ -669,6 +674,13 @@ class Rdma(base.Stage):
         except RunError:
             return 0.0
         return expected_seconds(rounds, kinds(settings), settings, gbps)
+
+    def shorter(self, settings: Variables) -> t.Sequence[t.Mapping[str, t.Any]]:
+        """Return samples of the pairs, and the ring. Pairs that the inventory names stay as they are."""
+        if settings["rdma_scope"] not in ("all_pairs", "sample"):
+            return ()
+        few = settings["rdma_partners"] if settings["rdma_scope"] == "sample" else math.inf
+        return [*({"scope": "sample", "partners": count} for count in PARTNERS if count < few), {"scope": "ring"}]
 
     def tables(self, records: list[Measurement], expected: base.Expected) -> list[Table]:
         return rdma_matrix.tables(records, expected)

@@ -55,6 +55,8 @@ COUNTED = frozenset((
 SAME_BITS = ("gpu",)
 # How many nodes' charts the report shows, those first that are worst, and how many nodes its table has.
 SHOWN_NODES, SHOWN_ROWS = 3, 30
+# Hours of shorter soaks, for runs with a time budget.
+HOURS = (24, 8, 2, 0.5)
 CHARTS = {"temperature": ("Temperature", "C"), "power": ("Power", "W"), "tflops": ("Products", "TFLOPS")}
 
 
@@ -90,6 +92,9 @@ class Soak(Stage):
 
     def seconds(self, settings: Variables, nodes: int, launch_s: float, gbps: float) -> float:
         return 3600 * float(settings["soak_hours"])
+
+    def shorter(self, settings: Variables) -> t.Sequence[t.Mapping[str, t.Any]]:
+        return [{"hours": hours} for hours in HOURS if hours < float(settings["soak_hours"])]
 
     def complete(self, items: list[PlanItem], remaining: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
         """Return all checks of a node of which one is left: they are of the same hours."""

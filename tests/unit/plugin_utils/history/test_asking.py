@@ -15,7 +15,7 @@ import typing as t
 
 import pytest
 import sqlalchemy as sa
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, folders, searching, showing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, folders, found, searching, showing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import HistorySubject, Quantity, Query
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, url_of
 from harness import history_runs as runs
@@ -268,3 +268,11 @@ def test_a_quick_test_that_passed_is_no_accepted_run(store: Store, results: path
     assert comparing.last_accepted(store, comparing.of_run(store, later.id)) == runs.run_id(5)
     # Asked for by its name it is compared like any other.
     assert [one["before"] for one in compared(store, 8, 9)["values"] if one["subject"] == "a"] == [650.0]
+
+
+def test_nodes_are_counted_on_which_each_check_has_failed(store: Store) -> None:
+    """A node counts once, however often it failed, and a simulated one never."""
+    assert found.nodes_by_check(store) == {("gemm", "bf16"): 1}
+    with store.writing() as connection:
+        connection.execute(sa.text("UPDATE verdict SET verdict = 'FAIL'"))
+    assert found.nodes_by_check(store) == {("gemm", "bf16"): 3, ("stack", "facts"): 3}

@@ -10,8 +10,8 @@ import html
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, looked_for, model, page, terminal
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import host_health, registry
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model, page, terminal
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import faults, host_health, registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import LEVELS
 from harness import report_samples as samples
 
@@ -32,7 +32,7 @@ def built(
 
 
 def row(made: t.Any, name: str) -> dict[str, t.Any]:
-    return next(one for one in made["looked_for"]["rows"] if one["fault"] == looked_for.CLASSES[name][0])
+    return next(one for one in made["looked_for"]["rows"] if one["fault"] == faults.CLASSES[name].words)
 
 
 def test_classes_are_those_whose_checks_were_measured() -> None:
@@ -152,7 +152,7 @@ def test_every_form_says_what_was_not_looked_for() -> None:
 
 def test_stages_name_classes_and_checks_that_exist() -> None:
     for stage in registry.shipped().values():
-        assert set(stage.sees) <= set(looked_for.CLASSES), stage.name
+        assert set(stage.sees) <= set(faults.CLASSES), stage.name
 
 
 def test_what_a_check_could_not_see_is_named() -> None:
