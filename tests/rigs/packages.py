@@ -14,7 +14,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from rigs import browser, common, lldp, pytorch, rulebook
+from rigs import browser, common, lldp, pytorch, rulebook, storage
 from rigs.fleet import fleet
 from rigs.kubernetes import images, kubernetes
 from rigs.postgres import postgres
@@ -28,7 +28,7 @@ if __name__ == "__main__":
         print("not root: tests that need a rig will be skipped", file=sys.stderr)
         sys.exit(0)
     every: dict[str, str] = {}
-    rigs = (fleet, rdma, kubernetes, images, browser, prometheus, postgres, pytorch, rulebook, lldp, slurm)
+    rigs = (fleet, rdma, kubernetes, images, browser, prometheus, postgres, pytorch, rulebook, lldp, slurm, storage)
     for packages in (*(rig.PACKAGES for rig in rigs), slurm.ACCOUNTING, *build.PACKAGES.values()):
         every.update(packages)
     try:

@@ -87,6 +87,10 @@ ERRORS = {
     "member": "a node of the group did not take part",
     "min_bw": "the tool itself missed its NCCL_TESTS_MIN_BW",
     "module_failed": "the module could not run on the node",
+    "mount_full": "a file system that the inventory names has no space or no inode left",
+    "mount_missing": "a file system that the inventory names is not mounted",
+    "mount_read_only": "a file system that the inventory names cannot be written",
+    "mount_stale": "a file system is mounted, and its server or its program does not know the mount any more",
     "name_resolution": "a name does not resolve on a node",
     "nic_fault": "a NIC, its cable or its transceiver has failed",
     "no_answer": "a part of the machine is there and does not answer, so its state is not known",
@@ -150,7 +154,8 @@ ERRORS = {
 # that does not find it any more takes it back, as after a repair.
 DEFECTS = (
     "bmc_fault", "clock_off", "disk", "fabric", "file_system", "gpu_fault", "gpu_reset", "host_memory", "imex",
-    "machine_check", "nic_fault", "npu_alarm", "nvlink", "nvlink_domain", "pcie_error", "pcie_speed", "pcie_unstable", "pcie_width",
+    "machine_check", "mount_full", "mount_missing", "mount_read_only", "mount_stale", "nic_fault", "npu_alarm", "nvlink", "nvlink_domain",
+    "pcie_error", "pcie_speed", "pcie_unstable", "pcie_width",
 )  # fmt: skip
 
 # What a health check finds that is only worth a look: WARN.
@@ -229,6 +234,7 @@ VERDICTS = {
     "link_slow": "a link is narrower or slower than its siblings",
     "mtu": "the MTU differs",
     "rail_order": "the rails are not cabled or named in the same order",
+    "mount_differs": "a file system is mounted in another way than on the other nodes",
     "not_repeatable": "the same training with the same seed gave other numbers",
     "temperature": "a GPU is hotter than the other GPUs of its node or of its model",
     "throttled": "a GPU was held back by something else than its power limit",

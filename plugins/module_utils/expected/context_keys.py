@@ -74,6 +74,7 @@ KEYS: t.Dict[str, ContextKey] = {
     "slot": _identity(WHOLE, "PCI tree", "place of a GPU in its machine", matched=False),
     "uplink": _identity(TEXT, "PCI tree", "root port that ports share", matched=False),
     "bonded": _identity(FLAG, "name of the device", "two ports as one", matched=False),
+    "storage": _identity(TEXT, "the inventory", "name of a file system in acceptance_storage"),
     # The test
     "gpus": _identity(WHOLE, "ranks of the test, which its output lists", "what was measured", ("gpu_count", "gpu_lost")),
     "npus": _identity(WHOLE, "ranks of the test, which its output lists", "what was measured", ("gpu_count", "gpu_lost")),
@@ -109,6 +110,7 @@ KEYS: t.Dict[str, ContextKey] = {
     "links_under_load": _state(TEXT, "PCIe links while data was copied", "negotiated", ("pcie_speed", "pcie_width")),
     "nccl_machine": _state(TEXT, "files and environment of the machine", "settings that no plan made", ("settings_differ",)),
     "nccl_env": _state(TEXT, "settings in force", "with those that no plan made", ("settings_differ",)),
+    "file_system": _state(TEXT, "/proc/self/mountinfo", "kind of the file system that is mounted now", ("mount_differs",)),
     "governor": _state(TEXT, "cpufreq", "a setting of the machine", ()),
     "driver": _state(TEXT, "the driver", "software", ("drift",)),
     "bound": _state(TEXT, "the process", "where the test ran", ()),

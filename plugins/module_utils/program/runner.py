@@ -17,7 +17,7 @@ import zlib
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import member, worker
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import governor
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import folder, governor
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import checkpoints, heartbeat, probing
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.machine import Machine
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
@@ -69,6 +69,7 @@ COMMON: dict[str, dict[str, t.Any]] = {
 }
 
 # Whichever module runs next on a node gives back what any other has left.
+LEASES.setdefault("folder", folder.undo)
 LEASES.setdefault("governor", governor.undo)
 LEASES.setdefault("member", member.undo)
 LEASES.setdefault("worker", worker.undo)

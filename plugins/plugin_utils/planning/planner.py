@@ -213,7 +213,7 @@ class Planner:
             templar.available_variables = scope
             if role.name != COMMON and not role.stage.between:
                 name = f"{role.name}_checks"
-                settled[name] = checks(self._template(templar, host, name, scope[name]), f"{host}: {name}")
+                settled[name] = checks(self._template(templar, host, name, scope[name]), f"{host}: {name}", role.stage.optional)
         return settled
 
     def _in_small(self, roles: list[Interface]) -> Variables:
@@ -494,10 +494,10 @@ def selected(tags: t.Iterable[str], only: t.Iterable[str], skip: t.Iterable[str]
     return (not only or bool(only & own_tags)) and not skip & own_tags
 
 
-def checks(value: t.Any, where: str) -> list[tuple[str, str]]:
-    """A stage's list of checks as (check, variant)."""
-    if not isinstance(value, list) or not value:
-        raise PlanError(f"{where}: found {value!r}, expected a list of checks that is not empty")
+def checks(value: t.Any, where: str, optional: bool = False) -> list[tuple[str, str]]:
+    """A stage's list of checks as (check, variant). `optional`: it may be empty."""
+    if not isinstance(value, list) or not (value or optional):
+        raise PlanError(f"{where}: found {value!r}, expected a list of checks{'' if optional else ' that is not empty'}")
     pairs = []
     for item in value:
         if not isinstance(item, dict) or not isinstance(item.get("check"), str):

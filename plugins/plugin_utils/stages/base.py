@@ -174,6 +174,8 @@ class Stage:
     # Checks that a quick test passes by their being right, if nobody expects a number of this hardware. The report then names their speed
     # as not proven. In a whole run they need an expectation like any other.
     quick_conditions: frozenset[str] = frozenset()
+    # A host may have no check of it, which a note of items() says.
+    optional: bool = False
     # Its checks prove something together, which proof() says.
     gated: bool = False
     # Its probe gets the GPUs of a node, if it runs in an isolated environment.

@@ -48,7 +48,9 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "module_utils/state/facts.py": ({"stack"}, "the resource limit of that name"),
     "module_utils/probes/stack.py": ({"cuda"}, "a published check: the runtime of any kind starts"),
     "module_utils/probes/gemm.py": ({"cuda"}, "a published reason code"),
-    "module_utils/expected/context_keys.py": ({"nccl", "npu", "npus"}, "published context keys"),
+    "module_utils/expected/context_keys.py": ({"nccl", "npu", "npus", "storage"}, "published context keys"),
+    "module_utils/probes/host_health.py": ({"storage"}, "a published check"),
+    "module_utils/probes/storage.py": ({"storage"}, "an option and a key of the context of its own stage"),
     "module_utils/probes/nvbandwidth.py": ({"cuda"}, "the variables that the program reads"),
     "module_utils/probes/nic_loopback.py": ({"nic_loopback_devices", "nic_loopback_ports"}, "the stage's own variables"),
     "module_utils/rdma/ports.py": ({"rdma_ports_rails", "rdma_ports_gbps"}, "the stage's own variables"),
@@ -70,6 +72,9 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "plugin_utils/judging/drift.py": ({"stack"}, "a key of plan.json"),
     "plugin_utils/judging/expectations.py": ({"nccl", "nvidia"}, "an example in a message"),
     "plugin_utils/judging/physics.py": ({"nvidia", "amd"}, "tables by the names of products"),
+    "plugin_utils/redfish/log.py": ({"storage"}, "words of Redfish"),
+    "plugin_utils/redfish/reading.py": ({"storage"}, "a resource of Redfish"),
+    "plugin_utils/report/looked_for.py": ({"storage"}, "a class of faults"),
     "plugin_utils/report/curves.py": ({"stack"}, "bars that stand on each other"),
 }  # fmt: skip
 # Modules of one plane, by the beginnings of their paths.
@@ -112,8 +117,8 @@ ALLOWED_OF_PLANES: dict[str, tuple[set[str], str]] = {
     "plugin_utils/stages/registry.py": ({"pods"}, "the old name of an attribute of stages, until 1.1"),
     "plugin_utils/observing/traces.py": ({"pod"}, "a published name of a span"),
 }  # fmt: skip
-# RDMA's own words that begin like the variables of a stage.
-NO_VARIABLES = {"rdma_rxe", "rdma_ucm"}
+# Words of RDMA, of the console's own storage and of Kubernetes that begin like the variables of a stage.
+NO_VARIABLES = {"rdma_rxe", "rdma_ucm", "storage_read_only", "storage_away", "storage_full", "storage_class"}
 
 
 def constants(path: pathlib.Path) -> t.Iterator[str]:

@@ -1,0 +1,351 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""File systems that the inventory names: how they are mounted, that data comes back as it was written, and how fast they are.
+
+Everything is written into a folder of our own (lease/folder.py), within a limit of bytes. Whatever touches the file system is a process of
+its own that is not waited for: a server that is gone lets it sleep in the kernel, and the deadline of the probe holds all the same.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import findings, observation
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.absent import Absent, plain
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import Observation, Params, PlainData
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import mounts
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import folder
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import fio
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import apart, container, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
+
+MOUNT, WRITE, VERIFY, READ, METADATA = "mount", "write", "verify", "read", "metadata"
+RANDOM = ("random_read", "random_write")
+# In the order in which they are made: what reads needs what was written, and random writes leave nothing that could be checked.
+CHECKS = (MOUNT, WRITE, VERIFY, READ, *RANDOM, METADATA)
+# Those of a file system that many nodes share and test at one time: the others would measure each node's share of one server.
+OF_SHARED = (MOUNT, VERIFY, METADATA)
+BLOCK, GIB = 1 << 20, float(1 << 30)
+# A first piece is written and thrown away: the first run is always the slowest. It also shows how much can be written in the time.
+FIRST_BYTES = 64 << 20
+# With less than LEAST_BYTES nothing can be measured. No node writes more than SHARED_BYTES to a file system that others test, too.
+LEAST_BYTES, SHARED_BYTES = 16 << 20, 256 << 20
+# No more than this share of what is free is taken: others write, too.
+OF_FREE = 0.5
+FILES = 1000
+
+# What a file system answers that is not there, that has lost its server, and that has shut itself down.
+_MISSING = (errno.ENOENT, errno.ENOTDIR)
+_STALE = (errno.ESTALE, errno.ENOTCONN)
+_SHUT_DOWN = (errno.EIO, errno.ESHUTDOWN, errno.EUCLEAN, errno.ENXIO, errno.ENODEV)
+_NOT_TESTED = "nothing was tested there"
+
+
+def default_checks(params: Params) -> list[dict[str, str]]:
+    """Return the checks of a call that names none."""
+    return [
+        {"check": check, "variant": observation.variant(storage=entry["name"])}
+        for entry in params["storage"] for check in params["tests"] if not entry.get("shared") or check in OF_SHARED
+    ]  # fmt: skip
+
+
+def probe(params: Params, node: Node) -> t.Iterator[Observation]:
+    """Yield an observation of the node for each check {"check": one of CHECKS, "variant": "storage=NAME"}."""
+    for entry in params["storage"]:
+        variant = observation.variant(storage=entry["name"])
+        wanted = [check["check"] for check in params["checks"] if check["variant"] == variant]
+        if wanted:
+            yield from StorageTest(params, node, entry, wanted).observations()
+
+
+class Look(t.NamedTuple):
+    """A look at a file system: its path without links, its mount (None if it is not listed), in bytes its size and what is free for us, and
+    its inodes and the free ones (0 if it does not count them). `problem` is a finding by which it cannot be tested, or None."""
+
+    path: str = ""
+    mount: mounts.Mounted | None = None
+    size: int = 0
+    free: int = 0
+    inodes: int = 0
+    free_inodes: int = 0
+    problem: findings.Finding | None = None
+
+
+class StorageTest:
+    """The checks of one entry of acceptance_storage on this node."""
+
+    def __init__(self, params: Params, node: Node, entry: PlainData, wanted: t.Sequence[str]) -> None:
+        self.params = params
+        self.node = node
+        self.entry = entry
+        self.wanted = wanted
+        # A pod has the file system where its user mounts it; elsewhere the host's may lie below another root.
+        self.path = entry["path"] if container.is_inside() else node.path(entry["path"])
+        self.size_of_job = 0
+        self.left = ""
+        stated = {name: entry.get(f"gibps_{name}") for name in (READ, WRITE)}
+        self.context: PlainData = {
+            "storage": entry["name"], "machine": node.product(), "shared": bool(entry.get("shared")), "path": entry["path"],
+            "direct": bool(params["direct"]), "stated": {name: value for name, value in stated.items() if value},
+        }  # fmt: skip
+
+    def observations(self) -> t.Iterator[Observation]:
+        """Yield the checks that are wanted. The mount comes last: it is looked at before and after the load."""
+        before = self.look()
+        if before.mount:
+            self.context["file_system"] = before.mount.kind
+        others = [check for check in CHECKS if check in self.wanted and check != MOUNT]
+        if before.problem:
+            _part, code, words = before.problem
+            for check in others:
+                yield self.failed(check, code, f"{words}: {_NOT_TESTED}")
+        elif others:
+            yield from self.tested(others, before)
+        if MOUNT in self.wanted:
+            yield self.of_mount(before, self.look() if others and not before.problem else before)
+
+    # The file system itself -----------------------------------------------------------------------------------------
+
+    def look(self) -> Look:
+        """Look at the file system. One that does not answer is a finding."""
+        seconds, name = self.params["answer_timeout"], f"{self.entry['name']} ({self.entry['path']})"
+        try:
+            seen = apart.call(lambda: _seen(self.path), seconds)
+        except apart.NoAnswer:
+            words = f"{name} does not answer within {seconds:g} s: its server, its network or its disk hangs"
+            return Look(mount=self._mount(self.path), problem=("", "no_answer", words))
+        except OSError as error:
+            code = "mount_missing" if error.errno in _MISSING else "mount_stale" if error.errno in _STALE else "no_permission"
+            code = "file_system" if error.errno in _SHUT_DOWN else code
+            return Look(mount=self._mount(self.path), problem=("", code, f"{name}: {error.strerror}"))
+        look = Look(seen["path"], self._mount(seen["path"]), *seen["numbers"])
+        return look._replace(problem=self._problem(name, look))
+
+    def _mount(self, path: str) -> mounts.Mounted | None:
+        try:
+            with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as source:
+                return mounts.mount_of(source.read(), path)
+        except OSError:
+            return None
+
+    def _problem(self, name: str, look: Look) -> findings.Finding | None:
+        kind = look.mount.kind if look.mount else "a file system that /proc/self/mountinfo does not list"
+        if self.entry.get("shared") and look.mount and not mounts.is_of_network(look.mount.kind):
+            alone = f"on {kind} at {look.mount.place}, a file system of this machine alone"
+            return "", "mount_missing", f"{name} should be shared and is {alone}: it is not mounted"
+        if look.mount and look.mount.is_read_only:
+            return "", "mount_read_only", f"{name} is mounted read-only ({kind} at {look.mount.place})"
+        if look.size and look.free < LEAST_BYTES:
+            return "", "mount_full", f"{name} is full: {look.free / GIB:.3f} of {look.size / GIB:.1f} GiB are free"
+        if look.inodes and not look.free_inodes:
+            return "", "mount_full", f"{name} is full: none of its {look.inodes} inodes is free"
+        return None
+
+    def of_mount(self, before: Look, after: Look) -> Observation:
+        """Return the observation of the mount itself."""
+        listed = list(dict.fromkeys(look.problem for look in (before, after) if look.problem))
+        if self.left:
+            listed.append(("", "no_answer", self.left))
+        mount = after.mount or before.mount
+        context = {
+            **self.context,
+            "mount": dict(mount._asdict(), options=list(mount.options)) if mount else None,
+            "is_mount_point": bool(mount and mount.place == (after.path or before.path)),
+            "size_gib": round(after.size / GIB, 3), "free_gib": round(after.free / GIB, 3),
+            "looked_for": [f"mount, space and state of {self.entry['path']}"] if after.path else [],
+        }  # fmt: skip
+        return findings.observed(MOUNT, listed, {"variant": self.variant, "context": context})
+
+    # What is written ------------------------------------------------------------------------------------------------
+
+    def tested(self, checks: list[str], look: Look) -> t.Iterator[Observation]:
+        """Yield the checks that write. The first one that hangs ends the others."""
+        done: list[str] = []
+        try:
+            machine_id = str(self.node.identity().get("machine_id") or "")
+            abandoned = apart.call(lambda: folder.remove_abandoned(self.path, machine_id), self.params["answer_timeout"])
+            if abandoned:
+                self.context["removed_first"] = abandoned
+            lease = folder.FolderLease(self.node, self.path, self.params["answer_timeout"])
+            with lease:
+                for seen in self._in_folder(lease.path, checks, look):
+                    done.append(seen["check"])
+                    yield seen
+            self.left = lease.left
+        except (apart.NoAnswer, OSError, RuntimeError, ReasonedError) as error:
+            code, words = _coded(error)
+            for check in checks:
+                if check not in done:
+                    yield self.failed(check, code, f"{self.entry['path']}: {words}")
+
+    def _in_folder(self, path: str, checks: list[str], look: Look) -> t.Iterator[Observation]:
+        if any(check != METADATA for check in checks):
+            try:
+                written = self._write(path, look)
+            except ReasonedError as error:
+                yield from (self.failed(check, error.reason_code, error.reason) for check in checks if check != METADATA)
+            else:
+                for check in checks:
+                    if check == WRITE:
+                        yield self._measured(WRITE, *written)
+                    elif check != METADATA:
+                        yield self._measured(check, *self._fio(path, check, self._again(check)))
+        if METADATA in checks:
+            yield self._metadata(path)
+
+    def limit(self, look: Look) -> int:
+        """Return how many bytes may be written. Raise ReasonedError if that is too little for a test."""
+        share = self.params["share"] / 100.0
+        limits = {
+            f"storage_gib ({self.params['gib']:g} GiB)": self.params["gib"] * GIB,
+            f"storage_share ({self.params['share']:g} % of {look.size / GIB:.1f} GiB)": share * look.size,
+            f"half of the {look.free / GIB:.2f} GiB that are free": OF_FREE * look.free,
+        }
+        why = min(limits, key=lambda name: limits[name])
+        if limits[why] < LEAST_BYTES:
+            raise ReasonedError("disk_full", f"{self.entry['path']}: at least {LEAST_BYTES >> 20} MiB are needed, and {why} is less")
+        return int(min(limits[why], SHARED_BYTES) if self.entry.get("shared") else limits[why])
+
+    def _write(self, path: str, look: Look) -> tuple[process.CommandResult, fio.FioRun]:
+        """Write the files that the other checks read: first a piece that nobody counts, then as much as fits into time and limit."""
+        most, jobs = self.limit(look), self.params["jobs"]
+        self.size_of_job = _job_size(min(FIRST_BYTES, most), jobs)
+        first = self._fio(path, WRITE, self._again(WRITE))
+        _result, run = first
+        rate = run.write.rate
+        if self.entry.get("shared") or isinstance(rate, Absent) or run.problem:
+            return first
+        self.size_of_job = _job_size(int(min(most, max(FIRST_BYTES, rate * self.params["seconds"]))), jobs)
+        return self._fio(path, WRITE, self._again(WRITE))
+
+    def _again(self, check: str) -> list[str]:
+        """Return fio's options of one check, besides those of all."""
+        if check in RANDOM:
+            timed = ["--bs=4k", "--time_based=1", f"--runtime={self.params['seconds']:g}"]
+            return [f"--rw={'randread' if check == RANDOM[0] else 'randwrite'}", *timed, "--allow_file_create=0"]
+        if check == WRITE:
+            # What is written carries a checksum for each block, which the check VERIFY reads.
+            return ["--rw=write", "--bs=1M", "--verify=crc32c", "--do_verify=0", "--end_fsync=1"]
+        return ["--rw=read", "--bs=1M", "--allow_file_create=0", *(["--verify=crc32c", "--verify_fatal=1"] if check == VERIFY else [])]
+
+    def _fio(self, path: str, check: str, options: list[str]) -> tuple[process.CommandResult, fio.FioRun]:
+        argv = [
+            "fio", f"--name={check}", f"--directory={path}", "--filename_format=data.$jobnum", f"--numjobs={self.params['jobs']}",
+            f"--size={self.size_of_job}", "--ioengine=libaio", f"--iodepth={self.params['depth']}",
+            f"--direct={int(self.params['direct'])}", "--invalidate=1",
+            "--fallocate=none", "--group_reporting=1", "--verify_state_save=0", "--eta=never", "--output-format=json",
+            *options,
+        ]  # fmt: skip
+        result = self.node.run(argv, timeout=self.params["test_timeout"])
+        return result, fio.parse(result.out)
+
+    def _measured(self, check: str, result: process.CommandResult, run: fio.FioRun) -> Observation:
+        fields: PlainData = {"command": result.argv, "raw": result.raw, "tool_version": run.version or None}
+        fields["duration_s"] = result.duration_s
+        wrong = self._wrong(check, result, run)
+        if wrong:
+            code, words = wrong
+            found = [{"code": code, "part": "", "text": words}] if code in ("file_system", "mount_stale") else []
+            return self.failed(check, code, words, findings=found, **fields)
+        side = run.write if check in (WRITE, "random_write") else run.read
+        context = {
+            **self.context, "gib": round(float(plain(side.io_bytes) or 0) / GIB, 3), "mean_us": plain(side.mean_us),
+            "p99_us": plain(side.p99_us), "jobs": self.params["jobs"], "depth": self.params["depth"],
+        }  # fmt: skip
+        # Through the page cache a number says nothing of the file system.
+        context.update({} if self.params["direct"] else {"comparable": False})
+        name, unit, value = ("iops", "count", side.iops) if check in RANDOM else ("bandwidth", "GiB/s", side.rate)
+        if isinstance(value, Absent) or value <= 0:
+            return self.failed(check, "no_result", f"fio gave no number: {value.why if isinstance(value, Absent) else value}", **fields)
+        metrics = {name: {"value": value / GIB if name == "bandwidth" else value, "unit": unit}}
+        return observation.measured(check, variant=self.variant, metrics=metrics, context=context, **fields)
+
+    def _wrong(self, check: str, result: process.CommandResult, run: fio.FioRun) -> tuple[str, str] | None:
+        """Return why a run of fio is no measurement, as (reason code, words)."""
+        path = self.entry["path"]
+        if result.missing:
+            return "tool_missing", f"fio: {result.missing}; install it on the node"
+        if "O_DIRECT" in result.err or "direct=1" in result.err:
+            return "unsupported", f"{path} does not take direct I/O (O_DIRECT); storage_direct: false tests it through the page cache"
+        if run.problem and run.problem[0] not in ("no_result", "incomplete_output"):
+            return run.problem[0], f"{path}: {check}: {run.problem[1]}"
+        if result.timed_out:
+            return "timeout", f"{path}: {check} did not end within {result.ended_after(self.params['test_timeout'])}"
+        if result.rc != 0 or run.problem:
+            words = " ".join(result.err.split()[-40:]) or (run.problem[1] if run.problem else "")
+            return "tool_failed", f"{path}: fio ended with status {result.rc}: {words}"
+        side, due = (run.write if check == WRITE else run.read), self.size_of_job * self.params["jobs"]
+        if check not in RANDOM and plain(side.io_bytes) != due:
+            return "incomplete_output", f"{path}: {check}: fio moved {plain(side.io_bytes)} bytes of {due}"
+        return None
+
+    def _metadata(self, path: str) -> Observation:
+        seconds = self.params["test_timeout"]
+        took = apart.call(lambda: _many_files(os.path.join(path, "many"), FILES), min(seconds, self.node.remaining()))
+        total = sum(took.values())
+        metrics = {"operations": {"value": 3 * FILES / total, "unit": "count"}}
+        rates = {f"{name}_per_s": round(FILES / each, 1) for name, each in took.items()}
+        context = {**self.context, "files": FILES, **rates}
+        return observation.measured(METADATA, variant=self.variant, metrics=metrics, context=context, duration_s=round(total, 3))
+
+    @property
+    def variant(self) -> str:
+        return observation.variant(storage=self.entry["name"])
+
+    def failed(self, check: str, code: str, words: str, findings: t.Sequence[PlainData] = (), **fields: t.Any) -> Observation:
+        context = {**self.context, **({"findings": list(findings)} if findings else {})}
+        outcome = "timeout" if code == "timeout" else "missing" if code == "tool_missing" else "error"
+        return observation.failed(check, code, words, outcome, variant=self.variant, context=context, **fields)
+
+
+def _seen(path: str) -> PlainData:
+    """Ask a file system; runs in a process of its own. The dot behind the path makes a mount happen that waits for its first use."""
+    os.stat(os.path.join(path, "."))
+    real, space = os.path.realpath(path), os.statvfs(path)
+    return {"path": real, "numbers": [space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize, space.f_files, space.f_favail]}
+
+
+def _many_files(path: str, count: int) -> dict[str, float]:
+    """Make, look at and remove `count` empty files; return the seconds of each. Runs in a process of its own."""
+    os.mkdir(path, 0o700)
+    names = [os.path.join(path, str(number)) for number in range(count)]
+    times = [time.monotonic()]
+    for name in names:
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    times.append(time.monotonic())
+    for name in names:
+        os.stat(name)
+    times.append(time.monotonic())
+    for name in names:
+        os.unlink(name)
+    times.append(time.monotonic())
+    os.rmdir(path)
+    return {name: max(times[at + 1] - times[at], 1e-6) for at, name in enumerate(("create", "stat", "unlink"))}
+
+
+def _job_size(total: int, jobs: int) -> int:
+    """Return the bytes of each job's file, whole blocks, so that all have at most `total` unless that is less than a block for each."""
+    return max(BLOCK, total // jobs // BLOCK * BLOCK)
+
+
+def _coded(error: Exception) -> tuple[str, str]:
+    """Return reason code and words of what went wrong beside fio."""
+    if isinstance(error, apart.NoAnswer):
+        return "no_answer", f"{error}: its server, its network or its disk hangs"
+    if isinstance(error, ReasonedError):
+        return error.reason_code, error.reason
+    if isinstance(error, OSError) and error.errno:
+        return fio.CODES.get(error.errno, "preflight"), f"{error.strerror}{f' ({error.filename})' if error.filename else ''}"
+    return "preflight", str(error)

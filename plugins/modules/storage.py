@@ -1,0 +1,154 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: storage
+short_description: Test file systems of a node
+version_added: 1.0.0
+author: The gpufleet.acceptance team (@gpufleet)
+description:
+  - Looks at how file systems are mounted, writes files of its own, reads them back by their checksums, and measures rates by fio with
+    direct I/O, and how many files are made, looked at and removed in a second.
+  - Writes only into a folder of its own, which is removed whatever happens.
+extends_documentation_fragment:
+  - gpufleet.acceptance.probe
+options:
+  storage:
+    description:
+      - The file systems, each V({name, path}) and, if many nodes share it, C(shared).
+      - Of one that is shared only V(mount), V(verify) and V(metadata) are made.
+    type: list
+    elements: dict
+    default: []
+  tests:
+    description: The checks, where O(checks) is not given.
+    type: list
+    elements: str
+    choices: [mount, write, verify, read, random_read, random_write, metadata]
+    default: [mount, write, verify, read, random_read, random_write, metadata]
+  gib:
+    description: The most that is written to a file system, in GiB.
+    type: float
+    default: 16.0
+  share:
+    description: The most that is written to a file system, in percent of its size.
+    type: float
+    default: 5.0
+  seconds:
+    description: How long each rate is measured, about.
+    type: float
+    default: 10.0
+  jobs:
+    description: How many processes write and read, each its own file.
+    type: int
+    default: 4
+  depth:
+    description: How many requests each of them has under way.
+    type: int
+    default: 16
+  direct:
+    description: Whether reads and writes go past the page cache.
+    type: bool
+    default: true
+  answer_timeout:
+    description: Seconds after which a file system does not answer.
+    type: float
+    default: 15.0
+  test_timeout:
+    description: Seconds after its begin at which a check is ended.
+    type: float
+    default: 120.0
+"""
+
+EXAMPLES = r"""
+- name: Test the scratch disk of a node
+  gpufleet.acceptance.storage:
+    storage: [{name: scratch, path: /scratch}]
+  become: true
+"""
+
+RETURN = r"""
+observations:
+  description: What was measured, or why it was not; one entry per check, and one per GPU where a check has parts.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    check:
+      description: Name of the check.
+      type: str
+    variant:
+      description: Settings of the check.
+      type: str
+    part:
+      description: Empty for the node itself, else for example C(gpu/UUID).
+      type: str
+    outcome:
+      description: V(measured), V(error), V(timeout), V(missing) or V(not_applicable).
+      type: str
+    reason_code:
+      description: Why it is not measured, from a closed list.
+      type: str
+    reason:
+      description: The same as a sentence a person can act on.
+      type: str
+    metrics:
+      description: Numbers with their units.
+      type: dict
+    series:
+      description: Rows of a sweep.
+      type: list
+      elements: dict
+    context:
+      description: The hardware and the settings that the numbers depend on.
+      type: dict
+    evidence:
+      description: What else changed on the node while the test ran.
+      type: dict
+    command:
+      description: The command line.
+      type: list
+      elements: str
+    raw_z:
+      description: The output of the tool, zlib and base64.
+      type: str
+state:
+  description: V(done), V(running), V(refused) or V(check_mode).
+  returned: always
+  type: str
+undone:
+  description: What an earlier session that was killed had left on the node and this one put right.
+  returned: when not in check mode
+  type: list
+  elements: str
+"""
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import storage
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
+
+# The file in probes/ that does the work on a node.
+PROBE = "storage"
+OPTIONS = {
+    "checks": runner.CHECKS,
+    "storage": {"type": "list", "elements": "dict", "default": []},
+    "tests": {"type": "list", "elements": "str", "choices": list(storage.CHECKS), "default": list(storage.CHECKS)},
+    "gib": {"type": "float", "default": 16.0},
+    "share": {"type": "float", "default": 5.0},
+    "seconds": {"type": "float", "default": 10.0},
+    "jobs": {"type": "int", "default": 4},
+    "depth": {"type": "int", "default": 16},
+    "direct": {"type": "bool", "default": True},
+    "answer_timeout": {"type": "float", "default": 15.0},
+    "test_timeout": {"type": "float", "default": 120.0},
+}
+
+
+def main() -> None:
+    runner.main(storage.probe, OPTIONS, "storage", default_checks=storage.default_checks)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stage `storage`: the file systems that `acceptance_storage` names, on every node.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import storage as probe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, peer_comparison
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    Measurement,
+    PlainData,
+    PlanItem,
+    Variables,
+    Verdict,
+    is_number,
+)
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Section
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
+
+VARIABLE = "acceptance_storage"
+_FORM = "{name, path, shared, gibps_read, gibps_write}"
+# Rates that an entry may state, and the checks that are held to them.
+_STATED = (probe.READ, probe.WRITE)
+# Folders of the kernel's own, in which nothing is stored.
+_NO_STORAGE = ("/dev", "/proc", "/sys")
+# Two nodes that differ do not tell which of them is wrong.
+_MAJORITY_OF = 3
+# How many nodes of each file system the report shows, the slowest first.
+SHOWN = 20
+_COLUMNS = (
+    (probe.WRITE, "write (GiB/s)"), (probe.READ, "read (GiB/s)"), ("random_read", "random reads /s"), ("random_write", "random writes /s"),
+    (probe.METADATA, "files /s"),
+)  # fmt: skip
+
+
+class Storage(base.Stage):
+    name = "storage"
+    role = "gpufleet.acceptance.storage"
+    place = 45
+    level = "full"
+    optional = True
+    # Rates are held to what the inventory states, to expectations or to other nodes; where there are none of them, opinions() says so.
+    conditions = frozenset(probe.CHECKS)
+    ranges: t.Mapping[str, Range] = {
+        "gib": Range(0.05, 65536, "GiB"), "share": Range(0, 50, "percent", above=True), "seconds": Range(1, 3600, "seconds"),
+        "jobs": Range(1, 256), "depth": Range(1, 1024),
+    }  # fmt: skip
+
+    def isolation(self, settings: Variables) -> base.Isolation:
+        return {"host_root": False, "on_gpu_nodes": False}
+
+    def problem(self, settings: Variables) -> str | None:
+        unknown = [test for test in settings["storage_tests"] if test not in probe.CHECKS]
+        if unknown:
+            return f"storage_tests: found {unknown[0]!r}, expected {', '.join(probe.CHECKS)}"
+        return entries_problem(settings.get(VARIABLE) or [])
+
+    def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[t.Sequence[PlanItem | PlainData], list[str]]:
+        items, notes = super().items(nodes, settings)
+        without = sorted({target for target in nodes.values() if not settings[target][f"{self.name}_checks"]})
+        if without:
+            more = f" and {len(without) - 3} more" if len(without) > 3 else ""
+            notes.append(f"stage {self.name}: skipped on {', '.join(without[:3])}{more}: {VARIABLE} names no file system there")
+        return items, notes
+
+    def seconds(self, settings: Variables, nodes: int, launch_s: float, gbps: float) -> float:
+        """Return the time of all checks: each writes or reads for `storage_seconds` at most, the first piece comes on top."""
+        return float(settings["storage_seconds"]) * len(settings.get(f"{self.name}_checks") or ())
+
+    def opinions(
+        self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]
+    ) -> t.Iterator[tuple[Key, Opinion]]:
+        """Yield an opinion for each rate that is below what the inventory states, or that can be held to nothing, and for each node that
+        mounts a file system in another way than the others."""
+        own_records = {key: record for key, record in deciding.items() if key.stage == self.name and record.outcome == "measured"}
+        yield from _rates(own_records, expected)
+        by_storage: dict[str, dict[Key, Measurement]] = collections.defaultdict(dict)
+        for key, record in own_records.items():
+            if key.check == probe.MOUNT and isinstance(record.context.get("mount"), dict):
+                by_storage[str(record.context.get("storage"))][key] = record
+        for name, of_storage in by_storage.items():
+            yield from _mounts(name, of_storage)
+
+    def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
+        """Return a table of the nodes for each file system, those that read slowest first."""
+        values: dict[str, dict[str, dict[str, float]]] = collections.defaultdict(lambda: collections.defaultdict(dict))
+        for _verdict, m in rows:
+            number = _number(m)
+            if m.stage == self.name and number is not None:
+                values[str(m.context.get("storage"))][m.subject.id][m.check] = number
+        sections = []
+        for name, by_node in sorted(values.items()):
+            slowest = sorted(by_node.items(), key=lambda of: (of[1].get(probe.READ, 0.0), of[0]))[:SHOWN]
+            table = [[node, *(f"{of[check]:.4g}" if check in of else "" for check, _words in _COLUMNS)] for node, of in slowest]
+            said = [f"The {len(table)} of {len(by_node)} nodes that read slowest."]
+            columns = ["node", *(words for _check, words in _COLUMNS)]
+            sections.append(Section(title=f"File system {name}", said=said, columns=columns, rows=table))
+        return sections
+
+
+def entries_problem(entries: t.Any) -> str | None:
+    """Return the first error in a value of acceptance_storage, None if there is none."""
+    if not isinstance(entries, list):
+        return f"{VARIABLE}: found {entries!r}, expected a list of {_FORM}"
+    names: list[str] = []
+    paths: list[str] = []
+    for number, entry in enumerate(entries):
+        where = f"{VARIABLE}[{number}]"
+        if not isinstance(entry, dict):
+            return f"{where}: found {entry!r}, expected {_FORM}"
+        unknown = sorted(set(map(str, entry)) - set(re.findall(r"\w+", _FORM)))
+        if unknown:
+            return f"{where}: found the key {unknown[0]!r}, expected {_FORM}"
+        problem = _entry_problem(where, entry)
+        if problem:
+            return problem
+        for what, value, seen in (("name", entry["name"], names), ("path", entry["path"].rstrip("/"), paths)):
+            if value in seen:
+                return f"{where}: {what}: found {value!r} a second time, expected another one for each entry"
+            seen.append(value)
+    return None
+
+
+def _entry_problem(where: str, entry: t.Mapping[str, t.Any]) -> str | None:
+    name, path = entry.get("name"), entry.get("path")
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", name):
+        return f"{where}: name: found {name!r}, expected letters, digits, '_', '.' and '-'"
+    parts = path.strip("/").split("/") if isinstance(path, str) and path.startswith("/") else [""]
+    if not isinstance(path, str) or any(part in ("", ".", "..") for part in parts):
+        return f"{where}: path: found {path!r}, expected the absolute path of a folder below /, on a file system to be tested"
+    if any(path == folder or path.startswith(f"{folder}/") for folder in _NO_STORAGE) and not path.startswith("/dev/shm"):
+        return f"{where}: path: found {path!r}, expected a folder of a file system; devices are never written to"
+    if not isinstance(entry.get("shared", False), bool):
+        return f"{where}: shared: found {entry['shared']!r}, expected true or false"
+    for rate in _STATED:
+        if entry.get("shared") and f"gibps_{rate}" in entry:
+            return f"{where}: gibps_{rate}: found with shared: true, expected without: rates of a shared file system are not measured yet"
+        stated = entry.get(f"gibps_{rate}", 1)
+        if not is_number(stated) or not 0 < stated < 1e6:
+            return f"{where}: gibps_{rate}: found {stated!r}, expected GiB/s as a number above 0"
+    return None
+
+
+def _rates(own_records: t.Mapping[Key, Measurement], expected: base.Expected) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield an opinion for each sequential rate below the stated one, and for each that nothing says anything of."""
+    alike: dict[tuple[str, str, str], int] = collections.Counter()
+    rates = {key: record for key, record in own_records.items() if key.check in _STATED}
+    for key, record in rates.items():
+        alike[key.check, key.variant, peer_comparison.hardware(record)] += 1
+    for key, record in rates.items():
+        stated = record.context.get("stated")
+        value = stated.get(key.check) if isinstance(stated, dict) else None
+        if record.context.get("comparable") is False:
+            reason = "storage_direct is false: the number is that of the page cache, and says nothing of the file system"
+            yield key, Opinion("UNKNOWN", reason, "unchecked")
+        elif is_number(value):
+            opinion = _held(key, record, float(value))
+            if opinion.verdict != "PASS":
+                yield key, opinion
+        elif not expected(node_of(key.subject), record.target).choose(key.stage, key.check, record.context):
+            count = alike[key.check, key.variant, peer_comparison.hardware(record)]
+            if count <= bands.NEIGHBOURS:
+                reason = (
+                    f"no expectation for {key.check} of {record.context.get('storage')}, and {count - 1} other nodes to compare with, "
+                    f"{bands.NEIGHBOURS} are needed: set gibps_{key.check} in {VARIABLE}"
+                )
+                yield key, Opinion("UNKNOWN", reason, "no_expectation")
+
+
+def _held(key: Key, record: Measurement, value: float) -> Opinion:
+    """Return the opinion on a rate that the inventory states, in GiB/s."""
+    name = f"{VARIABLE}: gibps_{key.check} of {record.context.get('storage')}"
+    entry = Expectation(
+        id=f"stated-{key.check}", match={"stage": key.stage, "check": key.check}, metric="bandwidth", value=value, unit="GiB/s",
+        source=name, date="", confidence="vendor", layer="host", rank=2, origin=name,
+    )  # fmt: skip
+    try:
+        reading = bands.reading(record, "bandwidth", None)
+    except bands.Unusable as error:
+        return Opinion("UNKNOWN", str(error), "bad_measurement", metric="bandwidth")
+    if reading is None:
+        return Opinion("UNKNOWN", f"it has no bandwidth, and {name} expects {value:g} GiB/s", "no_number")
+    return bands.held(reading, entry, record.context)
+
+
+def _mounts(name: str, of_storage: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield an opinion for each node that has another kind of file system at a path than most nodes (FAIL), or other mount options or
+    another server (WARN). Without a majority all nodes are named."""
+    kinds = {key: _kind(record.context) for key, record in of_storage.items()}
+    for key, reason, certain in _differing(kinds, name, "is on"):
+        yield key, Opinion("FAIL" if certain else "UNKNOWN", reason, "mount_differs")
+    for kind in set(kinds.values()):
+        options = {key: _options(record.context) for key, record in of_storage.items() if kinds[key] == kind}
+        for key, reason, _certain in _differing(options, name, "is mounted with"):
+            yield key, Opinion("WARN", reason, "mount_differs")
+
+
+def _differing(values: t.Mapping[Key, str], name: str, verb: str) -> t.Iterator[tuple[Key, str, bool]]:
+    """Yield (key, reason, whether a majority says what is right) for each value that is not that of more than half of all."""
+    counts = collections.Counter(values.values())
+    if len(counts) < 2:
+        return
+    usual, count = max(sorted(counts.items()), key=lambda of: of[1])
+    certain = 2 * count > len(values) and len(values) >= _MAJORITY_OF
+    for key, value in values.items():
+        if certain and value != usual:
+            yield key, f"{name} {verb} {value} here, on {count} of {len(values)} nodes with {usual}", True
+        elif not certain:
+            others = "; ".join(f"{other} on {many}" for other, many in sorted(counts.items()) if other != value)
+            yield key, f"{name} {verb} {value} here, and elsewhere with {others}: no majority says which is right", False
+
+
+def _kind(context: PlainData) -> str:
+    kind = str(context["mount"].get("kind"))
+    return f"{kind}{', mounted there' if context.get('is_mount_point') else ', a folder of another file system'}"
+
+
+def _options(context: PlainData) -> str:
+    """Return the mount options; of a file system of a network with its server."""
+    mount = context["mount"]
+    options = ",".join(map(str, mount.get("options") or ()))
+    return f"{options} from {mount.get('source')}" if context.get("shared") else options
+
+
+def _number(m: Measurement) -> float | None:
+    """Return the number of a check that the report shows."""
+    metric = next((m.metrics[name] for name in ("bandwidth", "iops", "operations") if name in m.metrics), None)
+    return float(metric.value) if m.outcome == "measured" and metric is not None and is_number(metric.value) else None
+
+
+STAGE = Storage()

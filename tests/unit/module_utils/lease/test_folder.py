@@ -1,0 +1,112 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A folder of our own on a file system under test: nothing else is ever removed, and it goes whoever dies."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import time
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import folder
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import apart, session
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
+
+TOKEN = "0123456789abcdef"
+
+
+@pytest.fixture
+def node(tmp_path: pathlib.Path) -> Node:
+    (tmp_path / "state").mkdir()
+    return Node(60, ledger=session.Ledger(str(tmp_path / "state")), root=str(tmp_path / "root"))
+
+
+@pytest.fixture
+def scratch(tmp_path: pathlib.Path) -> pathlib.Path:
+    (tmp_path / "scratch").mkdir()
+    return tmp_path / "scratch"
+
+
+def test_the_folder_and_all_in_it_go_and_what_lies_beside_it_stays(node: Node, scratch: pathlib.Path) -> None:
+    (scratch / "thesis").write_text("mine")
+    with folder.FolderLease(node, str(scratch), 5) as lease:
+        made = pathlib.Path(lease.path)
+        assert made.stat().st_mode & 0o777 == 0o700
+        (made / "many").mkdir()
+        (made / "many/file").write_text("x")
+        (made / "link").symlink_to(scratch / "thesis")
+        (made / "loop").symlink_to(scratch)
+    assert [path.name for path in scratch.iterdir()] == ["thesis"] and lease.left == ""
+
+
+def test_whoever_dies_the_ledger_removes_it(node: Node, scratch: pathlib.Path) -> None:
+    lease = folder.FolderLease(node, str(scratch), 5).__enter__()
+    (pathlib.Path(lease.path) / "data.0").write_bytes(b"x" * 4096)
+    assert node.ledger is not None and node.ledger.undo() == [f"removed {lease.path}"]
+    assert list(scratch.iterdir()) == []
+
+
+def test_it_is_in_the_ledger_before_it_is_made(node: Node, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        folder.FolderLease(node, str(tmp_path / "gone"), 5).__enter__()
+    assert node.ledger is not None and [entry["kind"] for entry in node.ledger.entries()] == ["folder"]
+    node.ledger.undo()
+
+
+@pytest.mark.parametrize("marker", [None, "", "{}", '{"token": "other"}', "[1]"])
+def test_without_its_marker_nothing_is_removed(scratch: pathlib.Path, marker: str | None) -> None:
+    path = scratch / (folder.PREFIX + TOKEN)
+    path.mkdir()
+    (path / "precious").write_text("mine")
+    if marker is not None:
+        (path / folder.MARKER).write_text(marker)
+    words = folder.undo({"path": str(path), "token": TOKEN})
+    assert "is left" in words and (path / "precious").read_text() == "mine"
+
+
+def test_a_link_in_its_place_is_not_followed(scratch: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    other = tmp_path / "other"
+    folder.make(str(other), TOKEN, "")
+    path = scratch / (folder.PREFIX + TOKEN)
+    path.symlink_to(other)
+    assert "is left" in folder.undo({"path": str(path), "token": TOKEN}) and (other / folder.MARKER).exists()
+    assert "is left" in folder.undo({"path": str(other), "token": TOKEN}) and (other / folder.MARKER).exists()
+
+
+def test_the_next_probe_of_a_machine_removes_what_an_earlier_one_had_to_leave(scratch: pathlib.Path) -> None:
+    mine, others = scratch / (folder.PREFIX + TOKEN), scratch / (folder.PREFIX + TOKEN[::-1])
+    folder.make(str(mine), TOKEN, "machine-a")
+    folder.make(str(others), TOKEN[::-1], "machine-b")
+    assert folder.remove_abandoned(str(scratch), "") == []
+    assert folder.remove_abandoned(str(scratch), "machine-a") == [str(mine)]
+    assert not mine.exists() and others.exists()
+
+
+def test_a_call_that_never_comes_back_is_not_waited_for() -> None:
+    began = time.monotonic()
+    with pytest.raises(apart.NoAnswer):
+        apart.call(lambda: time.sleep(60), 0.1)
+    assert time.monotonic() - began < 30
+
+
+def test_a_call_hands_over_its_value_or_its_error(tmp_path: pathlib.Path) -> None:
+    assert apart.call(lambda: {"pid": os.getpid()}, 30)["pid"] != os.getpid()
+    with pytest.raises(FileNotFoundError, match="gone"):
+        apart.call(lambda: os.listdir(tmp_path / "gone"), 30)
+    with pytest.raises(RuntimeError, match="ValueError: invalid"):
+        apart.call(lambda: int("no"), 30)
+    with pytest.raises(RuntimeError, match="without an answer"):
+        apart.call(lambda: os._exit(3), 30)
+
+
+def test_the_child_of_a_call_keeps_no_file_open(tmp_path: pathlib.Path) -> None:
+    """One that sleeps in the kernel would hold a lock of its parent's."""
+    def open_files() -> list[str]:
+        folders = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+        return [os.readlink(name) for name in folders if os.path.lexists(name)]
+
+    with open(tmp_path / "lock", "w"):
+        assert [name for name in open_files() if name.startswith(str(tmp_path))]
+        assert not [name for name in apart.call(open_files, 30) if name.startswith(str(tmp_path))]

@@ -1,0 +1,205 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The probe of the stage storage, with a stand-in for fio that makes files and prints JSON of fio's form. The real one runs in
+integration/test_storage_fleet.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import time
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import storage
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import session
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
+
+ALL = list(storage.CHECKS)
+# It writes what it is told to and prints the JSON of one job.
+STAND_IN = """#!/usr/bin/python3
+import json, os, sys
+words = dict(word[2:].partition("=")[::2] for word in sys.argv[1:])
+own = os.environ["FIO_PLAN"]
+with open(own + ".calls", "a") as calls:
+    calls.write(json.dumps(words) + "\\n")
+plan = json.load(open(own)).get(words["name"], {})
+if plan.get("hang"):
+    import time
+    time.sleep(300)
+size, jobs = int(words["size"]), int(words["numjobs"])
+for job in range(jobs) if words["name"] == "write" else ():
+    with open(os.path.join(words["directory"], words["filename_format"].replace("$jobnum", str(job))), "wb") as target:
+        target.truncate(size)
+side = {"io_bytes": size * jobs, "bw_bytes": plan.get("rate", 2 << 30), "iops": 5000.5, "clat_ns": {"mean": 200000.0}}
+job = {"error": plan.get("error", 0), "read": {"io_bytes": 0}, "write": {"io_bytes": 0}}
+job["write" if "write" in words["rw"] else "read"] = side
+sys.stderr.write(plan.get("says", ""))
+print("a message\\n" + json.dumps({"fio version": "fio-3.33", "jobs": [job]}, indent=1) if not plan.get("silent") else "")
+sys.exit(plan.get("status", 1 if job["error"] else 0))
+"""
+
+
+class Place:
+    """A folder that stands for a file system, and a plan for the stand-in: {check: what it does there}."""
+
+    def __init__(self, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path = folder / "scratch"
+        self.path.mkdir()
+        (folder / "bin").mkdir()
+        (folder / "state").mkdir()
+        (folder / "bin/fio").write_text(STAND_IN)
+        (folder / "bin/fio").chmod(0o755)
+        self.plan = folder / "plan"
+        monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
+        monkeypatch.setenv("FIO_PLAN", str(self.plan))
+        self.ledger = session.Ledger(str(folder / "state"))
+
+    def measure(
+        self, checks: t.Sequence[str] = ALL, plan: dict[str, t.Any] | None = None, path: str = "", shared: bool = False, **more: t.Any
+    ) -> dict[str, t.Any]:
+        self.plan.write_text(json.dumps(plan or {}))
+        entry = {"name": "scratch", "path": path or str(self.path), "shared": shared, "gibps_read": 2.5}
+        params = {
+            "checks": [{"check": check, "variant": "storage=scratch"} for check in checks], "storage": [entry], "tests": ALL, "gib": 0.25,
+            "share": 5.0, "seconds": 0.05, "jobs": 2, "depth": 4, "direct": True, "answer_timeout": 300.0, "test_timeout": 300.0, **more,
+        }  # fmt: skip
+        found = {seen["check"]: seen for seen in storage.probe(params, Node(2000, ledger=self.ledger))}
+        assert list(self.path.iterdir()) == [], "something is left"
+        return found
+
+    def calls(self) -> list[dict[str, str]]:
+        return [json.loads(line) for line in pathlib.Path(f"{self.plan}.calls").read_text().splitlines()]
+
+
+@pytest.fixture
+def place(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    return Place(tmp_path, monkeypatch)
+
+
+def codes(found: dict[str, t.Any]) -> dict[str, str]:
+    return {check: seen["reason_code"] or "" for check, seen in found.items()}
+
+
+def test_all_checks_of_a_healthy_file_system(place: Place) -> None:
+    found = place.measure()
+    assert {check: seen["outcome"] for check, seen in found.items()} == dict.fromkeys(ALL, "measured"), codes(found)
+    assert found["read"]["metrics"] == {"bandwidth": {"value": 2.0, "unit": "GiB/s"}}
+    assert found["random_read"]["metrics"] == {"iops": {"value": 5000.5, "unit": "count"}}
+    assert found["metadata"]["metrics"]["operations"]["value"] > 0
+    context = found["mount"]["context"]
+    assert context["stated"] == {"read": 2.5} and context["mount"]["kind"] and context["looked_for"] and context["size_gib"] > 0
+    assert all(seen["variant"] == "storage=scratch" for seen in found.values())
+
+
+def test_files_are_written_once_to_throw_away_and_as_large_as_time_and_limit_let_them_be(place: Place) -> None:
+    place.measure(["write", "verify", "read"])
+    first, second, *rest = place.calls()
+    assert [first["name"], second["name"], *(call["name"] for call in rest)] == ["write", "write", "verify", "read"]
+    assert int(first["size"]) == 32 << 20 and int(second["size"]) == 51 << 20  # 0.05 s at 2 GiB/s are 102 MiB
+    assert all(call["direct"] == "1" and call["size"] == second["size"] for call in rest)
+    assert rest[0]["verify"] == second["verify"] == "crc32c" and "verify" not in rest[1]
+    assert all(call["allow_file_create"] == "0" for call in rest)
+
+
+def test_no_more_is_written_than_the_limits_say(place: Place) -> None:
+    place.measure(["write"], gib=0.02)
+    assert {int(call["size"]) for call in place.calls()} == {10 << 20}
+    found = place.measure(["write", "read", "metadata"], share=1e-9)
+    assert codes(found) == {"write": "disk_full", "read": "disk_full", "metadata": ""}
+    assert "storage_share" in found["read"]["reason"]
+
+
+def test_a_shared_file_system_gets_little_from_each_node(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage.mounts, "is_of_network", lambda _kind: True)
+    monkeypatch.setattr(storage, "SHARED_BYTES", 32 << 20)
+    found = place.measure(["mount", "verify", "metadata"], shared=True)
+    assert set(codes(found).values()) == {""} and [call["size"] for call in place.calls()] == [str(16 << 20)] * 2
+
+
+def test_a_shared_file_system_that_is_a_local_folder_is_not_mounted(place: Place) -> None:
+    found = place.measure(shared=True)
+    assert set(codes(found).values()) == {"mount_missing"} and "of this machine alone" in found["mount"]["reason"]
+    assert found["mount"]["context"]["findings"][0]["code"] == "mount_missing"
+
+
+def test_a_path_that_is_not_there(place: Place) -> None:
+    found = place.measure(path=str(place.path / "gone"))
+    assert set(codes(found).values()) == {"mount_missing"} and "nothing was tested there" in found["write"]["reason"]
+
+
+def test_a_read_only_mount_and_a_full_one_are_not_written_to(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_only = storage.mounts.Mounted("/", "xfs", "/dev/sda", ("ro",))
+    with monkeypatch.context() as patch:
+        patch.setattr(storage.StorageTest, "_mount", lambda _self, _path: read_only)
+        assert set(codes(place.measure()).values()) == {"mount_read_only"}
+    for numbers in ([1 << 40, 4096, 0, 0], [1 << 40, 1 << 39, 1000, 0]):
+        with monkeypatch.context() as patch:
+            patch.setattr(storage, "_seen", lambda path, numbers=numbers: {"path": path, "numbers": numbers})
+            assert set(codes(place.measure()).values()) == {"mount_full"}
+    assert not pathlib.Path(f"{place.plan}.calls").exists()
+
+
+def test_a_file_system_that_hangs_is_unknown_in_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "_seen", lambda _path: time.sleep(100))
+    found = place.measure(answer_timeout=0.2)
+    assert set(codes(found).values()) == {"no_answer"} and "hangs" in found["mount"]["reason"]
+
+
+def test_a_stale_mount_and_a_file_system_that_has_shut_down(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, code in ((116, "mount_stale"), (107, "mount_stale"), (5, "file_system"), (13, "no_permission")):
+
+        def refuse(path: str, number: int = number) -> None:
+            raise OSError(number, "x", path)
+
+        monkeypatch.setattr(storage, "_seen", refuse)
+        assert set(codes(place.measure()).values()) == {code}
+
+
+def test_data_that_comes_back_otherwise_is_wrong(place: Place) -> None:
+    found = place.measure(plan={"verify": {"error": 84, "status": 0}})
+    assert codes(found)["verify"] == "wrong_results" and found["verify"]["outcome"] == "error"
+    assert {code for check, code in codes(found).items() if check != "verify"} == {""}
+
+
+def test_an_error_of_the_disk_is_a_finding_of_the_check(place: Place) -> None:
+    found = place.measure(["read"], plan={"read": {"error": 5}})
+    assert found["read"]["context"]["findings"][0]["code"] == found["read"]["reason_code"] == "file_system"
+
+
+@pytest.mark.parametrize(
+    ("plan", "code"),
+    [
+        ({"silent": True}, "tool_failed"), ({"status": 3}, "tool_failed"), ({"rate": 0}, "no_result"), ({"rate": None}, "no_result"),
+        ({"error": 28}, "disk_full"), ({"error": 22, "says": "fio: destination does not support O_DIRECT"}, "unsupported"),
+        ({"error": 22}, "tool_failed"), ({"silent": True, "status": 1, "says": "it does not support direct=1"}, "unsupported"),
+    ],
+)  # fmt: skip
+def test_a_run_that_is_no_measurement_has_no_number(place: Place, plan: dict[str, t.Any], code: str) -> None:
+    found = place.measure(["read"], plan={"read": plan})
+    assert codes(found) == {"read": code} and found["read"]["metrics"] == {}
+
+
+def test_a_tool_that_hangs_is_ended_and_the_folder_removed(place: Place) -> None:
+    found = place.measure(["read", "metadata"], plan={"read": {"hang": True}}, test_timeout=1.5)
+    assert codes(found) == {"read": "timeout", "metadata": ""}
+
+
+def test_without_fio_mount_and_metadata_are_tested(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    found = place.measure()
+    assert {check for check, code in codes(found).items() if code == "tool_missing"} == {*ALL} - {"mount", "metadata"}
+
+
+def test_numbers_through_the_page_cache_are_marked(place: Place) -> None:
+    found = place.measure(["read"], direct=False)
+    assert found["read"]["context"]["comparable"] is False and place.calls()[-1]["direct"] == "0"
+
+
+def test_the_checks_of_a_call_that_names_none() -> None:
+    entries = [{"name": "a"}, {"name": "b", "shared": True}]
+    found = [(one["variant"], one["check"]) for one in storage.default_checks({"storage": entries, "tests": ALL})]
+    assert [check for variant, check in found if variant == "storage=a"] == ALL
+    assert [check for variant, check in found if variant == "storage=b"] == ["mount", "verify", "metadata"]

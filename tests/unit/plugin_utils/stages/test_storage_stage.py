@@ -1,0 +1,109 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The description of the stage storage: what it takes of the inventory, and what nodes say together."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, measurement_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.storage import STAGE, entries_problem
+
+SCRATCH = {"name": "scratch", "path": "/scratch"}
+
+
+def record(node: str, check: str, value: float | None = None, **context: t.Any) -> Measurement:
+    metrics = {} if value is None else {"bandwidth": {"value": value, "unit": "GiB/s"}}
+    return measurement_of({
+        "schema": "measurement/v1", "run_id": "20261124T160000Z-abcdef", "plane": "ssh", "stage": "storage", "check": check,
+        "variant": "storage=scratch", "target": node, "attempt": 1, "subject": {"kind": "node", "id": node, "members": []},
+        "outcome": "measured", "reason_code": None, "reason": None, "simulated": False, "metrics": metrics, "series": [],
+        "context": {"storage": "scratch", **context}, "evidence": {}, "started_at": "2026-11-24T16:00:00Z", "duration_s": 0.0,
+        "tool_version": None, "command": [], "raw": None, "raw_sha256": None,
+    })  # fmt: skip
+
+
+def mounted(node: str, kind: str = "xfs", options: str = "noatime,rw", own: bool = True, **more: t.Any) -> Measurement:
+    mount = {"place": "/scratch", "kind": kind, "source": "/dev/x", "options": options.split(","), **more}
+    return record(node, "mount", mount=mount, is_mount_point=own, shared="source" in more)
+
+
+def opinions(*records: Measurement) -> dict[str, tuple[str, str | None, str]]:
+    deciding = {one.key: one for one in records}
+    found = STAGE.opinions(deciding, list(records), lambda _node, _target: Expectations([]), [])
+    return {key.subject: (one.verdict, one.reason_code, one.reason) for key, one in found}
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ("scratch", "expected a list of"), (["scratch"], "acceptance_storage[0]: found 'scratch'"),
+        ([{"name": "a"}], "acceptance_storage[0]: path: found None"), ([{**SCRATCH, "name": "a b"}], "name: found 'a b'"),
+        ([{**SCRATCH, "path": "scratch"}], "path: found 'scratch'"), ([{**SCRATCH, "path": "/"}], "path: found '/'"),
+        ([{**SCRATCH, "path": "/a/../b"}], "path: found"), ([{**SCRATCH, "path": "/dev/nvme0n1"}], "devices are never written to"),
+        ([{**SCRATCH, "shared": "yes"}], "shared: found 'yes'"), ([{**SCRATCH, "gibps_read": "2"}], "gibps_read: found '2'"),
+        ([{**SCRATCH, "gibps_write": 0}], "gibps_write: found 0"), ([{**SCRATCH, "gbps": 1}], "found the key 'gbps'"),
+        ([{**SCRATCH, "shared": True, "gibps_read": 2}], "not measured yet"),
+        ([SCRATCH, {**SCRATCH, "path": "/b"}], "acceptance_storage[1]: name: found 'scratch' a second time"),
+        ([SCRATCH, {"name": "b", "path": "/scratch/"}], "acceptance_storage[1]: path: found '/scratch' a second time"),
+    ],
+)  # fmt: skip
+def test_an_entry_that_is_wrong_gets_one_clear_error(entries: t.Any, words: str) -> None:
+    assert words in (entries_problem(entries) or "")
+
+
+def test_entries_that_are_right() -> None:
+    shared = {"name": "lustre-1", "path": "/mnt/lustre/", "shared": True}
+    memory = {"name": "m", "path": "/dev/shm"}
+    assert entries_problem([]) is None
+    assert entries_problem([{**SCRATCH, "gibps_read": 2, "gibps_write": 1.5}, shared, memory]) is None
+
+
+def test_a_stage_without_file_systems_is_skipped_in_a_sentence() -> None:
+    settings = {"a": {"storage_checks": []}, "b": {"storage_checks": [("mount", "storage=scratch")]}}
+    items, notes = STAGE.items({"a": "a", "b": "b"}, settings)
+    assert len(items) == 1 and notes == ["stage storage: skipped on a: acceptance_storage names no file system there"]
+
+
+def test_a_stated_rate_is_a_floor() -> None:
+    found = opinions(*(record(f"n{value}", "read", value, stated={"read": 4.0}) for value in (3.9, 3.7, 3.0)))
+    assert {node: of[:2] for node, of in found.items()} == {"n3.7": ("WARN", "below_warn"), "n3.0": ("FAIL", "below_floor")}
+
+
+def test_a_rate_that_nothing_says_anything_of_is_unknown() -> None:
+    few = opinions(*(record(f"n{n}", "read", 2.0) for n in range(5)))
+    assert {of[:2] for of in few.values()} == {("UNKNOWN", "no_expectation")} and "set gibps_read" in few["n0"][2]
+    assert opinions(*(record(f"n{n}", "read", 2.0) for n in range(6))) == {}
+
+
+def test_a_rate_of_the_page_cache_is_unknown() -> None:
+    assert opinions(record("a", "write", 9.0, stated={"write": 1.0}, comparable=False))["a"][:2] == ("UNKNOWN", "unchecked")
+
+
+def test_a_node_that_mounts_otherwise_than_most_is_found() -> None:
+    alike = [mounted(f"n{n}") for n in range(4)]
+    assert opinions(*alike) == {}
+    for odd, verdict in ((mounted("x", own=False), "FAIL"), (mounted("x", kind="ext4"), "FAIL"), (mounted("x", options="rw,sync"), "WARN")):
+        found = opinions(*alike, odd)
+        assert {node: of[:2] for node, of in found.items()} == {"x": (verdict, "mount_differs")}, found
+
+
+def test_two_nodes_that_differ_do_not_tell_which_is_wrong() -> None:
+    found = opinions(mounted("a"), mounted("b", kind="ext4"))
+    assert {node: of[0] for node, of in found.items()} == {"a": "UNKNOWN", "b": "UNKNOWN"}
+
+
+def test_the_server_counts_of_a_shared_file_system_only() -> None:
+    local = [mounted(f"n{n}") for n in range(3)]
+    assert opinions(*local, mounted("x")) == {}
+    shared = [mounted(f"n{n}", kind="nfs4", source="filer-1:/a") for n in range(3)]
+    assert opinions(*shared, mounted("x", kind="nfs4", source="filer-2:/a"))["x"][:2] == ("WARN", "mount_differs")
+
+
+def test_the_report_shows_the_nodes_that_read_slowest_first() -> None:
+    rows = [(None, record(f"n{n}", check, 1.0 + n)) for n in range(25) for check in ("read", "write")]
+    (section,) = STAGE.sections(rows)  # type: ignore[arg-type]
+    assert section["title"] == "File system scratch" and len(section["rows"]) == 20 and section["rows"][0][:3] == ["n0", "1", "1"]
