@@ -105,6 +105,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import governor
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import leases
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.session import Session, default_state_dir
@@ -116,6 +117,8 @@ SPEC = {
     "state_dir": {"type": "path", "default": ""},
     "root": {"type": "path", "default": "/"},
 }
+# `restored` gives back what any other module has left.
+leases.register()
 # The switch itself: milliseconds, and a second to settle.
 SWITCH_S = 60.0
 

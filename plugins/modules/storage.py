@@ -18,11 +18,30 @@ extends_documentation_fragment:
 options:
   storage:
     description:
-      - The file systems, each V({name, path}) and, if many nodes share it, C(shared).
+      - The file systems.
       - Of one that is shared only V(mount), V(verify) and V(metadata) are made.
     type: list
     elements: dict
     default: []
+    suboptions:
+      name:
+        description: Its name, which the variants of its checks have.
+        type: str
+        required: true
+      path:
+        description: A folder on it.
+        type: str
+        required: true
+      shared:
+        description: Whether many nodes have it.
+        type: bool
+        default: false
+      gibps_read:
+        description: The rate in GiB/s that a node should read. It comes back with what was measured; nothing is judged here.
+        type: float
+      gibps_write:
+        description: The rate in GiB/s that a node should write.
+        type: float
   tests:
     description: The checks, where O(checks) is not given.
     type: list
@@ -53,6 +72,10 @@ options:
     description: Whether reads and writes go past the page cache.
     type: bool
     default: true
+  nodes:
+    description: How many nodes test a shared file system at one time. Each writes its part of what all of them may.
+    type: int
+    default: 1
   answer_timeout:
     description: Seconds after which a file system does not answer.
     type: float
@@ -131,9 +154,16 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import
 
 # The file in probes/ that does the work on a node.
 PROBE = "storage"
+ENTRY = {
+    "name": {"type": "str", "required": True},
+    "path": {"type": "str", "required": True},
+    "shared": {"type": "bool", "default": False},
+    "gibps_read": {"type": "float"},
+    "gibps_write": {"type": "float"},
+}
 OPTIONS = {
     "checks": runner.CHECKS,
-    "storage": {"type": "list", "elements": "dict", "default": []},
+    "storage": {"type": "list", "elements": "dict", "default": [], "options": ENTRY},
     "tests": {"type": "list", "elements": "str", "choices": list(storage.CHECKS), "default": list(storage.CHECKS)},
     "gib": {"type": "float", "default": 16.0},
     "share": {"type": "float", "default": 5.0},
@@ -141,6 +171,7 @@ OPTIONS = {
     "jobs": {"type": "int", "default": 4},
     "depth": {"type": "int", "default": 16},
     "direct": {"type": "bool", "default": True},
+    "nodes": {"type": "int", "default": 1},
     "answer_timeout": {"type": "float", "default": 15.0},
     "test_timeout": {"type": "float", "default": 120.0},
 }

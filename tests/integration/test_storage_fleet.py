@@ -2,11 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The stage storage over sshd hosts with the real fio: a good file system, a missing one, a read-only one and a full one; and a controller
-that is killed while it writes."""
+"""The stage storage over sshd hosts with the real fio: a good file system, a missing one, a read-only one and a full one; and controllers,
+guardians and probes that are killed while fio writes. Files of others stay."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -23,6 +24,8 @@ from rigs.fleet.fleet import Fleet
 pytestmark = pytest.mark.fleet
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PATH = "/var/lib/scratch"
+# Names that look like ours, and are not: they have no marker.
+FOREIGN = ("thesis", ".gpufleet-acceptance-0123456789abcdef/thesis")
 SMALL = {"storage_gib": 0.06, "storage_jobs": 2, "storage_seconds": 1}
 
 
@@ -32,9 +35,14 @@ def hosts(rig_fleet: Fleet) -> t.Iterator[Fleet]:
     rig_fleet.up(4)
     for host in ("gpu-01", "gpu-03", "gpu-04"):
         (rig_fleet.var_lib(host) / "scratch").mkdir(exist_ok=True)
+    for name in FOREIGN:
+        path = rig_fleet.var_lib("gpu-01") / "scratch" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
     rig_fleet.inside("gpu-03", "mount", "-t", "tmpfs", "-o", "ro,size=64m", "tmpfs", PATH)
     rig_fleet.inside("gpu-04", "mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", PATH)
     yield rig_fleet
+    assert [(rig_fleet.var_lib("gpu-01") / "scratch" / name).read_text() for name in FOREIGN] == ["mine"] * len(FOREIGN)
     fabric.nothing_left(rig_fleet)
 
 
@@ -48,7 +56,13 @@ def command(fleet: Fleet, results: pathlib.Path, **more: t.Any) -> list[str]:
 
 
 def folders(fleet: Fleet) -> list[pathlib.Path]:
-    return list((fleet.var_lib("gpu-01") / "scratch").glob(".gpufleet-acceptance-*"))
+    found = (fleet.var_lib("gpu-01") / "scratch").glob(".gpufleet-acceptance-*")
+    return [path for path in found if path.name not in FOREIGN[1]]
+
+
+def programs(fleet: Fleet, name: str) -> list[int]:
+    """Return the processes of gpu-01 that run this program."""
+    return [pid for pid, argv in fleet.processes("gpu-01").items() if pathlib.Path(argv[0]).name.startswith(name)]
 
 
 def test_each_file_system_gets_its_verdict_and_nothing_is_left(hosts: Fleet, tmp_path: pathlib.Path) -> None:
@@ -72,9 +86,30 @@ def test_a_controller_that_is_killed_while_fio_writes_leaves_nothing(hosts: Flee
         stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     wait(lambda: folders(hosts))
+    wait(lambda: programs(hosts, "fio"))
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
-    wait(lambda: not folders(hosts))
+    wait(lambda: not folders(hosts) and not programs(hosts, "fio"))
+
+
+def test_guardian_and_probe_killed_at_once_leave_no_fio_and_the_next_one_removes_the_folder(hosts: Fleet, tmp_path: pathlib.Path) -> None:
+    running = subprocess.Popen(
+        command(hosts, tmp_path, storage_seconds=60), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    wait(lambda: folders(hosts) and programs(hosts, "fio"))
+    ours = programs(hosts, "python3")
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # none has time to clean up
+        for pid in ours:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+    wait(lambda: not programs(hosts, "fio"), 20)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    assert folders(hosts)
+    restore = ["ansible-playbook", "playbooks/restore.yml", "-i", str(hosts.inventory), "-f", "4"]
+    done = subprocess.run(restore, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0 and not folders(hosts), done.stdout + done.stderr
 
 
 def wait(until: t.Callable[[], t.Any], seconds: float = 200) -> None:

@@ -16,6 +16,9 @@ OF_NETWORK = frozenset((
     "nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "beegfs", "gpfs", "glusterfs", "wekafs", "pvfs2", "orangefs", "9p", "afs", "virtiofs",
     "gfs2", "ocfs2", "daos", "panfs", "quobyte", "vast",
 ))  # fmt: skip
+# Kinds that take O_DIRECT and all the same keep what is written and read in the memory of the machine: tmpfs (since Linux 6.6) and its kin
+# are that memory, OpenZFS before 2.3 passes over the flag. So does ext4 that journals data (Documentation/filesystems/ext4 of Linux).
+CACHED = frozenset(("tmpfs", "devtmpfs", "ramfs", "zfs"))
 # Options that differ between nodes although all mount alike: addresses of the client and of the server that it chose.
 _OWN = re.compile(r"(?:clientaddr|addr|mountaddr|mountport|port|fsid|lowerdir|upperdir|workdir|seclabel|context)(?:=.*)?")
 
@@ -31,6 +34,11 @@ class Mounted(t.NamedTuple):
     @property
     def is_read_only(self) -> bool:
         return "ro" in self.options
+
+    @property
+    def is_cached(self) -> bool:
+        """True if direct I/O does not go past the memory of the machine."""
+        return self.kind in CACHED or (self.kind == "ext4" and "data=journal" in self.options)
 
 
 def is_of_network(kind: str) -> bool:
@@ -58,4 +66,4 @@ def mount_of(mountinfo: str, path: str) -> Mounted | None:
 
 
 def _plain(cell: str) -> str:
-    return re.sub(r"\\(\d{3})", lambda match: chr(int(match.group(1), 8)), cell)
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), cell)

@@ -17,6 +17,7 @@ import json
 import os
 import re
 import stat
+import time
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import apart, session
@@ -25,11 +26,34 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node im
 PREFIX = ".gpufleet-acceptance-"
 MARKER = "made-by-gpufleet.acceptance"
 _NAME = re.compile(re.escape(PREFIX) + r"([0-9a-f]{16})")
-# The guardian removes within the time that it has after its deadline (program/runner.py).
+# The guardian removes all folders within the time that it has after its deadline (program/runner.py).
 UNDO_S = 20.0
+# A folder without a marker is one that is being made. One this old is not: the file system made it after its maker had given up.
+MAKING_S = 3600.0
 # A folder of ours is among the first of a path; one with millions of names is not read to its end.
 _MOST_NAMES = 100_000
 _DEEPEST = 4
+
+
+class Owner(t.NamedTuple):
+    """The machine that a folder belongs to, empty where it is not known."""
+
+    machine_id: str
+    boot_id: str
+
+    @classmethod
+    def of(cls, node: Node) -> Owner:
+        identity = node.identity()
+        return cls(str(identity.get("machine_id") or ""), str(identity.get("boot_id") or ""))
+
+    def has_left(self, marker: t.Mapping[str, t.Any]) -> bool:
+        """Return True if a session of this machine before ours has left the folder with this marker. Machines made of one image may have
+        the same id: only this boot of the kernel, or an end of the session that is past, says that nobody works there."""
+        if not self.machine_id or marker.get("machine_id") != self.machine_id:
+            return False
+        until = marker.get("until")
+        is_over = isinstance(until, (int, float)) and time.time() > until
+        return is_over or bool(self.boot_id and marker.get("boot_id") == self.boot_id)
 
 
 class FolderLease:
@@ -45,8 +69,8 @@ class FolderLease:
     def __enter__(self) -> FolderLease:
         if self.node.ledger:
             self.node.ledger.record("folder", path=self.path, token=self.token)
-        machine_id = str(self.node.identity().get("machine_id") or "")
-        apart.call(lambda: make(self.path, self.token, machine_id), self.answer_s)
+        until = time.time() + self.node.remaining() + 2 * UNDO_S
+        apart.call(lambda: make(self.path, self.token, Owner.of(self.node), until), self.answer_s)
         return self
 
     def __exit__(self, *_exception: object) -> None:
@@ -54,12 +78,12 @@ class FolderLease:
         self.left = _removed(self.path, self.token, max(UNDO_S, self.answer_s))
 
 
-def make(path: str, token: str, machine_id: str) -> None:
-    """Make the folder and its marker."""
+def make(path: str, token: str, owner: Owner, until: float) -> None:
+    """Make the folder and its marker. `until`: when its session has ended for certain, in seconds since 1970."""
     os.mkdir(path, 0o700)
     handle = os.open(os.path.join(path, MARKER), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
-        os.write(handle, json.dumps({"token": token, "machine_id": machine_id}).encode())
+        os.write(handle, json.dumps({"token": token, "until": until, **owner._asdict()}).encode())
     finally:
         os.close(handle)
 
@@ -72,8 +96,7 @@ def remove(path: str, token: str) -> str:
     except FileNotFoundError:
         return ""
     try:
-        names = os.listdir(handle)
-        if names and _marker(handle).get("token") != token:
+        if not _is_bare(handle) and _marker(handle).get("token") != token:
             return f"{path} is left: it does not have the marker of this run"
         _empty(handle, os.fstat(handle).st_dev, 0)
     finally:
@@ -82,16 +105,14 @@ def remove(path: str, token: str) -> str:
     return ""
 
 
-def remove_abandoned(parent: str, machine_id: str) -> list[str]:
+def remove_abandoned(parent: str, owner: Owner) -> list[str]:
     """Remove folders of this machine that a session before ours had to leave; return their paths. One machine has one session at a time."""
     removed: list[str] = []
-    if not machine_id:
-        return removed
     with os.scandir(parent) as entries:
         names = [entry.name for _number, entry in zip(range(_MOST_NAMES), entries)]
     for name in names:
         match = _NAME.fullmatch(name)
-        if match and _is_of(os.path.join(parent, name), machine_id):
+        if match and _is_abandoned(os.path.join(parent, name), owner):
             with contextlib.suppress(OSError):
                 if not remove(os.path.join(parent, name), match.group(1)):
                     removed.append(os.path.join(parent, name))
@@ -103,9 +124,23 @@ def undo(entry: dict[str, t.Any]) -> str:
     path, token = str(entry.get("path")), str(entry.get("token"))
     if os.path.basename(path) != PREFIX + token:
         return f"{path} is left: it is no name of ours"
-    return _removed(path, token, UNDO_S) or f"removed {path}"
+    return _removed(path, token, _UNDOING.left()) or f"removed {path}"
 
 
+class _Undoing:
+    """The time that this process has for all that it undoes, from the first on: several file systems may hang at once."""
+
+    def __init__(self) -> None:
+        self.pid = 0
+        self.end = 0.0
+
+    def left(self) -> float:
+        if self.pid != os.getpid():  # the guardian is a fork of a process that may have undone something
+            self.pid, self.end = os.getpid(), time.monotonic() + UNDO_S
+        return max(1.0, self.end - time.monotonic())
+
+
+_UNDOING = _Undoing()
 session.LEASES["folder"] = undo
 
 
@@ -119,15 +154,26 @@ def _removed(path: str, token: str, seconds: float) -> str:
         return f"{path} is left: {getattr(error, 'strerror', None) or error}"
 
 
-def _is_of(path: str, machine_id: str) -> bool:
+def _is_abandoned(path: str, owner: Owner) -> bool:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
-        return bool(_marker(handle).get("machine_id") == machine_id)
+        if _is_bare(handle):
+            return time.time() - os.fstat(handle).st_mtime > MAKING_S
+        return owner.has_left(_marker(handle))
     finally:
         os.close(handle)
+
+
+def _is_bare(folder: int) -> bool:
+    """Return True if an open folder is empty, or has a marker without text alone: a full disk takes the file and not what is in it."""
+    names = os.listdir(folder)
+    if names != [MARKER]:
+        return not names
+    of = os.stat(MARKER, dir_fd=folder, follow_symlinks=False)
+    return stat.S_ISREG(of.st_mode) and of.st_size == 0
 
 
 def _marker(folder: int) -> dict[str, t.Any]:

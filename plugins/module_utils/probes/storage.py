@@ -90,6 +90,8 @@ class StorageTest:
         self.path = entry["path"] if container.is_inside() else node.path(entry["path"])
         self.size_of_job = 0
         self.left = ""
+        # Why rates say nothing of the file system, if they do not.
+        self.unlike = "" if params["direct"] else "storage_direct is false: they are those of the page cache"
         stated = {name: entry.get(f"gibps_{name}") for name in (READ, WRITE)}
         self.context: PlainData = {
             "storage": entry["name"], "machine": node.product(), "shared": bool(entry.get("shared")), "path": entry["path"],
@@ -101,6 +103,8 @@ class StorageTest:
         before = self.look()
         if before.mount:
             self.context["file_system"] = before.mount.kind
+            if before.mount.is_cached:
+                self.unlike = f"{before.mount.kind} keeps data in the memory of the machine, direct I/O or not"
         others = [check for check in CHECKS if check in self.wanted and check != MOUNT]
         if before.problem:
             _part, code, words = before.problem
@@ -166,47 +170,67 @@ class StorageTest:
     # What is written ------------------------------------------------------------------------------------------------
 
     def tested(self, checks: list[str], look: Look) -> t.Iterator[Observation]:
-        """Yield the checks that write. The first one that hangs ends the others."""
+        """Yield the checks that write. A file system that hangs ends them."""
         done: list[str] = []
+        lease = folder.FolderLease(self.node, self.path, self.params["answer_timeout"])
         try:
-            machine_id = str(self.node.identity().get("machine_id") or "")
-            abandoned = apart.call(lambda: folder.remove_abandoned(self.path, machine_id), self.params["answer_timeout"])
+            owner = folder.Owner.of(self.node)
+            abandoned = apart.call(lambda: folder.remove_abandoned(self.path, owner), self.params["answer_timeout"])
             if abandoned:
                 self.context["removed_first"] = abandoned
-            lease = folder.FolderLease(self.node, self.path, self.params["answer_timeout"])
             with lease:
                 for seen in self._in_folder(lease.path, checks, look):
                     done.append(seen["check"])
                     yield seen
-            self.left = lease.left
         except (apart.NoAnswer, OSError, RuntimeError, ReasonedError) as error:
             code, words = _coded(error)
             for check in checks:
                 if check not in done:
                     yield self.failed(check, code, f"{self.entry['path']}: {words}")
+        self.left = lease.left
 
     def _in_folder(self, path: str, checks: list[str], look: Look) -> t.Iterator[Observation]:
         if any(check != METADATA for check in checks):
-            try:
-                written = self._write(path, look)
-            except ReasonedError as error:
-                yield from (self.failed(check, error.reason_code, error.reason) for check in checks if check != METADATA)
-            else:
-                for check in checks:
-                    if check == WRITE:
-                        yield self._measured(WRITE, *written)
-                    elif check != METADATA:
-                        yield self._measured(check, *self._fio(path, check, self._again(check)))
+            yield from self._with_files(path, [check for check in checks if check != METADATA], look)
         if METADATA in checks:
-            yield self._metadata(path)
+            yield self._metadata(path, look)
+
+    def _with_files(self, path: str, checks: list[str], look: Look) -> t.Iterator[Observation]:
+        """Yield the checks of large files. What was not written whole is not read: it would be taken for wrong data."""
+        try:
+            written = self._write(path, look)
+        except ReasonedError as error:
+            yield from (self.failed(check, error.reason_code, error.reason) for check in checks)
+            return
+        wrong = self._wrong(WRITE, *written)
+        for check in checks:
+            if check == WRITE:
+                yield self._measured(WRITE, *written)
+            elif wrong:
+                code, words = wrong
+                yield self.failed(check, code, f"{words}: nothing was written that could be read")
+            else:
+                result, run = self._fio(path, check, self._again(check))
+                yield self._measured(check, result, run)
+                self._after(result)
+        self._after(written[0])
+
+    def _after(self, result: process.CommandResult) -> None:
+        """Raise NoAnswer or OSError if fio was ended because the file system does not answer: what comes next would wait as long."""
+        if result.timed_out:
+            apart.call(lambda: _seen(self.path), self.params["answer_timeout"])
 
     def limit(self, look: Look) -> int:
         """Return how many bytes may be written. Raise ReasonedError if that is too little for a test."""
+        if not look.size:
+            raise ReasonedError("unsupported", f"{self.entry['path']}: it does not say how large it is, so nothing was written")
         share = self.params["share"] / 100.0
+        nodes = max(1, self.params["nodes"]) if self.entry.get("shared") else 1
+        among = f", among {nodes} nodes" if nodes > 1 else ""
         limits = {
             f"storage_gib ({self.params['gib']:g} GiB)": self.params["gib"] * GIB,
-            f"storage_share ({self.params['share']:g} % of {look.size / GIB:.1f} GiB)": share * look.size,
-            f"half of the {look.free / GIB:.2f} GiB that are free": OF_FREE * look.free,
+            f"storage_share ({self.params['share']:g} % of {look.size / GIB:.1f} GiB{among})": share * look.size / nodes,
+            f"half of the {look.free / GIB:.2f} GiB that are free{among}": OF_FREE * look.free / nodes,
         }
         why = min(limits, key=lambda name: limits[name])
         if limits[why] < LEAST_BYTES:
@@ -237,7 +261,9 @@ class StorageTest:
 
     def _fio(self, path: str, check: str, options: list[str]) -> tuple[process.CommandResult, fio.FioRun]:
         argv = [
-            "fio", f"--name={check}", f"--directory={path}", "--filename_format=data.$jobnum", f"--numjobs={self.params['jobs']}",
+            # A colon would begin a second folder. Threads end with their process; processes of fio's would not.
+            "fio", f"--name={check}", "--directory=" + path.replace(":", r"\:"), "--thread=1",
+            "--filename_format=data.$jobnum", f"--numjobs={self.params['jobs']}",
             f"--size={self.size_of_job}", "--ioengine=libaio", f"--iodepth={self.params['depth']}",
             f"--direct={int(self.params['direct'])}", "--invalidate=1",
             "--fallocate=none", "--group_reporting=1", "--verify_state_save=0", "--eta=never", "--output-format=json",
@@ -259,8 +285,7 @@ class StorageTest:
             **self.context, "gib": round(float(plain(side.io_bytes) or 0) / GIB, 3), "mean_us": plain(side.mean_us),
             "p99_us": plain(side.p99_us), "jobs": self.params["jobs"], "depth": self.params["depth"],
         }  # fmt: skip
-        # Through the page cache a number says nothing of the file system.
-        context.update({} if self.params["direct"] else {"comparable": False})
+        context.update({"comparable": False, "unlike": self.unlike} if self.unlike else {})
         name, unit, value = ("iops", "count", side.iops) if check in RANDOM else ("bandwidth", "GiB/s", side.rate)
         if isinstance(value, Absent) or value <= 0:
             return self.failed(check, "no_result", f"fio gave no number: {value.why if isinstance(value, Absent) else value}", **fields)
@@ -272,7 +297,7 @@ class StorageTest:
         path = self.entry["path"]
         if result.missing:
             return "tool_missing", f"fio: {result.missing}; install it on the node"
-        if "O_DIRECT" in result.err or "direct=1" in result.err:
+        if any(word in text for word in ("O_DIRECT", "direct=1") for text in (result.err, result.out)):
             return "unsupported", f"{path} does not take direct I/O (O_DIRECT); storage_direct: false tests it through the page cache"
         if run.problem and run.problem[0] not in ("no_result", "incomplete_output"):
             return run.problem[0], f"{path}: {check}: {run.problem[1]}"
@@ -286,7 +311,11 @@ class StorageTest:
             return "incomplete_output", f"{path}: {check}: fio moved {plain(side.io_bytes)} bytes of {due}"
         return None
 
-    def _metadata(self, path: str) -> Observation:
+    def _metadata(self, path: str, look: Look) -> Observation:
+        nodes = max(1, self.params["nodes"]) if self.entry.get("shared") else 1
+        if look.inodes and OF_FREE * look.free_inodes < nodes * FILES:
+            words = f"{nodes * FILES} files are more than half of the {look.free_inodes} inodes that are free"
+            return self.failed(METADATA, "disk_full", f"{self.entry['path']}: {words}")
         seconds = self.params["test_timeout"]
         took = apart.call(lambda: _many_files(os.path.join(path, "many"), FILES), min(seconds, self.node.remaining()))
         total = sum(took.values())

@@ -16,12 +16,11 @@ import zlib
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import member, worker
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import folder, governor
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import leases
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import checkpoints, heartbeat, probing
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.machine import Machine
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.session import LEASES, Session, boot_id
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.session import Session, boot_id
 
 Probe = probing.Probe
 
@@ -69,10 +68,7 @@ COMMON: dict[str, dict[str, t.Any]] = {
 }
 
 # Whichever module runs next on a node gives back what any other has left.
-LEASES.setdefault("folder", folder.undo)
-LEASES.setdefault("governor", governor.undo)
-LEASES.setdefault("member", member.undo)
-LEASES.setdefault("worker", worker.undo)
+leases.register()
 
 RAW_LIMIT = 1 << 20
 # How long after its deadline the guardian may need to end everything.

@@ -223,14 +223,25 @@ def _assign(
     run.mailbox.clear()
     run.mailbox.make()
     hidden = kept.secret(stages)
+    by_number = _by_number(stages, remaining)
     for target, of in remaining.items():
         secrets = kept.secrets(settings[target], hidden)  # each worker has them from the inventory
-        todo_of: Todo = {"stages": of, "settings": kept.public(settings[target], hidden), "secret": secrets}
+        unset = {name: value for name, value in by_number.items() if settings[target].get(name) is None}
+        todo_of: Todo = {"stages": of, "settings": {**kept.public(settings[target], hidden), **unset}, "secret": secrets}
         if announced:
             todo_of["announced"] = dict(announced)
         run.mailbox.assign(target, todo_of)
     run.mailbox.mark_cut_off(begun)
     run.mailbox.set_totals({stage.name: _counted(stage, remaining, settings) for stage in stages}, seconds)
+
+
+def _by_number(stages: list[Interface], remaining: estimate.Remaining) -> Variables:
+    """Return the variables that follow from the number of nodes that stages work on."""
+    variables: Variables = {}
+    for stage in stages:
+        nodes = {item["subject"]["id"]: target for target, of in remaining.items() for item in of.get(stage.name, ())}
+        variables.update({f"{stage.name}_{name}": value for name, value in stage.stage.by_number(nodes).items()})
+    return variables
 
 
 def _counted(stage: Interface, remaining: estimate.Remaining, settings: dict[str, Variables]) -> int:

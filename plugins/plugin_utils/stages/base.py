@@ -246,6 +246,11 @@ class Stage:
             items += [PlanItem(self.name, check, variant, subject, target) for check, variant in settings[target][f"{self.name}_checks"]]
         return items, []
 
+    def by_number(self, nodes: Nodes) -> Variables:
+        """Return the variables that follow from the number of nodes that the stage works on now, {name behind NAME_: value}. The inventory
+        may say them otherwise."""
+        return {}
+
     def problem(self, settings: Variables) -> str | None:
         """Return the error in the settings of one host, with the variable, what was found and what is expected, or None; called before
         anything is measured."""

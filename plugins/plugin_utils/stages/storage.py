@@ -34,6 +34,8 @@ VARIABLE = "acceptance_storage"
 _FORM = "{name, path, shared, gibps_read, gibps_write}"
 # Rates that an entry may state, and the checks that are held to them.
 _STATED = (probe.READ, probe.WRITE)
+# Checks whose numbers are rates of the file system itself, past the page cache.
+_RATES = (*_STATED, *probe.RANDOM)
 # Folders of the kernel's own, in which nothing is stored.
 _NO_STORAGE = ("/dev", "/proc", "/sys")
 # Two nodes that differ do not tell which of them is wrong.
@@ -56,7 +58,7 @@ class Storage(base.Stage):
     conditions = frozenset(probe.CHECKS)
     ranges: t.Mapping[str, Range] = {
         "gib": Range(0.05, 65536, "GiB"), "share": Range(0, 50, "percent", above=True), "seconds": Range(1, 3600, "seconds"),
-        "jobs": Range(1, 256), "depth": Range(1, 1024),
+        "jobs": Range(1, 256), "depth": Range(1, 1024), "nodes": Range(1, 1 << 20),
     }  # fmt: skip
 
     def isolation(self, settings: Variables) -> base.Isolation:
@@ -76,6 +78,10 @@ class Storage(base.Stage):
             notes.append(f"stage {self.name}: skipped on {', '.join(without[:3])}{more}: {VARIABLE} names no file system there")
         return items, notes
 
+    def by_number(self, nodes: base.Nodes) -> Variables:
+        """Return how many nodes may write to a shared file system at one time."""
+        return {"nodes": max(1, len(nodes))}
+
     def seconds(self, settings: Variables, nodes: int, launch_s: float, gbps: float) -> float:
         """Return the time of all checks: each writes or reads for `storage_seconds` at most, the first piece comes on top."""
         return float(settings["storage_seconds"]) * len(settings.get(f"{self.name}_checks") or ())
@@ -87,11 +93,12 @@ class Storage(base.Stage):
         mounts a file system in another way than the others."""
         own_records = {key: record for key, record in deciding.items() if key.stage == self.name and record.outcome == "measured"}
         yield from _rates(own_records, expected)
-        by_storage: dict[str, dict[Key, Measurement]] = collections.defaultdict(dict)
+        by_storage: dict[tuple[str, str], dict[Key, Measurement]] = collections.defaultdict(dict)
         for key, record in own_records.items():
             if key.check == probe.MOUNT and isinstance(record.context.get("mount"), dict):
-                by_storage[str(record.context.get("storage"))][key] = record
-        for name, of_storage in by_storage.items():
+                machine = "" if record.context.get("shared") else str(record.context.get("machine"))
+                by_storage[str(record.context.get("storage")), machine][key] = record
+        for (name, _machine), of_storage in by_storage.items():
             yield from _mounts(name, of_storage)
 
     def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
@@ -138,10 +145,11 @@ def _entry_problem(where: str, entry: t.Mapping[str, t.Any]) -> str | None:
     name, path = entry.get("name"), entry.get("path")
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", name):
         return f"{where}: name: found {name!r}, expected letters, digits, '_', '.' and '-'"
-    parts = path.strip("/").split("/") if isinstance(path, str) and path.startswith("/") else [""]
+    is_path = isinstance(path, str) and path.startswith("/") and path.isprintable() and "\\" not in path
+    parts = str(path).strip("/").split("/") if is_path else [""]
     if not isinstance(path, str) or any(part in ("", ".", "..") for part in parts):
         return f"{where}: path: found {path!r}, expected the absolute path of a folder below /, on a file system to be tested"
-    if any(path == folder or path.startswith(f"{folder}/") for folder in _NO_STORAGE) and not path.startswith("/dev/shm"):
+    if any(path == folder or path.startswith(f"{folder}/") for folder in _NO_STORAGE) and not f"{path}/".startswith("/dev/shm/"):
         return f"{where}: path: found {path!r}, expected a folder of a file system; devices are never written to"
     if not isinstance(entry.get("shared", False), bool):
         return f"{where}: shared: found {entry['shared']!r}, expected true or false"
@@ -155,17 +163,20 @@ def _entry_problem(where: str, entry: t.Mapping[str, t.Any]) -> str | None:
 
 
 def _rates(own_records: t.Mapping[Key, Measurement], expected: base.Expected) -> t.Iterator[tuple[Key, Opinion]]:
-    """Yield an opinion for each sequential rate below the stated one, and for each that nothing says anything of."""
+    """Yield an opinion for each rate that is not one of the file system, for each sequential one below the stated one, and for each that
+    nothing says anything of."""
     alike: dict[tuple[str, str, str], int] = collections.Counter()
-    rates = {key: record for key, record in own_records.items() if key.check in _STATED}
+    rates = {key: record for key, record in own_records.items() if key.check in _RATES}
     for key, record in rates.items():
         alike[key.check, key.variant, peer_comparison.hardware(record)] += 1
     for key, record in rates.items():
         stated = record.context.get("stated")
         value = stated.get(key.check) if isinstance(stated, dict) else None
         if record.context.get("comparable") is False:
-            reason = "storage_direct is false: the number is that of the page cache, and says nothing of the file system"
-            yield key, Opinion("UNKNOWN", reason, "unchecked")
+            unlike = record.context.get("unlike") or "they did not go past the memory of the machine"
+            yield key, Opinion("UNKNOWN", f"rates of {record.context.get('storage')} say nothing of its disks: {unlike}", "unchecked")
+        elif key.check not in _STATED:
+            continue  # held to an expectation or to other nodes, if there are any
         elif is_number(value):
             opinion = _held(key, record, float(value))
             if opinion.verdict != "PASS":

@@ -19,7 +19,7 @@ import typing as t
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import group, head, launching, member, worker
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import leases
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process, session
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
@@ -69,7 +69,8 @@ def test_a_worker_lets_the_groups_key_in_and_passes_its_environment_on(
 
 
 def test_the_files_of_a_worker_that_is_killed_are_given_back(tmp_path: pathlib.Path) -> None:
-    assert session.LEASES["worker"] is worker.undo and runner.LEASES is session.LEASES
+    leases.register()
+    assert session.LEASES["worker"] is worker.undo
     ledger = session.Ledger(str(tmp_path))
     with worker._folder(Node(60, ledger)) as folder:
         pathlib.Path(folder, "host_key").touch()

@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 TOKEN = "0123456789abcdef"
+NOBODY, OURS = folder.Owner("", ""), folder.Owner("machine-a", "boot-2")
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def test_without_its_marker_nothing_is_removed(scratch: pathlib.Path, marker: st
 
 def test_a_link_in_its_place_is_not_followed(scratch: pathlib.Path, tmp_path: pathlib.Path) -> None:
     other = tmp_path / "other"
-    folder.make(str(other), TOKEN, "")
+    folder.make(str(other), TOKEN, NOBODY, 0.0)
     path = scratch / (folder.PREFIX + TOKEN)
     path.symlink_to(other)
     assert "is left" in folder.undo({"path": str(path), "token": TOKEN}) and (other / folder.MARKER).exists()
@@ -77,11 +78,41 @@ def test_a_link_in_its_place_is_not_followed(scratch: pathlib.Path, tmp_path: pa
 
 def test_the_next_probe_of_a_machine_removes_what_an_earlier_one_had_to_leave(scratch: pathlib.Path) -> None:
     mine, others = scratch / (folder.PREFIX + TOKEN), scratch / (folder.PREFIX + TOKEN[::-1])
-    folder.make(str(mine), TOKEN, "machine-a")
-    folder.make(str(others), TOKEN[::-1], "machine-b")
-    assert folder.remove_abandoned(str(scratch), "") == []
-    assert folder.remove_abandoned(str(scratch), "machine-a") == [str(mine)]
+    folder.make(str(mine), TOKEN, OURS, time.time() + 900)
+    folder.make(str(others), TOKEN[::-1], OURS._replace(machine_id="machine-b"), 0.0)
+    assert folder.remove_abandoned(str(scratch), NOBODY) == []
+    assert folder.remove_abandoned(str(scratch), OURS) == [str(mine)]
     assert not mine.exists() and others.exists()
+
+
+def test_a_machine_made_of_the_same_image_loses_nothing_while_it_works(scratch: pathlib.Path) -> None:
+    """It has the same machine-id, on a file system that both share."""
+    clone = scratch / (folder.PREFIX + TOKEN)
+    folder.make(str(clone), TOKEN, OURS._replace(boot_id="boot-1"), time.time() + 900)
+    assert folder.remove_abandoned(str(scratch), OURS) == []
+    clone.joinpath(folder.MARKER).unlink()
+    clone.rmdir()
+    folder.make(str(clone), TOKEN, OURS._replace(boot_id="boot-1"), time.time() - 1)
+    assert folder.remove_abandoned(str(scratch), OURS) == [str(clone)]
+
+
+def test_what_a_full_or_slow_file_system_made_of_a_folder_goes_too(scratch: pathlib.Path) -> None:
+    bare = scratch / (folder.PREFIX + TOKEN)
+    bare.mkdir()
+    (bare / folder.MARKER).touch()  # the name had room, its text had none
+    assert folder.undo({"path": str(bare), "token": TOKEN}) == f"removed {bare}"
+    bare.mkdir()  # made after its maker was ended
+    assert folder.remove_abandoned(str(scratch), OURS) == [] and bare.exists()
+    os.utime(bare, (0, 0))
+    assert folder.remove_abandoned(str(scratch), OURS) == [str(bare)]
+
+
+def test_file_systems_that_hang_share_the_time_of_the_guardian(scratch: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "UNDO_S", 0.2)
+    monkeypatch.setattr(folder, "_UNDOING", folder._Undoing())
+    monkeypatch.setattr(folder, "remove", lambda _path, _token: time.sleep(100))
+    seconds = [folder.undo({"path": str(scratch / (folder.PREFIX + TOKEN)), "token": TOKEN}).split()[-9] for _number in range(2)]
+    assert seconds == ["1", "1"]
 
 
 def test_a_call_that_never_comes_back_is_not_waited_for() -> None:

@@ -18,6 +18,10 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 ALL = list(storage.CHECKS)
+PARAMS = {
+    "tests": ALL, "gib": 0.25, "share": 5.0, "seconds": 0.05, "jobs": 2, "depth": 4, "direct": True, "nodes": 1, "answer_timeout": 300.0,
+    "test_timeout": 300.0,
+}  # fmt: skip
 # It writes what it is told to and prints the JSON of one job.
 STAND_IN = """#!/usr/bin/python3
 import json, os, sys
@@ -31,7 +35,8 @@ if plan.get("hang"):
     time.sleep(300)
 size, jobs = int(words["size"]), int(words["numjobs"])
 for job in range(jobs) if words["name"] == "write" else ():
-    with open(os.path.join(words["directory"], words["filename_format"].replace("$jobnum", str(job))), "wb") as target:
+    name = words["filename_format"].replace("$jobnum", str(job))
+    with open(os.path.join(words["directory"].replace("\\\\:", ":"), name), "wb") as target:
         target.truncate(size)
 side = {"io_bytes": size * jobs, "bw_bytes": plan.get("rate", 2 << 30), "iops": 5000.5, "clat_ns": {"mean": 200000.0}}
 job = {"error": plan.get("error", 0), "read": {"io_bytes": 0}, "write": {"io_bytes": 0}}
@@ -62,10 +67,7 @@ class Place:
     ) -> dict[str, t.Any]:
         self.plan.write_text(json.dumps(plan or {}))
         entry = {"name": "scratch", "path": path or str(self.path), "shared": shared, "gibps_read": 2.5}
-        params = {
-            "checks": [{"check": check, "variant": "storage=scratch"} for check in checks], "storage": [entry], "tests": ALL, "gib": 0.25,
-            "share": 5.0, "seconds": 0.05, "jobs": 2, "depth": 4, "direct": True, "answer_timeout": 300.0, "test_timeout": 300.0, **more,
-        }  # fmt: skip
+        params = {**PARAMS, "checks": [{"check": check, "variant": "storage=scratch"} for check in checks], "storage": [entry], **more}
         found = {seen["check"]: seen for seen in storage.probe(params, Node(2000, ledger=self.ledger))}
         assert list(self.path.iterdir()) == [], "something is left"
         return found
@@ -119,6 +121,28 @@ def test_a_shared_file_system_gets_little_from_each_node(place: Place, monkeypat
     assert set(codes(found).values()) == {""} and [call["size"] for call in place.calls()] == [str(16 << 20)] * 2
 
 
+def test_many_nodes_divide_what_they_may_write_to_a_shared_file_system(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage.mounts, "is_of_network", lambda _kind: True)
+    space = {"path": str(place.path), "numbers": [40 << 30, 4 << 30, 100_000, 5_000]}  # a half of 4 GiB is free for us
+    monkeypatch.setattr(storage, "_seen", lambda _path: space)
+    assert set(codes(place.measure(["verify", "metadata"], shared=True, nodes=2)).values()) == {""}
+    found = place.measure(["verify", "metadata"], shared=True, nodes=200)
+    assert codes(found) == {"verify": "disk_full", "metadata": "disk_full"} and "among 200 nodes" in found["verify"]["reason"]
+    assert set(codes(place.measure(["verify", "metadata"], nodes=200)).values()) == {""}, "a disk of its own is not divided"
+
+
+def test_inodes_of_others_are_left_to_them(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "_seen", lambda _path: {"path": "/", "numbers": [1 << 40, 1 << 39, 10_000, 1_999]})
+    found = place.measure(["metadata"])
+    assert codes(found) == {"metadata": "disk_full"} and "1999 inodes" in found["metadata"]["reason"]
+
+
+def test_a_file_system_that_does_not_say_its_size_is_not_written_to(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "_seen", lambda _path: {"path": "/", "numbers": [0, 0, 0, 0]})
+    assert codes(place.measure(["write", "read"])) == {"write": "unsupported", "read": "unsupported"}
+    assert not pathlib.Path(f"{place.plan}.calls").exists()
+
+
 def test_a_shared_file_system_that_is_a_local_folder_is_not_mounted(place: Place) -> None:
     found = place.measure(shared=True)
     assert set(codes(found).values()) == {"mount_missing"} and "of this machine alone" in found["mount"]["reason"]
@@ -164,6 +188,16 @@ def test_data_that_comes_back_otherwise_is_wrong(place: Place) -> None:
     assert {code for check, code in codes(found).items() if check != "verify"} == {""}
 
 
+@pytest.mark.parametrize(
+    ("plan", "code"), [({"error": 28}, "disk_full"), ({"error": 5}, "file_system"), ({"silent": True, "status": 1}, "tool_failed")]
+)
+def test_what_was_not_written_whole_is_not_read_and_called_wrong(place: Place, plan: dict[str, t.Any], code: str) -> None:
+    found = place.measure(plan={"write": plan, "verify": {"error": 84}})
+    assert {check: of for check, of in codes(found).items() if of} == dict.fromkeys(set(ALL) - {"mount", "metadata"}, code)
+    assert {call["name"] for call in place.calls()} == {"write"}
+    assert "findings" not in found["verify"]["context"] and "nothing was written" in found["verify"]["reason"]
+
+
 def test_an_error_of_the_disk_is_a_finding_of_the_check(place: Place) -> None:
     found = place.measure(["read"], plan={"read": {"error": 5}})
     assert found["read"]["context"]["findings"][0]["code"] == found["read"]["reason_code"] == "file_system"
@@ -187,6 +221,39 @@ def test_a_tool_that_hangs_is_ended_and_the_folder_removed(place: Place) -> None
     assert codes(found) == {"read": "timeout", "metadata": ""}
 
 
+def test_a_file_system_that_hangs_while_fio_runs_ends_what_comes_next(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, looks = storage._seen, place.path.parent / "looks"
+
+    def once(path: str) -> t.Any:
+        if looks.exists():
+            time.sleep(100)
+        looks.touch()
+        return seen(path)
+
+    monkeypatch.setattr(storage, "_seen", once)
+    found = place.measure(["read", "random_read", "metadata"], plan={"read": {"hang": True}}, test_timeout=1.5, answer_timeout=3.0)
+    assert codes(found) == {"read": "timeout", "random_read": "no_answer", "metadata": "no_answer"}
+
+
+def test_a_folder_that_had_to_stay_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage.folder, "_removed", lambda path, _token, _seconds: f"{path} is left: x")
+    monkeypatch.setattr(storage, "_many_files", lambda _path, _count: 1 / 0)
+    with pytest.raises(AssertionError, match="something is left"):
+        place.measure(["mount", "metadata"])
+    entry = {"name": "scratch", "path": str(place.path)}
+    params = {**PARAMS, "checks": [{"check": check, "variant": "storage=scratch"} for check in ("mount", "metadata")], "storage": [entry]}
+    found = {seen["check"]: seen for seen in storage.probe(params, Node(2000, ledger=place.ledger))}
+    assert codes(found) == {"mount": "no_answer", "metadata": "preflight"} and "is left" in found["mount"]["reason"]
+
+
+def test_a_path_with_a_colon_is_one_folder(place: Place, tmp_path: pathlib.Path) -> None:
+    """fio begins a second folder at a colon without a backslash before it."""
+    (tmp_path / "a:b").mkdir()
+    assert set(codes(place.measure(path=str(tmp_path / "a:b"))).values()) == {""}
+    assert list((tmp_path / "a:b").iterdir()) == []
+    assert all(call["directory"].startswith(rf"{tmp_path}/a\:b/{storage.folder.PREFIX}") for call in place.calls())
+
+
 def test_without_fio_mount_and_metadata_are_tested(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     found = place.measure()
@@ -196,6 +263,16 @@ def test_without_fio_mount_and_metadata_are_tested(place: Place, monkeypatch: py
 def test_numbers_through_the_page_cache_are_marked(place: Place) -> None:
     found = place.measure(["read"], direct=False)
     assert found["read"]["context"]["comparable"] is False and place.calls()[-1]["direct"] == "0"
+
+
+@pytest.mark.parametrize(("kind", "options"), [("tmpfs", ()), ("zfs", ()), ("ext4", ("data=journal",))])
+def test_file_systems_that_take_direct_io_and_keep_data_in_memory_are_marked(
+    place: Place, monkeypatch: pytest.MonkeyPatch, kind: str, options: tuple[str, ...]
+) -> None:
+    mounted = storage.mounts.Mounted("/", kind, "x", options)
+    monkeypatch.setattr(storage.StorageTest, "_mount", lambda _self, _path: mounted)
+    found = place.measure(["read"])
+    assert found["read"]["context"]["comparable"] is False and found["read"]["context"]["unlike"].startswith(kind)
 
 
 def test_the_checks_of_a_call_that_names_none() -> None:

@@ -43,7 +43,9 @@ def opinions(*records: Measurement) -> dict[str, tuple[str, str | None, str]]:
         ("scratch", "expected a list of"), (["scratch"], "acceptance_storage[0]: found 'scratch'"),
         ([{"name": "a"}], "acceptance_storage[0]: path: found None"), ([{**SCRATCH, "name": "a b"}], "name: found 'a b'"),
         ([{**SCRATCH, "path": "scratch"}], "path: found 'scratch'"), ([{**SCRATCH, "path": "/"}], "path: found '/'"),
-        ([{**SCRATCH, "path": "/a/../b"}], "path: found"), ([{**SCRATCH, "path": "/dev/nvme0n1"}], "devices are never written to"),
+        ([{**SCRATCH, "path": "/a/../b"}], "path: found"), ([{**SCRATCH, "path": "/a\nb"}], "path: found"),
+        ([{**SCRATCH, "path": "/a\\b"}], "path: found"), ([{**SCRATCH, "path": "/dev/shmx"}], "devices are never written to"),
+        ([{**SCRATCH, "path": "/dev/nvme0n1"}], "devices are never written to"),
         ([{**SCRATCH, "shared": "yes"}], "shared: found 'yes'"), ([{**SCRATCH, "gibps_read": "2"}], "gibps_read: found '2'"),
         ([{**SCRATCH, "gibps_write": 0}], "gibps_write: found 0"), ([{**SCRATCH, "gbps": 1}], "found the key 'gbps'"),
         ([{**SCRATCH, "shared": True, "gibps_read": 2}], "not measured yet"),
@@ -81,6 +83,23 @@ def test_a_rate_that_nothing_says_anything_of_is_unknown() -> None:
 
 def test_a_rate_of_the_page_cache_is_unknown() -> None:
     assert opinions(record("a", "write", 9.0, stated={"write": 1.0}, comparable=False))["a"][:2] == ("UNKNOWN", "unchecked")
+
+
+def test_a_rate_of_memory_is_unknown_whatever_was_measured() -> None:
+    of = record("a", "random_read", 9.0, comparable=False, unlike="tmpfs keeps data in the memory of the machine")
+    assert opinions(of)["a"][:2] == ("UNKNOWN", "unchecked") and "tmpfs" in opinions(of)["a"][2]
+    assert opinions(record("a", "verify", 9.0, comparable=False)) == {}, "its data is right all the same"
+
+
+def test_machines_of_another_product_may_mount_a_disk_of_their_own_otherwise() -> None:
+    alike = [mounted(f"n{n}") for n in range(3)]
+    other = mounted("x", kind="ext4")
+    other.context["machine"] = "another product"
+    assert opinions(*alike, other) == {}
+
+
+def test_as_many_nodes_as_work_now_divide_a_shared_file_system() -> None:
+    assert STAGE.by_number({"a": "cluster", "b": "cluster", "c": "c"}) == {"nodes": 3}
 
 
 def test_a_node_that_mounts_otherwise_than_most_is_found() -> None:
