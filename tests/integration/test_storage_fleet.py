@@ -92,6 +92,7 @@ def test_a_controller_that_is_killed_while_fio_writes_leaves_nothing(hosts: Flee
     wait(lambda: not folders(hosts) and not programs(hosts, "fio"))
 
 
+@pytest.mark.long
 def test_guardian_and_probe_killed_at_once_leave_no_fio_and_the_next_one_removes_the_folder(hosts: Fleet, tmp_path: pathlib.Path) -> None:
     running = subprocess.Popen(
         command(hosts, tmp_path, storage_seconds=60), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

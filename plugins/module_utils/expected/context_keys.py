@@ -111,6 +111,7 @@ KEYS: t.Dict[str, ContextKey] = {
     "nccl_machine": _state(TEXT, "files and environment of the machine", "settings that no plan made", ("settings_differ",)),
     "nccl_env": _state(TEXT, "settings in force", "with those that no plan made", ("settings_differ",)),
     "file_system": _state(TEXT, "/proc/self/mountinfo", "kind of the file system that is mounted now", ("mount_differs",)),
+    "unlike": _state(TEXT, "storage_direct, and the mount", "why rates are those of memory", ("unchecked",)),
     "governor": _state(TEXT, "cpufreq", "a setting of the machine", ()),
     "driver": _state(TEXT, "the driver", "software", ("drift",)),
     "bound": _state(TEXT, "the process", "where the test ran", ()),

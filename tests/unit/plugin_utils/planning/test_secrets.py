@@ -18,11 +18,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kuberne
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import kept, prepare
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import HostSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 from harness.records import make_plan
 
 SECRET = "hunter2"
 SETTINGS = {"acceptance_kube_env": {"HTTPS_PROXY": SECRET}, "own_key": SECRET, "acceptance_kube_image": "lab/tester:1", "stack_checks": []}
-STAGES: t.Any = [types.SimpleNamespace(name="own", options={"own_key": {"no_log": True}, "own_size": {}})]
+STAGES: t.Any = [types.SimpleNamespace(name="own", stage=Stage(), options={"own_key": {"no_log": True}, "own_size": {}})]
 
 
 def test_no_file_of_a_run_holds_them_and_the_stages_do(tmp_path: pathlib.Path) -> None:
