@@ -52,6 +52,7 @@ NOT_RUN = {
     r"ansible-playbook \S+ .*acceptance_slurm_\S+=.*": "needs a Slurm cluster; test_slurm_faults.py runs it",
     r"ansible-playbook playbooks/quarantine\.yml .*": "needs nodes of a cluster; test_slurm.py and test_quarantine_kubernetes.py run it",
     r"ansible-playbook \S+ .*--tags copy": "needs the stage of docs/stages.md; test_docs_stages.py runs it",
+    r"ansible-playbook \S+ .*\"storage\".*": "needs file systems, of which the demo's hosts have none; test_storage_fleet.py runs it",
     r"ansible-playbook \S+ .*\"nic_loopback\".*": "needs RDMA ports, of which the demo's hosts have none; tests/drills/loopback.py runs it",
 }  # fmt: skip
 # The simulated hosts by the names that pages give to nodes.
