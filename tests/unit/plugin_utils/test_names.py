@@ -74,7 +74,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "plugin_utils/judging/physics.py": ({"nvidia", "amd"}, "tables by the names of products"),
     "plugin_utils/redfish/log.py": ({"storage"}, "words of Redfish"),
     "plugin_utils/redfish/reading.py": ({"storage"}, "a resource of Redfish"),
-    "plugin_utils/report/looked_for.py": ({"storage"}, "a class of faults"),
+    "plugin_utils/stages/faults.py": ({"storage"}, "a class of faults"),
     "plugin_utils/report/curves.py": ({"stack"}, "bars that stand on each other"),
 }  # fmt: skip
 # Modules of one plane, by the beginnings of their paths.
