@@ -162,6 +162,8 @@ class Accelerator:
     # The program that shows the devices, and the option of probe modules that says where it is (`acceptance_` before it is the variable).
     tool = ""
     option = ""
+    # Options by which the tool shows within a second how busy its devices are; empty if it cannot.
+    glance: tuple[str, ...] = ()
     # The variable by which a process sees some devices only, and whether it names them by UUID (else by index).
     visible = ""
     visible_by_uuid = False

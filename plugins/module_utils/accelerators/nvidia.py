@@ -141,6 +141,7 @@ class Nvidia(base.Accelerator):
     plural = "NVIDIA GPUs"
     brands: t.Mapping[str, str] = {"Tesla": "NVIDIA"}
     tool = "nvidia-smi"
+    glance = ("--query-gpu=index,uuid,utilization.gpu,clocks.sm,power.draw", "--format=csv,noheader")
     option = "nvidia_smi"
     visible = "CUDA_VISIBLE_DEVICES"
     visible_by_uuid = True

@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators i
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation, reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import Observation, Params
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected import matching
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import group, launching, mnnvl, rails, steps
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import group, hangs, launching, mnnvl, rails, steps
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import search as localise
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import checkpoints
@@ -83,6 +83,8 @@ class GroupHead:
         self.chose_gid = False
         # Whether the cause of what the last check gave was searched.
         self.searched = False
+        # What was seen of launches that hung.
+        self.evidence: dict[launching.Job, hangs.Evidence] = {}
 
     def measured_kind(self) -> type[base.Accelerator]:
         """Return the kind of accelerators that the group is measured on."""
@@ -155,10 +157,15 @@ class GroupHead:
             return
         slots = self._slots(members, keys)
         sizes = self._sizes(members, keys)
-        launch = self._launch([self.job_of(op, keys, members, slots, sizes, self.params["test_timeout"])])[0]
+        job = self.job_of(op, keys, members, slots, sizes, self.params["test_timeout"])
+        evidence = self.evidence_of(job)
+        launch = self._launch([job])[0]
         context = self.context_of(op, keys, members, slots)
+        if evidence.gathered:
+            context["hang"] = evidence.summary()
         context["findings"] += mnnvl.findings(f"{launch.job.out}\n{launch.job.err}")
         yield self._observed(check, launch, context, absent)
+        yield from self.hang_findings(check, launch, slots)
         floors = Floors(self.params["floors"], op, context)
         missed = floors.missed(launch)
         why = "slow" if missed else launch.code if launch.outcome != "measured" else None
@@ -326,6 +333,66 @@ class GroupHead:
         settings = [member.nccl for member in members if member.nccl is not None] or [nccl_settings.of_machine(self.node, self.env)]
         return {name: value for name, value in settings[0].items() if all(node_settings.get(name) == value for node_settings in settings)}
 
+    # A hang ----------------------------------------------------------------------------------------------------------
+
+    def evidence_of(self, job: launching.Job) -> hangs.Evidence:
+        """Let all ranks of a launch be looked at if it hangs, before anything is ended."""
+        tool = [self.own_kind.tool, *self.own_kind.glance] if self.own_kind.glance else []
+        evidence = self.evidence[job] = hangs.Evidence(self.group, tool=tool)
+        job.on_hang = evidence.gather
+        return evidence
+
+    def _hung(self, launch: LaunchResult) -> LaunchResult:
+        """Return the result of a launch that hung, with who held the others up, if what was seen of the ranks shows it."""
+        evidence = self.evidence.get(launch.job)
+        if evidence is None or not evidence.gathered:
+            return launch
+        ruling = evidence.ruling(launch.job, world=self.processes(launch.job))
+        if not ruling.named:
+            return launch._replace(reason=f"{launch.reason}; {evidence.worth(ruling.text[None])}")
+        names = [f"rank {rank} on {evidence.place(rank)[0] or ruling.node} {ruling.text[rank]}" for rank in ruling.ranks[:8]]
+        words = "; ".join(names) or f"{ruling.node} {ruling.text[None]}"
+        return launch._replace(code="rank_hung", reason=f"{words}; {launch.reason}")
+
+    def processes(self, job: launching.Job) -> int:
+        """Return how many processes the ranks of a launch are."""
+        return job.ranks if self.params.get("layout", "gpu") == "gpu" else len(job.members)
+
+    def hang_findings(self, check: dict[str, str], launch: LaunchResult, slots: list[int]) -> t.Iterator[Observation]:
+        """Yield a finding for each rank that held the others up, or for its node."""
+        evidence = self.evidence.get(launch.job)
+        if launch.code != "rank_hung" or evidence is None or not evidence.gathered:
+            return
+        ruling = evidence.ruling(launch.job, world=self.processes(launch.job))
+        members = {member.name: member for member in launch.job.members}
+        subjects: dict[tuple[str, str], tuple[str, str]] = {}
+        for rank in ruling.ranks:
+            node, local = evidence.place(rank)
+            member = members.get(node or ruling.node)
+            if member is None:
+                continue
+            by_gpu = self.processes(launch.job) == launch.job.ranks and local is not None and local < len(slots)
+            gpu = f"{member.name}/gpu/{member.gpus[slots[t.cast(int, local)]]}" if by_gpu else member.name
+            subjects.setdefault(("gpu" if by_gpu else "node", gpu), (member.name, f"rank {rank} {ruling.text[rank]}"))
+        if ruling.node and not ruling.ranks:
+            subjects["node", ruling.node] = (ruling.node, ruling.text[None])
+        for subject, (name, words) in subjects.items():
+            yield self.observed_hang(check, subject, name, words, launch.job)
+
+    def observed_hang(self, check: dict[str, str], subject: tuple[str, str], node: str, words: str, job: launching.Job) -> Observation:
+        """Return a finding about a subject, (kind, id), that held the ranks of a launch up: it says who, and not why."""
+        kind, name = subject
+        fields: dict[str, t.Any] = {
+            "variant": observation.variant(op=check["check"], **observation.fields(check["variant"])),
+            "subject": {"kind": kind, "id": name, "members": [node]},
+            "simulated": self.group.simulated,
+            "started_at": observation.utc(job.started_at),
+            "duration_s": job.duration_s,
+            "raw": job.evidence,
+            "context": {"confidence": "unresolved"},
+        }
+        return observation.failed("localise", "rank_hung", f"{kind} {name}: {words}"[:2000], **fields)
+
     # Launching -------------------------------------------------------------------------------------------------------
 
     def _head_first(self, members: list[group.GroupMember]) -> list[group.GroupMember]:
@@ -400,7 +467,7 @@ class GroupHead:
                 reason = f"{self._away(lost)} went away while the test ran, which then never ended"
                 return LaunchResult("error", "lost_node", reason, read, job)
             reason = f"the group did not end within {job.timeout:.0f} s and was ended"
-            return LaunchResult("timeout", "timeout", reason, read, job)
+            return self._hung(LaunchResult("timeout", "timeout", reason, read, job))
         if read["outcome"] == "measured":
             problem = _covered(read, job)
             if problem:

@@ -16,6 +16,7 @@ This module util is PRIVATE to the collection.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import shlex
@@ -32,6 +33,10 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node im
 OUTPUT_LIMIT = 8 << 20
 # How long a launcher gets, after it was told to end, to end its ranks on all nodes.
 END_S = 10.0
+# How long a launch that hangs is looked at before it is ended.
+HANG_S = 15.0
+# How often the output of a launch is read for a rank that asks to be looked at, and how often a launch is looked at.
+ASKED_S, LOOKS = 0.5, 3
 # Where the first node of a launch by agents is met. Each launch has one of its own: the last one's may not be free yet.
 MEETING_PORT, MEETING_PORTS = 29500, 200
 
@@ -324,6 +329,14 @@ class Job:
         self._end = float("inf")
         self._children: list[subprocess.Popen[bytes]] = []
         self._shown: live_output.RunningTool | None = None
+        # Called while the job hangs, before any of it is ended: at its deadline, and when `plea` is in its output. What it returned last is
+        # kept behind the output.
+        self.on_hang: t.Callable[[Job], str] | None = None
+        self.plea = b""
+        self.evidence = ""
+        self._looks = LOOKS
+        self._offsets: dict[str, int] = {}
+        self._asked_at = 0.0
 
     @property
     def argv(self) -> list[str]:
@@ -333,7 +346,7 @@ class Job:
     @property
     def raw(self) -> str:
         """All that was kept of what it printed, and how much was not."""
-        return process.shown(self.out, self.err, self.dropped)
+        return process.shown(self.out, self.err, self.dropped) + self.evidence
 
     @property
     def too_much(self) -> str:
@@ -385,7 +398,14 @@ class Job:
         if self.rc is None and any(ends):
             self.rc, self._end = next(status for status in ends if status), min(self._end, current_s + END_S)
         running = None in ends
-        if running and current_s < min(self._end, self._began + self.timeout):
+        is_due = current_s >= self._began + self.timeout
+        if self.on_hang and running and self.rc is None and (is_due or self._asks(current_s)):
+            self.evidence = self.on_hang(self)
+            self._looks -= 1
+            if is_due or not self._looks:
+                self.on_hang = None
+            self._asks(math.inf)  # what was printed meanwhile is of the same hang
+        if running and not is_due and current_s < self._end:
             return False
         self.timed_out = running and self.rc is None and not self.missing
         self.duration_s = current_s - self._began
@@ -405,6 +425,27 @@ class Job:
         self._children = []
         return True
 
+    def _asks(self, current_s: float) -> bool:
+        """Return True if a rank has asked to be looked at in what was printed since the last call."""
+        if not self.plea or current_s < self._asked_at + ASKED_S:
+            return False
+        self._asked_at = time.monotonic()
+        asks = False
+        for number in range(len(self._children)):
+            path = f"{self.path}-{number}.out"
+            offset = self._offsets.get(path, 0)
+            with open(path, "rb") as source:
+                source.seek(max(0, offset - len(self.plea)))
+                piece = source.read(OUTPUT_LIMIT)
+                self._offsets[path] = source.tell()
+            asks = asks or self.plea in piece
+        return asks
+
+    def printed(self) -> str:
+        """Return what the programs of a job that runs have printed on their standard output so far."""
+        paths = (f"{self.path}-{number}.out" for number in range(len(self._children)))
+        return b"".join(live_output.end_of_file(path, OUTPUT_LIMIT) for path in paths).decode("utf-8", "replace")
+
     def _last(self, most: int) -> bytes:
         """Return the last bytes that the job has printed, at most so many."""
         paths = [f"{self.path}-{number}.{stream}" for number in range(len(self._children)) for stream in ("err", "out")]
@@ -413,7 +454,7 @@ class Job:
     def _read(self) -> None:
         several = len(self._children) > 1
         for number, command in enumerate(self.commands[: len(self._children)]):
-            (out, dropped), (err, more_err) = _text(f"{self.path}-{number}.out"), _text(f"{self.path}-{number}.err")
+            (out, dropped), (err, more_err) = text_of(f"{self.path}-{number}.out"), text_of(f"{self.path}-{number}.err")
             self.dropped += dropped + more_err
             self.out += out
             self.err += f"{command.name}: {err.strip()}\n" if several and err.strip() else err
@@ -426,7 +467,7 @@ def run(jobs: t.Sequence[Job], node: Node, parallel: int) -> None:
     while waiting or running:
         while waiting and len(running) < parallel:
             job = waiting.pop(0)
-            job.timeout = min(job.timeout, max(1.0, node.remaining() - END_S))
+            job.timeout = min(job.timeout, max(1.0, node.remaining() - END_S - (HANG_S if job.on_hang else 0.0)))
             job.start(node)
             running.append(job)
         running = [job for job in running if not job.finished()]
@@ -446,7 +487,7 @@ def _status(child: subprocess.Popen[bytes]) -> int | None:
     return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
-def _text(path: str) -> tuple[str, int]:
+def text_of(path: str) -> tuple[str, int]:
     """Return the content of a file and the number of its bytes that were not read. Remove the file."""
     with open(path, "rb") as source:
         data = source.read(OUTPUT_LIMIT)

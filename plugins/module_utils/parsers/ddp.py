@@ -22,6 +22,7 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
     "node": {"node": _WORD},
     "rank": {"rank": (int,), "node": _WORD, "world": (int,), "local": (int,)},
     "at": {"rank": (int,), "node": _WORD, "op": _WORD, "seq": (int,)},
+    "stuck": {"rank": (int,), "node": _WORD, "op": _WORD, "seq": (int,)},
     "fault": {"node": _WORD, "code": _WORD, "reason": _WORD},
     "ended": {"node": _WORD, "rank": (int,), "exitcode": (int,)},
     "checked": {"op": _WORD, "type": _WORD, "elements": (int,), "wrong": (int,), "ranks": _LIST, "senders": _DICT, "unsupported": _WORD},
@@ -52,9 +53,9 @@ def parse(text: str) -> PlainData:
             lists[kind].append(record)
         elif kind == "node":
             parsed["nodes"][record["node"]] = record
-        elif kind in ("rank", "at", "pace"):
-            of = parsed["ranks" if kind == "rank" else kind]
-            parsed["twice"] += [f"{kind} {record['rank']}"] if kind != "at" and record["rank"] in of else []
+        elif kind in ("rank", "at", "stuck", "pace"):
+            of = parsed["ranks" if kind == "rank" else "pace" if kind == "pace" else "at"]
+            parsed["twice"] += [f"{kind} {record['rank']}"] if kind in ("rank", "pace") and record["rank"] in of else []
             of[record["rank"]] = record
         elif kind == "training":
             parsed["twice"] += ["the training"] if parsed["training"] else []
@@ -118,7 +119,8 @@ def cause(parsed: PlainData, ends: t.Mapping[str, int], errors: str, world: int)
     )
 
 
-def _name(parsed: PlainData, rank: int, node: str = "") -> str:
+def name(parsed: PlainData, rank: int, node: str = "") -> str:
+    """Return a rank for people, with its node and its GPU as far as known."""
     record = parsed["ranks"].get(rank, {})
     where = record.get("node") or node or parsed["at"].get(rank, {}).get("node")
     uuid = record.get("uuid")
@@ -147,7 +149,7 @@ def _died(parsed: PlainData) -> Failure | None:
     words = []
     for record in dead[:8]:
         how = f"was killed by signal {-record['exitcode']}" if record["exitcode"] < 0 else f"ended with status {record['exitcode']}"
-        words.append(f"{_name(parsed, record['rank'], record['node'])} {how}{_doing(parsed, record['rank'])}")
+        words.append(f"{name(parsed, record['rank'], record['node'])} {how}{_doing(parsed, record['rank'])}")
     return Failure("rank_died", "; ".join(words), tuple(record["rank"] for record in dead))
 
 
@@ -170,7 +172,7 @@ def _failure_that_ranks_report(parsed: PlainData) -> Failure | None:
         return Failure(code, next(iter(reasons)))
     words = []
     for reason, of in list(reasons.items())[:4]:
-        names = ", ".join(_name(parsed, fault["rank"], fault["node"]) for fault in of[:4])
+        names = ", ".join(name(parsed, fault["rank"], fault["node"]) for fault in of[:4])
         where = of[0].get("op")
         words.append(f"{names}{f' in {where}' if isinstance(where, str) else ''}: {reason}")
     return Failure(_known_code(code), "; ".join(words), tuple(fault["rank"] for fault in alike))
@@ -187,15 +189,26 @@ def _agent(parsed: PlainData, ends: t.Mapping[str, int]) -> Failure | None:
     return Failure("agent_lost", f"the agent of {statuses} ended before its ranks did")
 
 
-def _hung(parsed: PlainData, errors: str, world: int) -> Failure | None:
-    """Ranks that did not come to the operation in which others waited."""
-    waited = {fault["rank"]: fault for fault in parsed["faults"] if fault["code"] == "timeout" and isinstance(fault.get("rank"), int)}
-    if not waited:
-        return None
+def _waited(parsed: PlainData) -> dict[int, PlainData]:
+    """Return the faults of ranks that waited in vain, by rank."""
+    return {fault["rank"]: fault for fault in parsed["faults"] if fault["code"] == "timeout" and isinstance(fault.get("rank"), int)}
+
+
+def places(parsed: PlainData) -> dict[int, tuple[int, str]]:
+    """Return {rank: (number of its operation, operation)} of ranks that have not come to their end, as they said last."""
     where = {rank: (fault["seq"], fault["op"]) for rank, fault in parsed["at"].items() if rank not in parsed["done"]}
-    for rank, fault in waited.items():
+    for rank, fault in _waited(parsed).items():
         if isinstance(fault.get("seq"), int) and isinstance(fault.get("op"), str):
             where[rank] = (fault["seq"], fault["op"])
+    return where
+
+
+def _hung(parsed: PlainData, errors: str, world: int) -> Failure | None:
+    """Ranks that did not come to the operation in which others waited."""
+    waited = _waited(parsed)
+    if not waited:
+        return None
+    where = places(parsed)
     if not where:
         return Failure("timeout", next(iter(waited.values()))["reason"])
     seq, op = max(where.values())
@@ -204,7 +217,7 @@ def _hung(parsed: PlainData, errors: str, world: int) -> Failure | None:
     watchdog = f"; NCCL's watchdog named {dog.group(2)}, sequence number {dog.group(1)}" if dog else ""
     reason = next((fault["reason"] for fault in waited.values() if fault.get("seq") == seq), "")
     if behind and len(behind) < len(where):
-        names = ", ".join(f"{_name(parsed, rank)}, last in {where[rank][1]} (operation {where[rank][0]})" for rank in behind[:8])
+        names = ", ".join(f"{name(parsed, rank)}, last in {where[rank][1]} (operation {where[rank][0]})" for rank in behind[:8])
         waiting = f"in which {len(where) - len(behind)} of {world} ranks waited{watchdog}"
         return Failure("rank_hung", f"{names} did not come to {op} (operation {seq}), {waiting}", tuple(behind))
     return Failure("timeout", f"no rank came out of {op} (operation {seq}): {reason}{watchdog}")
@@ -225,7 +238,7 @@ def _lost(parsed: PlainData, ends: t.Mapping[str, int]) -> Failure | None:
         return Failure("lost_node", f"the connection to {', '.join(lost_nodes)} was lost while the group ran")
     lost = [fault for fault in parsed["faults"] if fault["code"] == "partner" and isinstance(fault.get("rank"), int)]
     if lost:
-        words = "; ".join(f"{_name(parsed, fault['rank'], fault['node'])}: {fault['reason']}" for fault in lost[:3])
+        words = "; ".join(f"{name(parsed, fault['rank'], fault['node'])}: {fault['reason']}" for fault in lost[:3])
         return Failure("partner", f"ranks lost one another: {words}")
     return None
 
@@ -234,7 +247,7 @@ def _unfinished(parsed: PlainData, world: int) -> Failure | None:
     missing = sorted(set(range(world)) - parsed["done"])
     if not missing:
         return None
-    names = ", ".join(_name(parsed, rank) for rank in missing[:8])
+    names = ", ".join(name(parsed, rank) for rank in missing[:8])
     return Failure("incomplete_output", f"{len(missing)} of {world} ranks did not come to their end: {names}")
 
 

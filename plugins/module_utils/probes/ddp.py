@@ -21,15 +21,16 @@ import zlib
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import base, nccl, registry
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import jsonlines, observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import Observation, Params
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import collective, group, launching, membership
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import collective, group, hangs, launching, membership
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import hang
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import ddp as reading
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import left_files
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import agent, packing, training
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import agent, packing, stacks, training
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import ddp as workload
 
 # Read at import: a detached probe outlives the archive that Ansible runs it from.
-SOURCE = packing.packed(training, agent, workload)
+SOURCE = packing.packed(stacks, training, agent, workload)
 # The workload travels in its own command line: there is no file of ours on a node, and standard input is the leash.
 BOOT = (
     "import base64,sys,zlib;SOURCE=zlib.decompress(base64.b64decode(sys.argv.pop(1))).decode();"
@@ -161,6 +162,7 @@ class TorchHead(collective.GroupHead):
             argv = self.node.container_argv(argv, env, "")
         job = self.group.job(self.launcher, members, len(slots), argv, env, timeout, ranks=len(members) * len(slots))
         job.order = {**rank_order, "rail": keys.get("rail")}
+        job.plea = workload.PLEA
         job.words = [argv[0], "-m", "torch.distributed.run", f"--nnodes={len(members)}", f"--nproc_per_node={len(slots)}", "ddp.py"]
         return job
 
@@ -178,9 +180,25 @@ class TorchHead(collective.GroupHead):
         checks = [{"check": check, "variant": observation.variant(**op_fields)} for check in ("collectives", op)]
         return self.launch_of(checks, members, slots, timeout)
 
+    def evidence_of(self, job: launching.Job) -> hangs.Evidence:
+        evidence = super().evidence_of(job)
+        evidence.python = self.params["python"] or ""
+        evidence.on_cpu = job.order["device"] == "cpu"
+
+        def gather(job: launching.Job) -> str:
+            evidence.places = reading.places(reading.parse(job.printed()))
+            return evidence.gather(job)
+
+        job.on_hang = gather
+        return evidence
+
+    def hang_findings(self, check: dict[str, str], launch: collective.LaunchResult, slots: list[int]) -> t.Iterator[Observation]:
+        if launch.code == "rank_hung":
+            yield from LaunchReport(self, launch.job, self.evidence.get(launch.job)).findings(check)
+
     def read_job(self, job: launching.Job) -> collective.LaunchResult:
         """Return the result of a launch in the form that collective.Search reads."""
-        report = LaunchReport(self, job)
+        report = LaunchReport(self, job, self.evidence.get(job))
         read = {**table(report.parsed, None), "tool_version": report.parsed["version"], "nccl_version": report.context()["nccl_version"]}
         read["ranks"] = [{"host": record["node"]} for record in report.parsed["ranks"].values()]
         wrong = report.wrong()
@@ -225,8 +243,9 @@ class Trainer(TorchHead):
             return
         slots = self._slots(members, keys)
         job = self.launch_of(checks, members, slots, self.params["test_timeout"])
+        evidence = self.evidence_of(job)
         launching.run([job], self.node, 1)
-        report = LaunchReport(self, job)
+        report = LaunchReport(self, job, evidence)
         self._leave(report.files(absent) if trains else None)
         for check in checks:
             yield self._observed_of(check, report, members, slots, absent)
@@ -310,11 +329,16 @@ SEARCHED = (*collective.SEARCHED, "cuda_failed", "partner", "rank_died", "rank_h
 class LaunchReport:
     """The report of one launch: the result of each check, and the ranks that caused a failure."""
 
-    def __init__(self, head: TorchHead, job: launching.Job) -> None:
+    def __init__(self, head: TorchHead, job: launching.Job, evidence: hangs.Evidence | None = None) -> None:
         self.head = head
         self.job = job
         self.parsed = reading.parse(job.out)
+        self.evidence = evidence
+        # Who held the ranks up, by the evidence that was gathered while they hung; None without any.
+        self.ruling: hang.Ruling | None = None
         self.cause = self._cause()
+        if self.cause and self.cause.code in ("timeout", "rank_hung") and evidence and evidence.gathered:
+            self.cause = self._looked_at(self.cause, evidence)
 
     def _cause(self) -> reading.Failure | None:
         job = self.job
@@ -344,6 +368,23 @@ class LaunchReport:
                 suffix = f" of {', '.join(silent[:4])}" if silent else ""
                 return reading.Failure("tool_failed", f"the agent{suffix} ended with status {job.rc}: {_last(job.err)}")
         return cause
+
+    def _looked_at(self, cause: reading.Failure, evidence: hangs.Evidence) -> reading.Failure:
+        """Return the cause of a hang by what was seen of the ranks while they hung. If nothing was seen, or the group has moved on since,
+        it is what the ranks themselves have said."""
+        places = reading.places(self.parsed)
+        if not evidence.answers or max(places.values(), default=(0, "")) != max(evidence.places.values(), default=(0, "")):
+            return cause._replace(reason=f"{cause.reason}; {evidence.worth('it is of an earlier operation')}")
+        homes = {rank: record["node"] for rank, record in self.parsed["ranks"].items()}
+        self.ruling = evidence.ruling(self.job, places, self.parsed["done"], homes)
+        if not self.ruling.named:
+            return reading.Failure("timeout", f"{cause.reason}; {evidence.worth(self.ruling.text[None])}")
+        names = [f"{reading.name(self.parsed, rank, homes.get(rank, ''))} {self.ruling.text[rank]}" for rank in self.ruling.ranks[:8]]
+        if not names:
+            names = [f"{self.ruling.node} {self.ruling.text[None]}"]
+        others = self.job.ranks - len(self.ruling.ranks)
+        waiting = f"; the other {others} ranks wait" if self.ruling.ranks else ""
+        return reading.Failure("rank_hung", f"{'; '.join(names)}{waiting}; {cause.reason}", self.ruling.ranks)
 
     def _covered(self) -> str | None:
         """Return what is wrong with the places of the ranks; None if every requested node has its ranks and no other node has any."""
@@ -375,7 +416,9 @@ class LaunchReport:
         versions = {name: record.get("torch") for name, record in self.parsed["nodes"].items()}
         nccl_version = next((record.get("nccl") for record in self.parsed["nodes"].values() if record.get("nccl")), None)
         interfaces = {name: record.get("interface") for name, record in self.parsed["nodes"].items()}
-        fields = {"ranks": ranks, "torch": versions, "nccl_version": nccl_version, "interfaces": interfaces}
+        fields: dict[str, t.Any] = {"ranks": ranks, "torch": versions, "nccl_version": nccl_version, "interfaces": interfaces}
+        if self.evidence and self.evidence.gathered:
+            fields["hang"] = self.evidence.summary()
         return {**fields, "launcher": self.head.launcher.version}
 
     def wrong(self) -> tuple[str, tuple[int, ...]] | None:
@@ -554,6 +597,8 @@ class LaunchReport:
         if self.cause and not observations and self.cause.code in ("rank_died", "rank_hung", "out_of_memory"):
             why = ("training", self.cause.code, self.cause.reason)
             observations = [self._observed_finding(check, rank, *why, False) for rank in self.cause.ranks if self.gpu(rank)[0]]
+            if self.ruling and self.ruling.node and not self.ruling.ranks:
+                observations = [self.head.observed_hang(check, ("node", self.ruling.node), self.ruling.node, self.cause.reason, self.job)]
         return observations
 
     def _observed_finding(self, check: dict[str, str], rank: int, op: str, code: str, text: str, sure: bool) -> Observation:
@@ -567,6 +612,8 @@ class LaunchReport:
             "duration_s": self.job.duration_s,
             "context": {"rank": rank, "confidence": "convicted" if sure else "unresolved"},
         }
+        if self.ruling and rank in self.ruling.ranks:
+            fields["raw"] = self.job.evidence
         reason = f"gpu {gpu}: rank {rank}: {text}"[:2000]
         if not sure:
             return observation.failed("localise", code, reason, **fields)

@@ -21,11 +21,11 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.state import g
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.state.evidence import Window
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import left_files
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import packing, products, training
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import packing, products, stacks, training
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import train as workload
 
 # Read at import: a detached probe outlives the archive that Ansible runs it from.
-TEXT = packing.packed(products, training, workload)
+TEXT = packing.packed(stacks, products, training, workload)
 SOURCE = f"SOURCE = {TEXT!r}\nexec(compile(SOURCE, 'train.py', 'exec'))\n"
 # What the head of the workload needs, besides its own deadline, to end its processes and to say so.
 MARGIN_S = 5.0

@@ -8,7 +8,7 @@ does not name it; it waits for ever if another program has its port; and it runs
 the first node answers all others whether to go on, or why not.
 
 The module also has what agents and ranks share: their output and their codes of failures. It travels in front of the ranks' own text
-(workloads/packing.py), so it imports nothing of this collection.
+(workloads/packing.py), so it imports nothing of this collection but stacks.py, which travels, too.
 
 This workload is PRIVATE to the collection.
 """
@@ -30,6 +30,9 @@ import tempfile
 import time
 import typing as t
 import warnings
+
+if "answer_with_stacks" not in globals():  # else it stands above: workloads/packing.py
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.stacks import STACKS
 
 # As in module_utils/answer/plain_data.py, which does not travel with this file.
 PlainData = t.Dict[str, t.Any]
@@ -198,6 +201,8 @@ class Agent:
             del os.environ[name]  # torchrun would read its options there, too
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         os.environ["TMPDIR"] = tempfile.tempdir = scratch
+        os.environ[STACKS] = os.path.join(scratch, "stacks")
+        os.mkdir(os.environ[STACKS])
         options = {word for action in run.get_args_parser()._actions for word in action.option_strings}
         address = self.order["addresses"][self.number]
         _mend(run, "" if "--local_addr" in options else address)

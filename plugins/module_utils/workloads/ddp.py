@@ -50,6 +50,7 @@ if "Training" not in globals():  # else they stand above: workloads/packing.py
         say,
         words,
     )
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.stacks import STACKS, answer_with_stacks
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.training import (
         Clock,
         Training,
@@ -104,6 +105,12 @@ FACTORS: t.Dict[str, t.Callable[[int], float]] = {
 
 # Operations and types that a healthy gloo may lack; whatever else a backend refuses is no matter of what there is.
 GLOO_LACKS = ("reduce_scatter", "bfloat16")
+# So long before an operation takes too long a rank asks its head to look at all ranks, and how the line begins by which it asks. The
+# head needs 15 s at most (groups/launching.py).
+LOOKED_AT_S = 20.0
+PLEA = b'{"kind":"stuck"'
+# The variables by which PyTorch keeps a record of its last collectives, if one is more than 0.
+FLIGHT = ("TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE")
 # Bytes of an element.
 WIDTHS = {"float16": 2, "bfloat16": 2, "int32": 4, "float32": 4, "int64": 8, "float64": 8}
 # Operations in which each rank has a part of its own of the tensor.
@@ -162,10 +169,11 @@ class Pulse(threading.Thread):
         self.since = time.monotonic()
         self.within = self.join_limit
         self.quiet = False
+        self.asked = False
 
     def doing(self, operation: str, within: float | None = None) -> None:
         """Note that the rank is in this operation from now on, for at most `within` seconds."""
-        self.number, self.since, self.within = self.number + 1, time.monotonic(), within or self.limit
+        self.number, self.since, self.within, self.asked = self.number + 1, time.monotonic(), within or self.limit, False
         self.name_of = operation
 
     def run(self) -> None:
@@ -178,6 +186,10 @@ class Pulse(threading.Thread):
             # The watchdog of NCCL, and gloo, speak at their timeout; this is what ends a rank of which they do not.
             if current_s - self.since > self.within + 5:
                 self._end("timeout", f"it was in {self.name_of} (operation {self.number}) for {current_s - self.since:.0f} s")
+            if not self.asked and current_s - self.since > self.within - min(LOOKED_AT_S, self.within / 2):
+                self.asked = True
+                threading.Thread(target=write_flight, daemon=True).start()
+                say(kind="stuck", rank=self.rank, node=self.node, op=self.name_of, seq=self.number)
             if current_s - spoke >= self.beat:
                 spoke = current_s
                 say(kind="at", rank=self.rank, node=self.node, op=self.name_of, seq=self.number, busy=round(current_s - self.since, 1))
@@ -187,6 +199,17 @@ class Pulse(threading.Thread):
             return
         say(kind="fault", rank=self.rank, node=self.node, code=code, reason=reason, op=self.name_of, seq=self.number)
         os._exit(4)
+
+
+def write_flight() -> None:
+    """Write PyTorch's record of the last collectives (its flight recorder) beside the stacks, if it is on."""
+    library = getattr(getattr(sys.modules.get("torch"), "_C", None), "_distributed_c10d", None)
+    dump = getattr(library, "_dump_nccl_trace_json", None)
+    if dump and STACKS in os.environ and any(os.environ.get(name, "0") not in ("", "0") for name in FLIGHT):
+        with contextlib.suppress(Exception):
+            text = dump(True, False)
+            with open(os.path.join(os.environ[STACKS], f"{os.getpid()}.flight"), "wb") as target:
+                target.write(text if isinstance(text, bytes) else str(text).encode())
 
 
 # A rank ----------------------------------------------------------------------------------------------------------------
@@ -206,6 +229,7 @@ class Rank:
         self.exchanges = 0
 
     def run(self) -> None:
+        answer_with_stacks()
         self.pulse.start()
         self.pulse.doing("import torch", self.order["join_timeout"])
         import torch

@@ -24,6 +24,7 @@ import copy
 import ctypes
 import json
 import os
+import select
 import selectors
 import signal
 import statistics
@@ -34,6 +35,13 @@ import typing as t
 
 if "TorchProduct" not in globals():  # else they stand above: workloads/packing.py
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.products import BEGAN, Torch, finite, measure, say, write
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.stacks import (
+        ASK_STACKS,
+        STACKS_S,
+        answer_with_stacks,
+        catches,
+        frames_of,
+    )
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.training import Training, curve, deterministic
 
 # As in module_utils/answer/plain_data.py, which does not travel with this file.
@@ -191,6 +199,7 @@ def fault_of(error: BaseException) -> PlainData:
 def worker(settings: PlainData) -> int:
     # Nobody is left to end a process that hangs on a GPU where its head was killed.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    answer_with_stacks(2)
     say(kind="pulse")
     try:
         gpu_worker = Worker(settings)
@@ -204,6 +213,15 @@ def worker(settings: PlainData) -> int:
         say(kind="fault", **fault_of(error))
         return 1
     return 0
+
+
+def state_of(pid: int) -> str:
+    """Return the state of a process as the kernel has it, one letter; empty if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as source:
+            return source.read().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
 
 
 # The head --------------------------------------------------------------------------------------------------------------
@@ -291,6 +309,28 @@ class GpuProcess:
         how = f"was killed by signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"ended with status {status}"
         self.lost("tool_failed", f"its process {how}{': ' + words if words else ''}")
 
+    def hung(self, reason: str) -> None:
+        """Report a process that does not go on, with where it is, and end it."""
+        state = state_of(self.process.pid)
+        text = "" if state in ("T", "t", "Z", "") else self._stacks()
+        frames = ", ".join(f"{function} ({os.path.basename(file)}:{line})" for function, file, line in frames_of(text)[:4])
+        held = {"T": "stopped by a signal", "t": "stopped by a debugger"}.get(state, f"in state {state or 'unknown'}")
+        say(kind="stacks", device=self.number, state=state, text=text)
+        self.lost("timeout", f"{reason} and was ended; it was {f'at {frames}' if frames else held}")
+
+    def _stacks(self) -> str:
+        """Return the stacks that the process writes to its standard error when it is asked for them; empty if it writes none."""
+        if not catches(self.process.pid, ASK_STACKS):  # it would die of the signal
+            return ""
+        self.process.send_signal(ASK_STACKS)
+        errors, data, until = t.cast(t.IO[bytes], self.process.stderr), b"", time.monotonic() + STACKS_S
+        while time.monotonic() < until and select.select([errors], [], [], STACKS_S / 5)[0]:
+            piece = os.read(errors.fileno(), 1 << 16)
+            if not piece:
+                break
+            data += piece
+        return data[-1 << 14 :].decode("utf-8", "replace")
+
     def lost(self, code: str, reason: str) -> None:
         self.alive = self.busy = False
         relay({"kind": "fault", "code": code, "reason": reason, "check": self.check, "device": self.number})
@@ -325,9 +365,9 @@ class Coordinator:
             for device in devices:
                 patience = self.settings["silence"] if device.check is not None else max(self.settings["silence"], START_S)
                 if device.busy and current_s - device.heard_at > patience:
-                    device.lost("timeout", f"its process said nothing for {patience:.0f} s and was ended")
+                    device.hung(f"its process said nothing for {patience:.0f} s")
                 elif device.busy and current_s > self.end:
-                    device.lost("timeout", f"its process did not end within {self.settings['deadline']:.0f} s and was ended")
+                    device.hung(f"its process did not end within {self.settings['deadline']:.0f} s")
 
     def run(self) -> None:
         self.wait(self.devices)

@@ -1,0 +1,325 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The judgement of a hang: which ranks never entered the operation that the others wait in, from two looks at every rank.
+
+Pure functions. A rank is named only if every other explanation of what was seen is ruled out; the rules, in this order:
+
+    stopped   it, or a thread of it, is stopped (T, t) at both looks, and other ranks are not
+    dead      its process has ended, or is missing on a node that answered, and the other ranks live
+    silent    its node alone did not answer, and all ranks of all other nodes live
+    behind    it is in an earlier operation than the others, by its own word, and its stack shows that it does not wait there
+    elsewhere its stack is outside of any collective at both looks and shows what holds it, and all other ranks wait in a collective
+    blocked   it is stuck in the kernel (D), and no other rank is
+    idle      no thread of it has used the processor between the looks, and all other ranks poll
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+STOPPED = ("T", "t")
+DEAD = ("Z", "X")
+# Where the kernel has a thread that sleeps for a time of its own. gloo and the store wait for a lock or a socket, never so.
+SLEEPS = ("hrtimer_nanosleep", "do_nanosleep", "common_nsleep")
+# Shares of one processor between the looks: a loop, a rank that polls, a rank that does nothing.
+LOOP, POLLS, IDLE = 0.8, 0.5, 0.01
+SHOWN = 4
+# Functions of the workload of `ddp` (workloads/ddp.py) that wait for other ranks or for the device by a builtin function, which has no
+# frame of its own.
+OWN_WAITS = ("collect", "tell", "_leave", "_queue", "settle")
+
+
+class Frame(t.NamedTuple):
+    """One frame of a Python stack."""
+
+    function: str
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.function} ({'/'.join(self.file.split('/')[-2:])}:{self.line})"
+
+    @property
+    def waits(self) -> bool:
+        """True if the frame is of PyTorch's collectives, or waits for a device."""
+        path = self.file.replace("\\", "/")
+        is_synchronising = self.function in ("synchronize", "wait") and any(word in path for word in ("/cuda/", "/npu/", "/xpu/"))
+        is_own = path.endswith("/ddp.py") and self.function in OWN_WAITS
+        return "torch/distributed/" in path or is_synchronising or is_own
+
+
+class Look(t.NamedTuple):
+    """One look at a rank. `held`: names of its threads that are stopped; `frames`: its main thread, innermost first, empty if unreadable;
+    `gil`: True if the main thread holds Python's lock; `state`: of the main thread as /proc has it, empty if the process was not there."""
+
+    state: str = ""
+    wchan: str = ""
+    held: tuple[str, ...] = ()
+    frames: tuple[Frame, ...] = ()
+    gil: bool = False
+
+    @property
+    def stopped(self) -> bool:
+        return self.state in STOPPED or bool(self.held)
+
+    @property
+    def waits(self) -> bool:
+        return any(frame.waits for frame in self.frames)
+
+
+class RankSeen(t.NamedTuple):
+    """What was seen of one rank. `busy`: processors that it used between the looks, 1.0 is one; None if unknown."""
+
+    rank: int
+    node: str
+    looks: tuple[Look, Look]
+    busy: float | None = None
+
+    @property
+    def stopped(self) -> bool:
+        return all(look.stopped for look in self.looks)
+
+    @property
+    def dead(self) -> bool:
+        return all(look.state in DEAD for look in self.looks)
+
+    @property
+    def alive(self) -> bool:
+        return all(look.state and look.state not in DEAD for look in self.looks)
+
+    @property
+    def waits(self) -> bool:
+        return all(look.waits for look in self.looks)
+
+    @property
+    def stack(self) -> str:
+        frames = self.looks[1].frames or self.looks[0].frames
+        return ", ".join(str(frame) for frame in frames[:SHOWN])
+
+
+class Scene(t.NamedTuple):
+    """All that is known of a group that hangs. `seen`: by rank. `places`: {rank: (number, operation)} by the ranks' own word. `done`: ranks
+    that came to their end. `each`: ranks of a node. `nodes`: names of all nodes. `silent`: nodes that did not answer in time. `unread`:
+    {node: why nothing could be read there}. `homes`: {rank: node} as far as known. `on_cpu`: True if ranks wait for no device."""
+
+    world: int
+    each: int
+    nodes: tuple[str, ...]
+    seen: dict[int, RankSeen]
+    places: dict[int, tuple[int, str]] = {}
+    done: frozenset[int] = frozenset()
+    silent: tuple[str, ...] = ()
+    unread: dict[str, str] = {}
+    homes: dict[int, str] = {}
+    on_cpu: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """True if every node has answered, and what it shows did not change between the looks."""
+        return not self.silent and not self.unread and all(rank.alive or rank.dead for rank in self.seen.values())
+
+    @property
+    def everybody(self) -> bool:
+        """True if every rank was seen alive at both looks."""
+        return self.complete and set(self.seen) == set(range(self.world)) and all(rank.alive for rank in self.seen.values())
+
+
+class Ruling(t.NamedTuple):
+    """The ranks that hold the others up, or the node if its ranks could not be looked at; neither if the evidence does not single any out.
+    `rule` names the rule. `text`: {rank, or None for the node or for nobody: what was seen, as the end of a sentence about it}."""
+
+    rule: str
+    ranks: tuple[int, ...]
+    node: str
+    text: dict[int | None, str]
+
+    @property
+    def named(self) -> bool:
+        return bool(self.ranks or self.node)
+
+
+def nobody(why: str) -> Ruling:
+    return Ruling("", (), "", {None: why})
+
+
+def judge(scene: Scene) -> Ruling:
+    """Return who holds the group up."""
+    if not scene.seen:
+        why = "; ".join(f"{node}: {text}" for node, text in list(scene.unread.items())[:SHOWN])
+        return nobody("no process of a rank could be looked at" + (f": {why}" if why else ""))
+    for rule in (_stopped, _dead, _silent, _behind, _elsewhere, _blocked, _idle):
+        ruling = rule(scene)
+        if ruling:
+            return ruling
+    return nobody(_why(scene))
+
+
+def _why(scene: Scene) -> str:
+    """Return why nobody is named."""
+    words = [f"{node} did not answer" for node in scene.silent[:SHOWN]]
+    words += [f"{node} could not be looked at: {text}" for node, text in list(scene.unread.items())[:SHOWN]]
+    if words:
+        return "; ".join(words)
+    if not scene.everybody:
+        return f"{len(scene.seen)} of {scene.world} ranks have a process, and which node lacks one is not known"
+    if all(rank.waits for rank in scene.seen.values()):
+        return f"all {scene.world} ranks wait in a collective operation"
+    return f"none of {scene.world} ranks differs from the others in a way that shows that it does not wait like them"
+
+
+def _stopped(scene: Scene) -> Ruling | None:
+    stopped = [rank for rank in scene.seen.values() if rank.stopped]
+    if not stopped or len(stopped) == len(scene.seen):
+        return None
+    text: dict[int | None, str] = {}
+    for rank in stopped:
+        look = rank.looks[1]
+        what = f"is stopped (state {look.state})" if look.state in STOPPED else f"has stopped threads ({', '.join(look.held[:SHOWN])})"
+        text[rank.rank] = f"{what}{_at(rank)}"
+    return Ruling("stopped", tuple(rank.rank for rank in stopped), "", text)
+
+
+def _dead(scene: Scene) -> Ruling | None:
+    """Ranks without a process. A rank that has finished has none either: no rule for most of a group."""
+    if not scene.complete:
+        return None
+    missing = sorted(set(range(scene.world)) - set(scene.seen) - scene.done)
+    dead = sorted(rank.rank for rank in scene.seen.values() if rank.dead and rank.rank not in scene.done)
+    lost = sorted({*missing, *dead})
+    if not lost or len(lost) >= len(scene.seen) - len(dead):
+        return None
+    counts = dict.fromkeys(scene.nodes, 0)
+    for rank in scene.seen.values():
+        counts[rank.node] = counts.get(rank.node, 0) + 1
+    short = [node for node in scene.nodes if counts[node] < scene.each]
+    text: dict[int | None, str] = {}
+    for number in lost:
+        if number in scene.seen:
+            text[number] = "has ended, and nobody has taken notice"
+        elif scene.homes.get(number) in short or len(short) == 1:
+            text[number] = "has no process"
+        else:
+            return None
+    return Ruling("dead", tuple(lost), short[0] if missing and len(short) == 1 else "", text)
+
+
+def _silent(scene: Scene) -> Ruling | None:
+    """One node that does not answer, as a machine that has frozen, or is cut off."""
+    if len(scene.silent) != 1 or scene.unread or len(scene.nodes) < 2:
+        return None
+    if len(scene.seen) != scene.world - scene.each or not all(rank.alive for rank in scene.seen.values()):
+        return None
+    waiting = sum(rank.waits for rank in scene.seen.values())
+    words = f", of which {waiting} wait in a collective operation" if waiting else ""
+    text = f"did not answer, while the other {len(scene.nodes) - 1} nodes did and all their {len(scene.seen)} ranks live{words}"
+    return Ruling("silent", (), scene.silent[0], {None: text})
+
+
+def _behind(scene: Scene) -> Ruling | None:
+    """Ranks that did not come to the operation in which others wait, by what they say themselves."""
+    places = {rank: place for rank, place in scene.places.items() if rank not in scene.done}
+    if set(places) | scene.done != set(range(scene.world)) or not places:
+        return None
+    last = max(places.values())
+    behind = {rank: place for rank, place in places.items() if place[0] < last[0]}
+    if not behind or 2 * len(behind) > len(places):
+        return None
+    candidates = {rank: place for rank, place in behind.items() if rank in scene.seen and _is_away(scene.seen[rank], scene.on_cpu)}
+    first = min(place[0] for place in behind.values())
+    if not candidates or min(place[0] for place in candidates.values()) > first:
+        rank, place = min(((rank, place) for rank, place in behind.items() if rank not in candidates), key=lambda item: item[1][0])
+        waits = rank in scene.seen and scene.seen[rank].waits
+        how = "waits itself" if waits else "may wait itself, as its stack does not show that it does not"
+        return nobody(f"rank {rank} is behind the others, in {place[1]} (operation {place[0]}), and {how}")
+    named = [rank for rank, place in candidates.items() if place[0] == first]
+    text: dict[int | None, str] = {}
+    for rank in named:
+        words = f"did not come to {last[1]} (operation {last[0]}), last in {places[rank][1]} (operation {places[rank][0]})"
+        text[rank] = words + _at(scene.seen[rank])
+    return Ruling("behind", tuple(sorted(named)), "", text)
+
+
+def _elsewhere(scene: Scene) -> Ruling | None:
+    if not scene.everybody:
+        return None
+    waiting = [rank for rank in scene.seen.values() if rank.waits]
+    rest = [rank for rank in scene.seen.values() if not rank.waits]
+    if not rest or len(rest) > len(waiting):
+        return None
+    text: dict[int | None, str] = {}
+    for rank in rest:
+        how = _held(rank, scene.on_cpu)
+        if not how:
+            return None
+        text[rank.rank] = f"{how}{_at(rank)}"
+    return Ruling("elsewhere", tuple(sorted(rank.rank for rank in rest)), "", text)
+
+
+def _is_outside(rank: RankSeen) -> bool:
+    """Return True if the stack of a rank was read at both looks and is outside of any collective."""
+    return all(look.frames and not look.waits for look in rank.looks)
+
+
+def _is_away(rank: RankSeen, on_cpu: bool) -> bool:
+    """Return True if a rank waits neither for other ranks nor for a device. A wait for a device is a builtin function, which has no frame
+    of its own: it holds no lock of Python, and polls or waits for an interrupt."""
+    return _is_outside(rank) and (on_cpu or all(look.gil or look.wchan in SLEEPS for look in rank.looks))
+
+
+def _held(rank: RankSeen, on_cpu: bool) -> str:
+    """Return what keeps a rank outside of any collective at both looks; empty if that is not shown."""
+    if not _is_outside(rank):
+        return ""
+    if all(look.gil for look in rank.looks):
+        return "runs Python code"
+    if not on_cpu:  # whoever waits for a device may poll, or sleep between two polls
+        return ""
+    if all(look.wchan in SLEEPS for look in rank.looks):
+        return "sleeps"
+    # A core may be shared with others: the state says that it wants to run, the share that it does.
+    if all(look.state == "R" for look in rank.looks) and (rank.busy or 0.0) >= LOOP:
+        return "computes"
+    return ""
+
+
+def _blocked(scene: Scene) -> Ruling | None:
+    if not scene.everybody:
+        return None
+    blocked = [
+        rank
+        for rank in scene.seen.values()
+        if [look.state for look in rank.looks] == ["D", "D"] and rank.looks[0].wchan == rank.looks[1].wchan and rank.busy is not None
+        and rank.busy < IDLE
+    ]  # fmt: skip
+    others = [rank for rank in scene.seen.values() if rank not in blocked]
+    if not blocked or len(blocked) > len(others) or any(look.state == "D" for rank in others for look in rank.looks):
+        return None
+    if any(rank.waits for rank in blocked):
+        return None
+    text: dict[int | None, str] = {
+        rank.rank: f"is stuck in the kernel (state D, in {rank.looks[1].wchan or 'an unknown place'}){_at(rank)}" for rank in blocked
+    }
+    return Ruling("blocked", tuple(sorted(rank.rank for rank in blocked)), "", text)
+
+
+def _idle(scene: Scene) -> Ruling | None:
+    """Native ranks: whoever waits in NCCL or MPI polls, so one that uses no processor at all is not there."""
+    if not scene.everybody or any(look.frames for rank in scene.seen.values() for look in rank.looks):
+        return None
+    idle = [rank for rank in scene.seen.values() if rank.busy is not None and rank.busy < IDLE and rank.looks[0].state == "S"]
+    others = [rank for rank in scene.seen.values() if rank not in idle]
+    if not idle or len(idle) > len(others) or not all((rank.busy or 0.0) >= POLLS for rank in others):
+        return None
+    text: dict[int | None, str] = {
+        rank.rank: f"does nothing (state {rank.looks[1].state}, in {rank.looks[1].wchan or 'an unknown place'}), "
+        f"while the other {len(others)} ranks poll"
+        for rank in idle
+    }
+    return Ruling("idle", tuple(sorted(rank.rank for rank in idle)), "", text)
+
+
+def _at(rank: RankSeen) -> str:
+    return f", at {rank.stack}" if rank.stack else ""

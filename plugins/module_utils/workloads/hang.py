@@ -1,0 +1,317 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Evidence of a hang on one node: what each rank of a group is doing, read from outside while it hangs.
+
+    python hang.py '{"mark": "GPUFLEET_GROUP", "token": "...", "seconds": 8, "tool": ["nvidia-smi", ...]}'
+
+Prints one line of JSON: {"kind": "hang", "ranks": [...], "counters": {name: [before, after]}, "tool": text, "ras": text, "seconds"}. Each
+rank is looked at twice, `window` seconds apart: the state of its process and of its threads, where the kernel has it (wchan, syscall,
+stack), how much CPU it has used, and its Python stacks, from py-spy if that is installed, else from faulthandler if the rank has armed it.
+Nothing is changed: py-spy pauses a process for some milliseconds.
+
+Ranks are the processes whose environment has the mark of the group and a rank number. This workload is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import typing as t
+
+if "answer_with_stacks" not in globals():  # else it stands above: workloads/packing.py
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.stacks import STACKS, StacksOfProcess
+
+# As in module_utils/answer/plain_data.py, which does not travel with this file.
+PlainData = t.Dict[str, t.Any]
+
+# Seconds between the two looks, and for one call of py-spy.
+WINDOW_S, SPY_S = 2.0, 3.0
+# Variables of a rank's number and its number on the node: torchrun, Open MPI, PMIx, Hydra. torchrun's have common names.
+NUMBERS = (
+    ("RANK", "LOCAL_RANK", "TORCHELASTIC_RUN_ID"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", ""),
+    ("PMIX_RANK", "SLURM_LOCALID", ""),
+    ("PMI_RANK", "MPI_LOCALRANKID", ""),
+)
+# Where NCCL's own service for questions (RAS) listens, from NCCL 2.24 on.
+RAS_PORT = 28028
+TEXT_LIMIT, THREAD_LIMIT, FRAME_LIMIT = 16384, 64, 60
+
+
+def read(path: str, most: int = TEXT_LIMIT, offset: int = 0) -> str:
+    """Return the text of a file from an offset in bytes on; empty if it cannot be read."""
+    try:
+        with open(path, "rb") as source:
+            if offset:
+                source.seek(offset)
+            return source.read(most).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+# Which processes are ranks ---------------------------------------------------------------------------------------------
+
+
+def environment(pid: int) -> t.Dict[str, str]:
+    pairs = (word.partition("=") for word in read(f"/proc/{pid}/environ", 1 << 20).split("\0"))
+    return {name: value for name, _equals, value in pairs if name}
+
+
+def number_of(env: t.Mapping[str, str]) -> t.Tuple[int, int | None] | None:
+    """Return (rank, rank on its node or None) from the environment of a process; None if it is no rank."""
+    for rank, local, besides in NUMBERS:
+        if env.get(rank, "").isdigit() and (not besides or besides in env):
+            return int(env[rank]), int(env[local]) if env.get(local, "").isdigit() else None
+    return None
+
+
+def ranks(mark: str, token: str) -> t.Dict[int, t.List[PlainData]]:
+    """Return the processes of each rank of the group on this node, the largest first: a rank may have a shell around it."""
+    processes: t.Dict[int, t.List[PlainData]] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        env = environment(int(name))
+        number = number_of(env) if env.get(mark) == token else None
+        if number is None:
+            continue
+        size = re.search(r"VmRSS:\s+(\d+)", read(f"/proc/{name}/status"))
+        known = {key: env[key] for key in (STACKS, "NCCL_RAS_ADDR") if key in env}
+        process = {"pid": int(name), "local": number[1], "env": known, "size": int(size.group(1)) if size else 0}
+        processes.setdefault(number[0], []).append(process)
+    return {rank: sorted(of, key=lambda process: -process["size"]) for rank, of in processes.items()}
+
+
+# What the kernel says ----------------------------------------------------------------------------------------------------
+
+
+def state_of(pid: int) -> PlainData:
+    """Return {"state", "wchan", "syscall", "stack", "ticks" of CPU, "threads": [[id, name, state, wchan]]}; empty if it is gone."""
+    stat = read(f"/proc/{pid}/stat")
+    fields = stat.rpartition(")")[2].split()
+    if len(fields) < 13:
+        return {}
+    threads = []
+    with contextlib.suppress(OSError):
+        for thread in sorted(map(int, os.listdir(f"/proc/{pid}/task")))[:THREAD_LIMIT]:
+            place = f"/proc/{pid}/task/{thread}"
+            state = read(f"{place}/stat").rpartition(")")[2].split()[:1]
+            threads.append([thread, read(f"{place}/comm").strip(), state[0] if state else "", read(f"{place}/wchan").strip()])
+    return {
+        "state": fields[0],
+        "wchan": read(f"/proc/{pid}/wchan").strip(),
+        "syscall": read(f"/proc/{pid}/syscall").strip(),
+        "stack": read(f"/proc/{pid}/stack", 4096).splitlines()[:FRAME_LIMIT],
+        "ticks": int(fields[11]) + int(fields[12]),
+        "threads": threads,
+    }
+
+
+def counters() -> t.Dict[str, int]:
+    """Return the counters of RDMA ports and network interfaces."""
+    found = {}
+    between = ("ports", "counters", "hw_counters", "statistics")
+    wanted = ("rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped")
+    paths = [*glob.glob("/sys/class/infiniband/*/ports/*/counters/*"), *glob.glob("/sys/class/infiniband/*/ports/*/hw_counters/*")]
+    paths += [path for name in wanted for path in glob.glob(f"/sys/class/net/*/statistics/{name}")]
+    for path in paths[:4000]:
+        text = read(path, 64).strip()
+        if text.isdigit():
+            found["/".join(word for word in path.split("/")[4:] if word not in between)] = int(text)
+    return found
+
+
+# Stacks ------------------------------------------------------------------------------------------------------------------
+
+
+def spy_of(pid: int) -> str:
+    """Return the path of py-spy on this node, also beside the interpreter of the rank; empty if there is none."""
+    interpreter = read(f"/proc/{pid}/cmdline").partition("\0")[0]
+    places = [os.path.join(os.path.dirname(path), "py-spy") for path in (interpreter, sys.executable or "") if os.path.isabs(path)]
+    return shutil.which("py-spy") or next((path for path in places if os.access(path, os.X_OK)), "")
+
+
+def threads_of(text: str, pid: int) -> t.List[PlainData] | None:
+    """Return the threads of `py-spy dump --json`, the main one first, frames innermost first; None if the text is none."""
+    try:
+        threads = [
+            {
+                "main": thread.get("os_thread_id") == pid,
+                "name": str(thread.get("thread_name") or ""),
+                "active": bool(thread.get("active")),
+                "gil": bool(thread.get("owns_gil")),
+                "frames": [[frame["name"], frame["filename"], frame["line"]] for frame in thread["frames"][:FRAME_LIMIT]],
+            }
+            for thread in json.loads(text)[:THREAD_LIMIT]
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return sorted(threads, key=lambda thread: not thread["main"])
+
+
+class Stacks:
+    """The Python stacks of the ranks of this node, all asked for at once."""
+
+    def __init__(self, pids: t.Mapping[int, PlainData], until: float) -> None:
+        """`pids`: {pid: {"state", "env"}}."""
+        self.until = until
+        self.spies: t.Dict[int, subprocess.Popen[bytes]] = {}
+        self.pids = pids
+        self.asked: t.Dict[int, StacksOfProcess] = {}
+        for pid, known in pids.items():
+            spy = spy_of(pid)
+            if spy and known["state"] != "t":
+                # A stopped process cannot be paused once more; without a pause a frame or two may be missing.
+                argv = [spy, "dump", "--json", "--pid", str(pid), *(["--nonblocking"] if known["state"] == "T" else [])]
+                with contextlib.suppress(OSError):
+                    self.spies[pid] = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            if pid not in self.spies:
+                self.asked[pid] = StacksOfProcess(pid, known["env"].get(STACKS, ""))
+
+    def read(self) -> t.Dict[int, PlainData]:
+        """Return {pid: {"how", "threads_python"} or {"how", "text"}, or {"why": why there are none}}."""
+        stacks: t.Dict[int, PlainData] = {}
+        why: t.Dict[int, str] = dict.fromkeys(self.asked, "py-spy is not installed")
+        for pid, spy in self.spies.items():
+            try:
+                out, err = spy.communicate(timeout=max(0.1, self.until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                spy.kill()
+                spy.communicate()
+                out, err = b"", b"it did not end in time"
+            threads = threads_of(out.decode("utf-8", "replace"), pid)
+            if threads is not None:
+                stacks[pid] = {"how": "py-spy", "threads_python": threads}
+            else:  # it may not be allowed to look into a process
+                why[pid] = f"py-spy: {' '.join(err.decode('utf-8', 'replace').split())[:300]}"
+                self.asked[pid] = StacksOfProcess(pid, self.pids[pid]["env"].get(STACKS, ""))
+        for pid, asked in self.asked.items():
+            text = "" if self.pids[pid]["state"] in ("T", "t") else asked.read()
+            words = asked.problem or "its faulthandler has written nothing"
+            stacks[pid] = {"how": "faulthandler", "text": text} if text else {"why": f"{why[pid]}; {words}"}
+        return stacks
+
+
+# The services of libraries -----------------------------------------------------------------------------------------------
+
+
+def ras(of: t.Iterable[PlainData]) -> str:
+    """Return what the RAS service of NCCL says of all ranks of the group; empty if no rank of this node listens there. `of`: processes."""
+    for process in of:
+        address = process["env"].get("NCCL_RAS_ADDR", "")
+        host, _colon, port = address.rpartition(":")
+        number = int(port) if port.isdigit() else RAS_PORT
+        if number not in listening(process["pid"]):
+            continue
+        answer = b""
+        where = (host.strip("[]") or "localhost", number)
+        with contextlib.suppress(OSError), socket.create_connection(where, timeout=0.5) as connection:
+            connection.settimeout(1.0)
+            connection.sendall(b"verbose status\n")
+            until = time.monotonic() + 3.0
+            while len(answer) < TEXT_LIMIT and time.monotonic() < until:
+                piece = connection.recv(4096)
+                if not piece:
+                    break
+                answer += piece
+        if answer:
+            return answer.decode("utf-8", "replace")
+    return ""
+
+
+def listening(pid: int) -> t.Set[int]:
+    """Return the TCP ports on which a process listens."""
+    inodes = set()
+    with contextlib.suppress(OSError):
+        for handle in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                inodes.add(os.readlink(f"/proc/{pid}/fd/{handle}"))
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        for line in read(f"/proc/{pid}/net/{table}", 1 << 20).splitlines()[1:]:
+            fields = line.split()
+            if len(fields) > 9 and fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+                ports.add(int(fields[1].rpartition(":")[2], 16))
+    return ports
+
+
+def flights(of: t.Iterable[PlainData]) -> t.Dict[str, str]:
+    """Return {pid: what a rank has written of its last collectives, PyTorch's flight recorder}."""
+    texts = {str(p["pid"]): read(os.path.join(p["env"][STACKS], f"{p['pid']}.flight")) for p in of if STACKS in p["env"]}
+    return {pid: text for pid, text in texts.items() if text}
+
+
+# Two looks ---------------------------------------------------------------------------------------------------------------
+
+
+def looked_at(processes: t.Mapping[int, t.List[PlainData]], until: float) -> t.Dict[int, t.List[PlainData]]:
+    """Return for each rank the state of its processes, with the stacks of the largest."""
+    states = {rank: [{"pid": p["pid"], **state_of(p["pid"])} for p in of] for rank, of in processes.items()}
+    largest = {of[0]["pid"]: {"state": states[rank][0].get("state"), "env": of[0]["env"]} for rank, of in processes.items()}
+    alive = {pid: known for pid, known in largest.items() if known["state"] not in (None, "Z", "X")}
+    stacks = Stacks(alive, min(until, time.monotonic() + SPY_S)).read()
+    for of in states.values():
+        of[0].update(stacks.get(of[0]["pid"], {}))
+    return states
+
+
+def collect(order: PlainData) -> PlainData:
+    began = time.monotonic()
+    until = began + order["seconds"]
+    tool = None
+    if order.get("tool"):
+        with contextlib.suppress(OSError):
+            tool = subprocess.Popen(order["tool"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    processes = ranks(order["mark"], order["token"])
+    counted = counters()
+    first = looked_at(processes, until - WINDOW_S)
+    time.sleep(max(0.0, min(began + WINDOW_S, until - SPY_S) - time.monotonic()))
+    window = time.monotonic() - began
+    counted_again = counters()
+    second = looked_at(processes, until)
+    largest = [of[0] for of in processes.values()]
+    words = ""
+    if tool:
+        try:
+            words = tool.communicate(timeout=max(0.1, until - time.monotonic()))[0].decode("utf-8", "replace")[:TEXT_LIMIT]
+        except subprocess.TimeoutExpired:
+            tool.kill()
+            tool.communicate()
+    return {
+        "kind": "hang",
+        "host": socket.gethostname(),
+        "window": round(window, 2),
+        "hertz": os.sysconf("SC_CLK_TCK"),
+        "ranks": [
+            {
+                "rank": rank,
+                "local": of[0]["local"],
+                "command": " ".join(read(f"/proc/{of[0]['pid']}/cmdline", 300).split("\0"))[:200],
+                "looks": [first[rank], second[rank]],
+            }
+            for rank, of in sorted(processes.items())
+        ],
+        "counters": {name: [value, counted_again[name]] for name, value in counted.items() if counted_again.get(name, value) != value},
+        "tool": words,
+        "ras": ras(largest),
+        "flights": flights(largest),
+        "seconds": round(time.monotonic() - began, 2),
+    }
+
+
+def main() -> int:
+    print(json.dumps(collect(json.loads(sys.argv[1])), separators=(",", ":")))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

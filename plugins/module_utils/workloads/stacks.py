@@ -1,0 +1,85 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What ranks and the collector of evidence (hang.py) share: how a rank is asked for its Python stacks.
+
+It travels in front of both (workloads/packing.py), so it imports nothing of this collection. This workload is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import re
+import signal
+import time
+import typing as t
+
+# The variable that names a folder into which a rank's faulthandler writes, as a file named after its pid, when it gets ASK_STACKS.
+STACKS = "GPUFLEET_STACKS"
+ASK_STACKS = signal.SIGUSR1
+# Bytes of a rank's stacks that are kept, and the seconds in which it writes them.
+STACKS_LIMIT, STACKS_S = 16384, 1.0
+_THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]{1,16}\b[^\n]{0,80}\(most recent call first\):")
+_FRAME = re.compile(r'File "([^"\n]{1,500})", line (\d{1,9}) in (.{1,200})')
+
+
+def answer_with_stacks(handle: int | None = None) -> None:
+    """Let this process write its stacks when it gets ASK_STACKS: to an open file, or into its folder for them, if it has one."""
+    folder = os.environ.get(STACKS)
+    with contextlib.suppress(OSError, ValueError):
+        if handle is None and folder:  # open as long as the process lives
+            handle = os.open(os.path.join(folder, str(os.getpid())), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        if handle is not None:
+            faulthandler.register(ASK_STACKS, file=handle, all_threads=True)
+
+
+class StacksOfProcess:
+    """The request to another process for its stacks. `problem` says why it was not asked; empty if it was."""
+
+    def __init__(self, pid: int, folder: str) -> None:
+        self.problem = ""
+        self._path = os.path.join(folder, str(pid))
+        self._offset = 0
+        if not folder or not catches(pid, ASK_STACKS):  # it would die of the signal
+            self.problem = "it has not armed faulthandler"
+            return
+        try:
+            self._offset = os.path.getsize(self._path)
+            os.kill(pid, ASK_STACKS)
+        except OSError as error:
+            self.problem = f"{self._path}: {error.strerror}"
+
+    def read(self) -> str:
+        """Return what the process has written, within STACKS_S: all in one go, line by line. Empty if it does not run."""
+        text, until = "", time.monotonic() + STACKS_S
+        while not self.problem and not text.endswith("\n") and time.monotonic() < until:
+            time.sleep(0.1)
+            with contextlib.suppress(OSError), open(self._path, "rb") as source:
+                source.seek(self._offset)
+                text = source.read(STACKS_LIMIT).decode("utf-8", "replace")
+        return text
+
+
+def catches(pid: int, number: int) -> bool:
+    """Return True if a process has a handler for a signal."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as source:
+            caught = re.search(r"SigCgt:\s+([0-9a-f]+)", source.read())
+    except OSError:
+        return False
+    return bool(caught and int(caught.group(1), 16) >> (number - 1) & 1)
+
+
+def frames_of(text: str) -> t.List[t.Tuple[str, str, int]]:
+    """Return the (function, file, line) of the main thread from faulthandler's text, innermost first: of the last thread, since it begins
+    with the newest. Empty if the text has none."""
+    frames: t.List[t.Tuple[str, str, int]] = []
+    for line in text.splitlines():
+        frame = _FRAME.search(line)
+        if _THREAD.search(line):
+            frames = []
+        elif frame:
+            frames.append((frame.group(3).strip(), frame.group(1), int(frame.group(2))))
+    return frames

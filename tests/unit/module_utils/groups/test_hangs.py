@@ -1,0 +1,160 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Evidence of real processes that hang, gathered as the head of a group gathers it: stopped, in a loop, asleep, never started."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import sys
+import time
+import types
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import group, hangs, launching
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import session
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import hang as collector
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import stacks
+
+# A rank: all but rank 1 wait in a module that lies where PyTorch's collectives do.
+RANK = """
+import os, sys, time
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.stacks import answer_with_stacks
+sys.path.insert(0, sys.argv[1])
+from torch.distributed.distributed_c10d import all_reduce
+
+def stray(how):
+    if how == "stop":
+        os.kill(os.getpid(), 19)
+    while how == "loop":
+        pass
+    time.sleep(600)
+
+answer_with_stacks()
+print("ready", flush=True)
+if os.environ["RANK"] == "1":
+    stray(sys.argv[2])
+all_reduce()
+"""
+C10D = "import threading\n\ndef all_reduce():\n    threading.Event().wait(600)\n"
+MARK = "5" * 32
+
+
+class OneNode:
+    """The group of one node, as evidence is gathered from it."""
+
+    def __init__(self, tmp_path: pathlib.Path, members: t.Sequence[types.SimpleNamespace] = (), ssh: str = "") -> None:
+        self.node = Node(60)
+        self.mark = MARK
+        self.ssh = ["/bin/sh", ssh]
+        self.members = list(members) or [types.SimpleNamespace(name="gpu-01", local=True, address="")]
+        self.path = f"{tmp_path}/out"
+
+    def job(self, commands: list[launching.LaunchCommand], ranks: int, timeout: float) -> launching.Job:
+        return launching.Job(commands, self.members, ranks, timeout, self.path)
+
+    def evidence(self) -> hangs.Evidence:
+        return hangs.Evidence(t.cast(group.Group, self), on_cpu=True)
+
+
+@pytest.fixture
+def planted(tmp_path: pathlib.Path) -> pathlib.Path:
+    (tmp_path / "torch" / "distributed").mkdir(parents=True)
+    (tmp_path / "torch" / "__init__.py").write_text("")
+    (tmp_path / "torch" / "distributed" / "__init__.py").write_text("")
+    (tmp_path / "torch" / "distributed" / "distributed_c10d.py").write_text(C10D)
+    (tmp_path / "rank.py").write_text(RANK)
+    (tmp_path / "stacks").mkdir()
+    return tmp_path
+
+
+def command(path: pathlib.Path, rank: int, how: str) -> launching.LaunchCommand:
+    env = {session.MARK: MARK, "RANK": str(rank), "LOCAL_RANK": str(rank), "TORCHELASTIC_RUN_ID": "x", stacks.STACKS: str(path / "stacks")}
+    return launching.LaunchCommand([sys.executable, str(path / "rank.py"), str(path), how], env)
+
+
+@pytest.mark.parametrize(
+    ("how", "rule", "words"),
+    [
+        ("stop", "stopped", "is stopped (state T)"),
+        ("loop", "elsewhere", "at stray ("),
+        ("sleep", "elsewhere", "sleeps, at stray ("),
+        ("absent", "dead", "has no process"),
+    ],
+)
+def test_the_process_that_holds_the_others_up_is_named_before_any_is_ended(planted: pathlib.Path, how: str, rule: str, words: str) -> None:
+    of = OneNode(planted)
+    ranks = [command(planted, rank, how) for rank in range(3) if how != "absent" or rank != 1]
+    job, evidence = of.job(ranks, 3, 40.0), of.evidence()
+    job.plea, seen = b"a rank asks", []
+
+    def gather(of_job: launching.Job) -> str:
+        seen.append(of_job.printed())
+        text = evidence.gather(of_job)
+        of_job.timeout, of_job.on_hang = 0.0, None
+        return text
+
+    job.on_hang = gather
+    job.start(of.node)
+    until = time.monotonic() + 40
+    while job.printed().count("ready") < len(ranks) and time.monotonic() < until:
+        time.sleep(0.05)
+    os.write(out := os.open(f"{of.path}-0.out", os.O_WRONLY | os.O_APPEND), b'{"kind": "a rank asks"}\n')
+    os.close(out)
+    while not job.finished():
+        time.sleep(0.05)
+    ruling = evidence.ruling(job)
+    assert (ruling.rule, ruling.ranks) == (rule, (1,)) and words in ruling.text[1], (ruling, evidence.unread, job.evidence[:3000])
+    assert len(seen) == 1 and "ready" in seen[0] and '"kind":"hang"' in job.raw and "evidence of the hang" in job.raw
+    assert evidence.summary()["ranks"] == len(ranks) and evidence.place(0) == ("gpu-01", 0)
+    assert job.timed_out and not list(planted.glob("out-*"))  # nothing is left of what was written meanwhile
+
+
+def test_a_node_that_does_not_answer_is_told_from_one_that_refuses(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hangs, "TOTAL_S", 5.0)
+    ssh = tmp_path / "ssh"
+    ssh.write_text(
+        "case $1 in frozen) sleep 60;; cut) echo 'ssh: connect to host cut port 22: Connection timed out' >&2; exit 255;;"
+        "refuses) echo 'Connection refused' >&2; exit 255;; *) echo rubbish; exit 0;; esac\n"
+    )
+    names = ("frozen", "cut", "refuses", "talks")
+    members = [types.SimpleNamespace(name=name, local=False, address=name) for name in names]
+    of = OneNode(tmp_path, members, str(ssh))
+    job, evidence = of.job([], 8, 1.0), of.evidence()
+    text = evidence.gather(job)
+    assert sorted(evidence.silent) == ["cut", "frozen"], evidence.unread
+    assert evidence.unread == {"refuses": "Connection refused", "talks": "the collector ended with status 0"}
+    assert "frozen: did not answer" in text and not list(tmp_path.glob("out-*"))
+    assert not evidence.ruling(job).named and "does not single one out" in evidence.worth("x")
+
+
+def test_without_time_nothing_is_gathered_and_the_reason_says_so(tmp_path: pathlib.Path) -> None:
+    of = OneNode(tmp_path)
+    of.node = Node(21)
+    evidence = of.evidence()
+    assert evidence.gather(of.job([], 1, 1.0)) == "" and "the deadline of the stage is too near" in evidence.worth("x")
+
+
+def test_a_process_that_would_die_of_the_signal_is_not_asked_for_its_stacks(tmp_path: pathlib.Path) -> None:
+    child = launching.process.spawn([sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)"], stdout=-1)
+    try:
+        assert child.stdout and child.stdout.readline() == b"1\n"
+        asked = stacks.StacksOfProcess(child.pid, str(tmp_path))
+        assert asked.problem == "it has not armed faulthandler" and asked.read() == "" and child.poll() is None
+    finally:
+        launching.process.end(child, signal.SIGKILL)
+
+
+def test_ranks_are_known_by_the_variables_of_their_launcher() -> None:
+    of = collector.number_of
+    assert of({"RANK": "3", "LOCAL_RANK": "1", "TORCHELASTIC_RUN_ID": "x"}) == (3, 1)
+    assert of({"RANK": "3"}) is None  # an operator gives it to pods
+    assert of({"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}) == (5, 1)
+    assert of({"PMI_RANK": "2", "MPI_LOCALRANKID": "0"}) == (2, 0)
+    assert of({"PMIX_RANK": "4", "SLURM_LOCALID": "0", "SLURM_PROCID": "4"}) == (4, 0)
+    assert of({"SLURM_PROCID": "0"}) is None  # the step by which a node was entered

@@ -1,0 +1,246 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who holds a group up that hangs: recordings of real PyTorch over gloo, and random groups in which nobody may be named wrongly."""
+
+from __future__ import annotations
+
+import pathlib
+import random
+import re
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import hangs
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import hang
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import hang as collector
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import stacks
+
+FIXTURES = pathlib.Path(__file__).resolve().parents[3] / "fixtures" / "hang"
+WAITS = hang.Frame("all_reduce", "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py", 1541)
+SCRIPT = hang.Frame("<module>", "train.py", 32)
+
+
+def look(case: str, rank: int, how: str) -> dict[str, t.Any]:
+    """Return what the collector would have written of one look at a rank of a recording. Of ranks 1 and 3 only faulthandler's text was
+    recorded; they waited as rank 0 did."""
+    folder = FIXTURES / case
+    proc = (folder / f"proc-{2 if rank == 2 else 0}.txt").read_text()
+    dump = (folder / f"py-spy-{rank}.json").read_text() if (folder / f"py-spy-{rank}.json").exists() else ""
+    pid = next((int(number) for number in re.findall(r'"os_thread_id": (\d+)', dump)), 1)
+    threads = re.findall(r"(?m)^(\S+) (\w) \(\w+\) wchan (\S+)$", proc)
+    known: dict[str, t.Any] = {
+        "pid": pid,
+        "state": re.findall(r"(?m)^State:\s+(\w)", proc)[0],
+        "wchan": re.findall(r"(?m)^wchan (\S+)", proc)[0],
+        "threads": [[pid + number, name, state, wchan] for number, (name, state, wchan) in enumerate(threads)],
+        "ticks": 0,
+    }
+    spied = collector.threads_of(dump, pid)
+    told = [line for line in (folder / "faulthandler.txt").read_text().splitlines() if line.startswith(f"[default{rank}]")]
+    if how == "py-spy" and spied is not None:
+        return {**known, "how": "py-spy", "threads_python": spied}
+    return {**known, "how": "faulthandler", "text": "\n".join(told)}
+
+
+def recorded(case: str, how: str = "py-spy") -> hang.Scene:
+    """The recording as the answers of two nodes with two ranks each."""
+    ticks = int(re.findall(r"cpu ticks in 1 s: (\d+)", (FIXTURES / case / "proc-2.txt").read_text())[0])
+    seen = {}
+    for node, ranks in (("gpu-01", (0, 1)), ("gpu-02", (2, 3))):
+        records = []
+        for rank in ranks:
+            first = look(case, rank, how)
+            records.append({"rank": rank, "local": rank % 2, "looks": [[first], [{**first, "ticks": ticks if rank == 2 else 0}]]})
+        answer = {"hertz": 100, "window": 1.0, "ranks": records}
+        seen.update({one.rank: one for one in hangs.ranks_of(node, answer)})
+    return hang.Scene(4, 2, ("gpu-01", "gpu-02"), seen, on_cpu=True)
+
+
+@pytest.mark.parametrize(
+    ("case", "how", "rule", "words"),
+    [
+        ("stopped", "py-spy", "stopped", "is stopped (state T)"),
+        ("stopped", "faulthandler", "stopped", "is stopped (state T)"),
+        ("absent", "py-spy", "elsewhere", "sleeps, at sleep_instead_of_collective (hang.py:14), <module> (hang.py:28)"),
+        ("absent", "faulthandler", "elsewhere", "sleeps, at sleep_instead_of_collective (hang.py:14)"),
+        ("loop", "py-spy", "elsewhere", "runs Python code, at spin_forever (hang.py:20)"),
+        ("loop", "faulthandler", "elsewhere", "computes, at spin_forever (hang.py:20)"),
+    ],
+)
+def test_the_rank_of_a_recorded_hang_is_named_with_its_stack(case: str, how: str, rule: str, words: str) -> None:
+    ruling = hang.judge(recorded(case, how))
+    assert (ruling.rule, ruling.ranks) == (rule, (2,)) and words in ruling.text[2], ruling
+
+
+def test_a_loop_is_not_told_from_waiting_for_a_device_by_its_processor_time() -> None:
+    assert not hang.judge(recorded("loop", "faulthandler")._replace(on_cpu=False)).named
+    assert hang.judge(recorded("loop")._replace(on_cpu=False)).ranks == (2,)  # it holds Python's lock, which nobody holds who waits
+
+
+def test_nobody_is_named_where_all_wait_in_the_collective() -> None:
+    scene = recorded("absent")
+    ruling = hang.judge(scene._replace(seen={**scene.seen, 2: scene.seen[0]._replace(rank=2, node="gpu-02")}))
+    assert not ruling.named and "all 4 ranks wait" in ruling.text[None]
+
+
+def test_faulthandler_gives_the_main_thread_which_it_prints_last() -> None:
+    text = 'Thread 0x0a (most recent call first):\n  File "a.py", line 3 in run\n\nCurrent thread 0x0b (most recent call first):\n'
+    frames = stacks.frames_of(text + '  File "b.py", line 7 in <lambda>\n  File "c.py", line 1 in <module>\n')
+    assert frames == [("<lambda>", "b.py", 7), ("<module>", "c.py", 1)]
+    assert stacks.frames_of("rubbish") == []
+
+
+# One rule each -------------------------------------------------------------------------------------------------------
+
+
+def rank(number: int, *frames: hang.Frame, state: str = "S", wchan: str = "futex_do_wait", busy: float = 0.0, gil: bool = False,
+         held: tuple[str, ...] = (), each: int = 2) -> hang.RankSeen:  # fmt: skip
+    one = hang.Look(state, wchan, held, frames, gil)
+    return hang.RankSeen(number, f"gpu-{number // each + 1:02}", (one, one), busy)
+
+
+def scene(*ranks: hang.RankSeen, world: int = 4, **more: t.Any) -> hang.Scene:
+    nodes = tuple(f"gpu-{number + 1:02}" for number in range(world // 2))
+    return hang.Scene(world, 2, nodes, {one.rank: one for one in ranks}, **more)
+
+
+def waiting(*numbers: int) -> list[hang.RankSeen]:
+    return [rank(number, WAITS, SCRIPT) for number in numbers]
+
+
+def polling(*numbers: int) -> list[hang.RankSeen]:
+    return [rank(number, state="R", wchan="0", busy=1.0) for number in numbers]
+
+
+def test_a_stopped_thread_of_a_rank_that_waits_is_enough() -> None:
+    ruling = hang.judge(scene(*waiting(0, 1, 2), rank(3, WAITS, held=("gloo",))))
+    assert ruling.ranks == (3,) and "has stopped threads (gloo), at all_reduce" in ruling.text[3]
+
+
+def test_nobody_is_named_where_all_are_stopped() -> None:
+    assert not hang.judge(scene(*(rank(number, state="T") for number in range(4)))).named
+
+
+def test_a_rank_without_a_process_is_named_by_its_node() -> None:
+    ruling = hang.judge(scene(*polling(0, 1, 3)))
+    assert (ruling.rule, ruling.ranks, ruling.node) == ("dead", (2,), "gpu-02")
+    assert not hang.judge(scene(*polling(0, 1, 3), unread={"gpu-02": "refused"})).named  # it may be there
+    assert not hang.judge(scene(*polling(3))).named  # the others may have finished
+    assert not hang.judge(scene(*polling(0, 1, 3), done=frozenset({2}))).named
+
+
+def test_the_one_node_that_does_not_answer_is_named() -> None:
+    ruling = hang.judge(scene(*waiting(0, 1), silent=("gpu-02",)))
+    assert (ruling.rule, ruling.ranks, ruling.node) == ("silent", (), "gpu-02")
+    assert "all their 2 ranks live, of which 2 wait" in ruling.text[None]
+    assert not hang.judge(scene(*waiting(0), silent=("gpu-02",))).named
+    assert not hang.judge(scene(*waiting(0, 1), world=6, silent=("gpu-02", "gpu-03"))).named
+
+
+def test_a_rank_that_is_behind_by_its_own_word_is_named_unless_it_waits_there() -> None:
+    places = {0: (5, "all_reduce"), 1: (5, "all_reduce"), 2: (4, "init"), 3: (5, "all_reduce")}
+    ruling = hang.judge(scene(*waiting(0, 1, 3), rank(2, SCRIPT), places=places, on_cpu=True))
+    assert (ruling.rule, ruling.ranks) == ("behind", (2,))
+    assert ruling.text[2] == "did not come to all_reduce (operation 5), last in init (operation 4), at <module> (train.py:32)"
+    ruling = hang.judge(scene(*waiting(0, 1, 2, 3), places=places))
+    assert not ruling.named and "rank 2 is behind the others, in init (operation 4), and waits itself" in ruling.text[None]
+    ruling = hang.judge(scene(*waiting(0, 1, 3), rank(2), places=places))
+    assert not ruling.named and "may wait itself" in ruling.text[None]
+
+
+def test_of_two_ranks_that_are_behind_the_one_that_the_other_waits_for_is_named() -> None:
+    places = {0: (5, "x"), 1: (5, "x"), 2: (4, "x"), 3: (3, "x"), 4: (5, "x"), 5: (5, "x")}
+    seen = (*waiting(0, 1, 2, 4, 5), rank(3, SCRIPT))
+    assert hang.judge(scene(*seen, world=6, places=places, on_cpu=True)).ranks == (3,)
+    seen = (*waiting(0, 1, 3, 4, 5), rank(2, SCRIPT))  # rank 3 waits in what all others have left
+    assert not hang.judge(scene(*seen, world=6, places=places, on_cpu=True)).named
+    assert not hang.judge(scene(*waiting(0, 1, 2, 4, 5), rank(3, SCRIPT), world=6, places=places)).named  # it may wait for its GPU
+
+
+def test_native_ranks_are_told_apart_by_what_the_kernel_says_of_them() -> None:
+    ruling = hang.judge(scene(*polling(0, 1, 2), rank(3, wchan="hrtimer_nanosleep")))
+    assert (ruling.rule, ruling.ranks) == ("idle", (3,)) and "in hrtimer_nanosleep" in ruling.text[3]
+    ruling = hang.judge(scene(*polling(0, 1, 2), rank(3, state="D", wchan="nfs_wait_bit")))
+    assert (ruling.rule, ruling.ranks) == ("blocked", (3,))
+    assert not hang.judge(scene(*polling(0, 1, 2, 3))).named
+    assert not hang.judge(scene(*(rank(number) for number in range(4)))).named
+
+
+def test_records_that_the_collector_would_not_write_are_left_out() -> None:
+    answer = {"hertz": 100, "window": 2, "ranks": [{}, {"rank": 0, "looks": [[], []]}, {"rank": "x", "looks": 3}, None, 7]}
+    assert not list(hangs.ranks_of("gpu-01", answer)) and not list(hangs.ranks_of("gpu-01", {}))
+    assert not hang.judge(scene()).named
+
+
+# Random groups -------------------------------------------------------------------------------------------------------
+
+
+def random_scene(draw: random.Random) -> tuple[hang.Scene, set[int]]:
+    """Return a random group that hangs, seen as badly as may be, and who holds it up: nobody, if packets were lost.
+
+    All ranks walk through numbered operations. Culprits stay between two of them, in one of many ways; the others wait in the next one. In
+    an operation with a root some ranks may have gone on. Stacks, nodes and what ranks say are lost at random, and what they say is late.
+    """
+    each = draw.choice([1, 2, 4])
+    world = each * draw.choice([2, 3, 4])
+    native, on_cpu = draw.random() < 0.3, draw.random() < 0.5
+    step = draw.randint(2, 9)
+    count = draw.choice([0, 1, 1, 1, 1, 2])
+    culprits = set(draw.sample(range(world), min(count, world - 1)))
+    kind = {number: draw.choice(["stop", "thread", "sleep", "loop", "stuck", "dead"]) for number in culprits}
+    at = {number: step - 1 if number in culprits else step for number in range(world)}
+    if not culprits:  # a link is broken: some wait in an operation that others have left
+        for number in draw.sample(range(world), draw.randint(0, world - 1)):
+            at[number] = step - 1
+    seen, places = {}, {}
+    for number in range(world):
+        how = kind.get(number, "wait")
+        frames = (SCRIPT,) if how != "wait" else (WAITS, SCRIPT)
+        if how == "thread" or (how == "wait" and not on_cpu and draw.random() < 0.5):
+            frames = (SCRIPT,) if draw.random() < 0.5 else frames  # a wait for a device is a builtin function: no frame of its own
+        polls = native or not on_cpu
+        state, wchan, busy, gil, held = ("R", "0", 1.0, False, ()) if polls else ("S", "futex_do_wait", 0.0, False, ())
+        if how == "stop":
+            state, wchan, busy = "T", "do_signal_stop", 0.0
+        elif how == "sleep":
+            state, wchan, busy = "S", "hrtimer_nanosleep", 0.0
+        elif how == "loop":
+            state, wchan, busy, gil = "R", "0", draw.uniform(0.1, 1.0), draw.random() < 0.7
+        elif how == "stuck":
+            state, wchan, busy = "D", "io_schedule", 0.0
+        elif how == "thread":
+            held = ("worker",)
+        if native or draw.random() < 0.15:
+            frames, gil = (), False
+        looks = [hang.Look(state, wchan, t.cast("tuple[str, ...]", held), frames, gil) for _unused in range(2)]
+        if draw.random() < 0.05:
+            looks[draw.randrange(2)] = hang.Look()
+        if how != "dead":
+            seen[number] = hang.RankSeen(number, f"n{number // each}", (looks[0], looks[1]), busy)
+        if not native and draw.random() < 0.95:
+            # A rank that cannot speak said its last word earlier; one that can, says where it is.
+            late = draw.randint(0, 2) if how in ("stop", "loop", "dead") else 0
+            places[number] = (max(1, at[number] - late), f"operation-{max(1, at[number] - late)}")
+    nodes = [f"n{number}" for number in range(world // each)]
+    unread = {node: "refused" for node in nodes if draw.random() < 0.05}
+    silent = tuple(node for node in nodes if node not in unread and draw.random() < 0.02)
+    seen = {number: one for number, one in seen.items() if one.node not in unread and one.node not in silent}
+    if silent:  # a node does not answer because it is the one
+        held_up = {number for number in range(world) if f"n{number // each}" in silent}
+        return hang.Scene(world, each, tuple(nodes), seen, {}, silent=silent, unread=unread, on_cpu=on_cpu), culprits | held_up
+    return hang.Scene(world, each, tuple(nodes), seen, places, unread=unread, on_cpu=on_cpu), culprits
+
+
+def test_nobody_is_named_wrongly_in_random_groups() -> None:
+    right = hung = 0
+    for seed in range(1500):
+        world, culprits = random_scene(random.Random(seed))
+        ruling = hang.judge(world)
+        assert set(ruling.ranks) <= culprits, (seed, ruling, world)
+        if ruling.node and not ruling.ranks:
+            assert ruling.node in world.silent, (seed, ruling)
+        hung += bool(culprits)
+        right += ruling.named
+    assert right > hung / 2, (right, hung)  # nor is a judge of use who names nobody
