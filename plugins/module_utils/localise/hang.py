@@ -24,8 +24,8 @@ STOPPED = ("T", "t")
 DEAD = ("Z", "X")
 # Where the kernel has a thread that sleeps for a time of its own. gloo and the store wait for a lock or a socket, never so.
 SLEEPS = ("hrtimer_nanosleep", "do_nanosleep", "common_nsleep")
-# Shares of one processor between the looks: a loop, a rank that polls, a rank that does nothing.
-LOOP, POLLS, IDLE = 0.8, 0.5, 0.01
+# Shares of one processor between the looks: of a rank that polls, of one that does nothing.
+POLLS, IDLE = 0.5, 0.01
 SHOWN = 4
 # Functions of the workload of `ddp` (workloads/ddp.py) that wait for other ranks or for the device by a builtin function, which has no
 # frame of its own.
@@ -279,8 +279,8 @@ def _held(rank: RankSeen, on_cpu: bool) -> str:
         return ""
     if all(look.wchan in SLEEPS for look in rank.looks):
         return "sleeps"
-    # A core may be shared with others: the state says that it wants to run, the share that it does.
-    if all(look.state == "R" for look in rank.looks) and (rank.busy or 0.0) >= LOOP:
+    # It wants to run; how much it may, on cores that others use too, is another question.
+    if all(look.state == "R" for look in rank.looks):
         return "computes"
     return ""
 

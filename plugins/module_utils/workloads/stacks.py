@@ -20,7 +20,7 @@ import typing as t
 STACKS = "GPUFLEET_STACKS"
 ASK_STACKS = signal.SIGUSR1
 # Bytes of a rank's stacks that are kept, and the seconds in which it writes them.
-STACKS_LIMIT, STACKS_S = 16384, 1.0
+STACKS_LIMIT, STACKS_S = 16384, 2.0
 _THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]{1,16}\b[^\n]{0,80}\(most recent call first\):")
 _FRAME = re.compile(r'File "([^"\n]{1,500})", line (\d{1,9}) in (.{1,200})')
 

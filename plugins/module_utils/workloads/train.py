@@ -324,7 +324,10 @@ class GpuProcess:
             return ""
         self.process.send_signal(ASK_STACKS)
         errors, data, until = t.cast(t.IO[bytes], self.process.stderr), b"", time.monotonic() + STACKS_S
-        while time.monotonic() < until and select.select([errors], [], [], STACKS_S / 5)[0]:
+        while True:
+            patience = max(0.0, until - time.monotonic())
+            if not select.select([errors], [], [], min(patience, STACKS_S / 5) if data else patience)[0]:
+                break
             piece = os.read(errors.fileno(), 1 << 16)
             if not piece:
                 break
