@@ -26,7 +26,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected impor
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import launching, steps
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import member as member_files
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.state.evidence import quiet
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import checkpoints, process, session
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import checkpoints, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 CONNECT_S = 10
@@ -144,8 +144,6 @@ class Group:
         self._own_folder = ""  # the folder, where it is to be removed
         self.ssh: list[str] = []
         self._jobs = 0
-        # The mark in the environment of the group's processes. Without members those are of this session.
-        self.mark: str = params["token"] or os.environ.get(session.MARK) or os.urandom(16).hex()
 
     @property
     def seats(self) -> list[GroupMember]:
@@ -330,8 +328,8 @@ class Group:
     ) -> launching.Job:
         """A launch of `argv` with `each` ranks on every one of `members`; `ranks` in all, of what it computes."""
         self._jobs += 1
-        scratch = self.folder if self.params["token"] else ""
-        entry = launching.Entry(self.ssh, self.folder, scratch, self.mark, self._jobs)
+        token = self.params["token"]
+        entry = launching.Entry(self.ssh, self.folder, self.folder if token else "", token, self._jobs)
         commands = launcher.commands(entry, members, each, argv, env)
         commands = [command._replace(env={**command.env, "TMPDIR": self.folder}) for command in commands]
         return launching.Job(commands, members, ranks, timeout, f"{self.folder}/out-{self._jobs}")

@@ -63,8 +63,10 @@ class Evidence:
         began = time.monotonic()
         seconds = min(TOTAL_S, self.group.node.remaining() - 2 * launching.END_S)
         self.answers, self.silent, self.unread = {}, [], {}
-        if seconds < collector.WINDOW_S + 2:
-            self.unread = {member.name: "the deadline of the stage is too near" for member in job.members}
+        late = "the deadline of the stage is too near" if seconds < collector.WINDOW_S + 2 else ""
+        unmarked = "" if self.group.params["token"] else "a group without member processes has no mark by which its ranks are found"
+        if late or unmarked:
+            self.unread = {member.name: late or unmarked for member in job.members}
             return ""
         texts = self._asked(list(job.members), began + seconds, f"{job.path}-hang", min(COLLECT_S, seconds - 2))
         self.seconds = time.monotonic() - began
@@ -99,7 +101,7 @@ class Evidence:
         return texts
 
     def _start(self, member: t.Any, files: tuple[str, str], seconds: float) -> subprocess.Popen[bytes] | None:
-        order = {"mark": session.MARK, "token": self.group.mark, "seconds": seconds, "tool": self.tool}
+        order = {"mark": session.MARK, "token": self.group.params["token"], "seconds": seconds, "tool": self.tool}
         argv = [self.python or (sys.executable if member.local else "") or "python3", "-c", BOOT, SOURCE, json.dumps(order)]
         if not member.local:
             argv = [*self.group.ssh, member.address, shlex.join(["env", f"{session.MARK}={order['token']}", *argv])]
@@ -163,6 +165,8 @@ class Evidence:
         if self.unread and not self.answers:
             node, text = next(iter(self.unread.items()))
             why = f"{node}: {text}"
+        elif not self.answers:
+            why = "no node answered"
         ranks = sum(len(answer.get("ranks") or ()) for answer in self.answers.values())
         return f"the evidence of {ranks} ranks on {len(self.answers)} nodes does not single one out: {why}"
 

@@ -50,7 +50,7 @@ class OneNode:
 
     def __init__(self, tmp_path: pathlib.Path, members: t.Sequence[types.SimpleNamespace] = (), ssh: str = "") -> None:
         self.node = Node(60)
-        self.mark = MARK
+        self.params = {"token": MARK}
         self.ssh = ["/bin/sh", ssh]
         self.members = list(members) or [types.SimpleNamespace(name="gpu-01", local=True, address="")]
         self.path = f"{tmp_path}/out"
@@ -138,6 +138,8 @@ def test_without_time_nothing_is_gathered_and_the_reason_says_so(tmp_path: pathl
     of.node = Node(21)
     evidence = of.evidence()
     assert evidence.gather(of.job([], 1, 1.0)) == "" and "the deadline of the stage is too near" in evidence.worth("x")
+    of.node, of.params = Node(60), {"token": ""}
+    assert evidence.gather(of.job([], 1, 1.0)) == "" and "has no mark" in evidence.worth("x")
 
 
 def test_a_process_that_would_die_of_the_signal_is_not_asked_for_its_stacks(tmp_path: pathlib.Path) -> None:
