@@ -12,7 +12,9 @@ This module util is PRIVATE to the collection.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import os
 import re
 import shlex
 import signal
@@ -31,16 +33,36 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads impo
 # Read at import: a detached probe outlives the archive that Ansible runs it from.
 SOURCE = base64.b64encode(zlib.compress(packing.packed(stacks, collector).encode(), 9)).decode()
 BOOT = "import base64,sys,zlib;exec(compile(zlib.decompress(base64.b64decode(sys.argv.pop(1))),'hang.py','exec'),{'__name__':'__main__'})"
-# Seconds for all nodes together, and of these for the collector itself.
-TOTAL_S, COLLECT_S = launching.HANG_S, 8.0
-# Bytes of the answers of all nodes that are kept.
+# Seconds for all nodes together, for the collector itself, and for the way to a node and back.
+TOTAL_S, COLLECT_S, WAY_S = launching.HANG_S, 8.0, 2.0
+# The collector gives up by itself (workloads/hang.py): a node of which nothing is heard is not one on which it takes long.
+LEAST_S = collector.WINDOW_S + WAY_S
+# The seconds that a connection takes to open, of which group.AT_ONCE are opened at a time.
+OPENING_S = 0.5
+# Characters of the answers of all nodes that are kept.
 KEPT = 4 << 20
 _NO_CONNECTION = re.compile(r"(?i)timed out|no route to host|not responding")
 
 
+class Answer(t.NamedTuple):
+    """What the collector saw on one node. `local`: {rank: its number on the node, None if unknown}."""
+
+    seen: tuple[hang.RankSeen, ...]
+    local: dict[int, int | None]
+
+
+class Asked(t.NamedTuple):
+    """A collector that runs. `files`: of its output and its errors."""
+
+    member: group.GroupMember
+    child: subprocess.Popen[bytes]
+    files: tuple[str, str]
+    started: float
+
+
 class Evidence:
-    """The evidence of one launch: `gather` is called while its ranks hang. `answers`: {node: the collector's record}; `silent`: nodes that
-    did not answer in time; `unread`: {node: why it could not be asked}."""
+    """The evidence of one launch: `gather` is called while its ranks hang. `answers`: by node; `silent`: nodes that did not answer in time;
+    `unread`: {node: why it could not be asked, or its answer not read}."""
 
     def __init__(self, of: group.Group, python: str = "", tool: t.Sequence[str] = (), on_cpu: bool = False) -> None:
         """`python`: the interpreter of the nodes, if it has a name of its own. `tool`: a command that shows how busy the devices of a node
@@ -50,7 +72,7 @@ class Evidence:
         self.tool = list(tool)
         self.on_cpu = on_cpu
         self.gathered = False
-        self.answers: dict[str, dict[str, t.Any]] = {}
+        self.answers: dict[str, Answer] = {}
         self.silent: list[str] = []
         self.unread: dict[str, str] = {}
         self.seconds = 0.0
@@ -58,77 +80,88 @@ class Evidence:
         self.places: dict[int, tuple[int, str]] = {}
 
     def gather(self, job: launching.Job) -> str:
-        """Look at every rank of a launch. Return the raw texts."""
+        """Look at every rank of a launch, within TOTAL_S and so that launching.END_S are left before the deadline of the probe. Return the
+        raw texts."""
         self.gathered = True
+        self.answers, self.silent, self.unread, self.seconds = {}, [], {}, 0.0
         began = time.monotonic()
-        seconds = min(TOTAL_S, self.group.node.remaining() - 2 * launching.END_S)
-        self.answers, self.silent, self.unread = {}, [], {}
-        late = "the deadline of the stage is too near" if seconds < collector.WINDOW_S + 2 else ""
+        seconds = min(TOTAL_S, self.group.node.remaining() - launching.END_S)
+        late = "the deadline of the stage is too near" if seconds < LEAST_S else ""
         unmarked = "" if self.group.params["token"] else "a group without member processes has no mark by which its ranks are found"
         if late or unmarked:
             self.unread = {member.name: late or unmarked for member in job.members}
             return ""
-        texts = self._asked(list(job.members), began + seconds, f"{job.path}-hang", min(COLLECT_S, seconds - 2))
+        texts = self._asked(list(job.members), began + seconds, f"{job.path}-hang")
         self.seconds = time.monotonic() - began
-        head = f"\n[evidence of the hang, gathered in {self.seconds:.1f} s while the ranks hung]\n"
-        lines = [f"{name}: {text}\n" for name, text in texts.items()]
-        lines += [f"{name}: did not answer\n" for name in self.silent] + [f"{name}: {why}\n" for name, why in self.unread.items()]
-        return (head + "".join(lines))[:KEPT]
+        text = f"\n[evidence of the hang, gathered in {self.seconds:.1f} s while the ranks hung]\n"
+        text += "".join(f"{name}: {of_node}\n" for name, of_node in texts.items())
+        text += "".join(f"{name}: did not answer\n" for name in self.silent)
+        text += "".join(f"{name}: {why}\n" for name, why in self.unread.items())
+        return process.shown(text[:KEPT], "", len(text[KEPT:].encode()))
 
-    def _asked(self, members: list[t.Any], until: float, path: str, seconds: float) -> dict[str, str]:
+    def _asked(self, members: list[group.GroupMember], until: float, path: str) -> dict[str, str]:
         """Run the collector on all nodes at once. Return {node: what it printed}."""
         texts: dict[str, str] = {}
         waiting = list(members)
-        running: list[tuple[t.Any, subprocess.Popen[bytes], tuple[str, str]]] = []
-        while (waiting or running) and time.monotonic() < until:
-            while waiting and len(running) < group.AT_ONCE:
-                member = waiting.pop(0)
-                files = (f"{path}-{len(members) - len(waiting)}.out", f"{path}-{len(members) - len(waiting)}.err")
-                child = self._start(member, files, seconds)
-                if child:
-                    running.append((member, child, files))
-            for asked in [asked for asked in running if process.has_exited(asked[1].pid)]:
+        running: list[Asked] = []
+        self.group.heard(members)
+        while (waiting or running) and (current_s := time.monotonic()) < until:
+            while waiting and current_s + LEAST_S <= until and sum(current_s < of.started + OPENING_S for of in running) < group.AT_ONCE:
+                number = len(members) - len(waiting)
+                asked = self._start(waiting.pop(0), (f"{path}-{number}.out", f"{path}-{number}.err"), until - current_s - WAY_S)
+                running += [asked] if asked else []
+            for asked in [asked for asked in running if process.has_exited(asked.child.pid)]:
                 running.remove(asked)
-                self._take(*asked, texts)
+                self._take(asked, texts)
             if self.group.node.live:
                 self.group.node.live.tick()
             time.sleep(0.05)
-        for member, child, files in running:
-            process.end(child, signal.SIGKILL)
-            launching.text_of(files[0]), launching.text_of(files[1])
-            self.silent.append(member.name)
+        for asked in running:
+            with contextlib.suppress(OSError):
+                os.killpg(asked.child.pid, signal.SIGKILL)  # they end side by side
+        for asked in running:
+            process.end(asked.child, signal.SIGKILL)
+            launching.text_of(asked.files[0]), launching.text_of(asked.files[1])
+            self.silent.append(asked.member.name)
         self.unread.update({member.name: "there was no time left to ask it" for member in waiting})
+        for name in self.group.heard(members) & set(self.silent):
+            self.silent.remove(name)
+            self.unread[name] = "it lives, but could not be asked in time"
         return texts
 
-    def _start(self, member: t.Any, files: tuple[str, str], seconds: float) -> subprocess.Popen[bytes] | None:
-        order = {"mark": session.MARK, "token": self.group.params["token"], "seconds": seconds, "tool": self.tool}
+    def _start(self, member: group.GroupMember, files: tuple[str, str], seconds: float) -> Asked | None:
+        order = {"mark": session.MARK, "token": self.group.params["token"], "seconds": min(COLLECT_S, seconds), "tool": self.tool}
         argv = [self.python or (sys.executable if member.local else "") or "python3", "-c", BOOT, SOURCE, json.dumps(order)]
         if not member.local:
-            argv = [*self.group.ssh, member.address, shlex.join(["env", f"{session.MARK}={order['token']}", *argv])]
-        with open(files[0], "wb") as out, open(files[1], "wb") as err:
-            try:
-                child = process.spawn(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
-            except OSError as error:
-                self.unread[member.name] = f"{argv[0]}: {error.strerror}"
-                return None
-        self.group.node.record(child.pid)
-        return child
-
-    def _take(self, member: t.Any, child: subprocess.Popen[bytes], files: tuple[str, str], texts: dict[str, str]) -> None:
-        process.end(child, signal.SIGKILL)
-        (out, _unread), (err, _more) = launching.text_of(files[0]), launching.text_of(files[1])
-        line = next((line for line in out.splitlines() if line.startswith('{"kind":"hang"')), "")
+            # A step of Slurm may hand the variables of a rank on: what the collector starts is none.
+            without = [word for names in collector.NUMBERS for word in ("-u", names[0])]
+            argv = [*self.group.ssh, member.address, shlex.join(["env", *without, f"{session.MARK}={order['token']}", *argv])]
         try:
-            answer = json.loads(line)
-        except ValueError:
-            words = " ".join(err.split())[-200:] or f"the collector ended with status {child.returncode}"
-            if child.returncode == 255 and _NO_CONNECTION.search(words):
-                self.silent.append(member.name)
-            else:
-                self.unread[member.name] = words
+            with open(files[0], "wb") as out, open(files[1], "wb") as err:
+                child = process.spawn(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        except OSError as error:
+            self.unread[member.name] = f"{argv[0]}: {error.strerror}"
+            return None
+        self.group.node.record(child.pid)
+        return Asked(member, child, files, time.monotonic())
+
+    def _take(self, asked: Asked, texts: dict[str, str]) -> None:
+        process.end(asked.child, signal.SIGKILL)
+        name = asked.member.name
+        (out, _unread), (err, _more) = launching.text_of(asked.files[0]), launching.text_of(asked.files[1])
+        line = next((line for line in out.splitlines() if line.startswith('{"kind":"hang"')), "")
+        if line:
+            texts[name] = line
+            try:
+                self.answers[name] = answer_of(name, line)
+            except ValueError as error:
+                self.unread[name] = str(error)
             return
-        self.answers[member.name] = answer
-        texts[member.name] = line
+        words = " ".join(err.split())[-200:] or f"the collector ended with status {asked.child.returncode}"
+        if asked.child.returncode == 255 and _NO_CONNECTION.search(words):
+            self.silent.append(name)
+        else:
+            self.unread[name] = words
 
     # What it shows ---------------------------------------------------------------------------------------------------
 
@@ -143,7 +176,11 @@ class Evidence:
         """Return who holds the launch up. `places`: where ranks are by their own word; `homes`: {rank: node}, as far as known; `world`:
         the number of processes that are ranks, if it is not that of the launch."""
         world = world or job.ranks
-        seen = {rank.rank: rank for name, answer in self.answers.items() for rank in ranks_of(name, answer)}
+        seen: dict[int, hang.RankSeen] = {}
+        for rank in (rank for answer in self.answers.values() for rank in answer.seen):
+            if rank.rank >= world or rank.rank in seen:  # ranks of an earlier launch that could not be ended
+                return hang.nobody(f"{rank.node} has a rank {rank.rank} that is not of this launch, or is on another node, too")
+            seen[rank.rank] = rank
         known = {rank.rank: rank.node for rank in seen.values()}
         scene = hang.Scene(
             world, max(1, world // len(job.members)), tuple(member.name for member in job.members), seen, dict(places or {}),
@@ -153,12 +190,12 @@ class Evidence:
 
     def place(self, rank: int) -> tuple[str, int | None]:
         """Return (node, number on the node) of a rank that was seen; ("", None) for any other."""
-        for name, answer in self.answers.items():
-            for record in answer.get("ranks") or ():
-                if record.get("rank") == rank:
-                    local = record.get("local")
-                    return name, local if isinstance(local, int) else None
-        return "", None
+        return next(((name, answer.local[rank]) for name, answer in self.answers.items() if rank in answer.local), ("", None))
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks that were seen."""
+        return sum(len(answer.seen) for answer in self.answers.values())
 
     def worth(self, why: str) -> str:
         """Return a clause for evidence that names nobody."""
@@ -167,38 +204,54 @@ class Evidence:
             why = f"{node}: {text}"
         elif not self.answers:
             why = "no node answered"
-        ranks = sum(len(answer.get("ranks") or ()) for answer in self.answers.values())
-        return f"the evidence of {ranks} ranks on {len(self.answers)} nodes does not single one out: {why}"
+        return f"the evidence of {self.ranks} ranks on {len(self.answers)} nodes does not single one out: {why}"
 
     def summary(self) -> dict[str, t.Any]:
         """Return what was gathered, for the context of a measurement."""
-        ranks = sum(len(answer.get("ranks") or ()) for answer in self.answers.values())
-        return {"nodes": len(self.answers), "ranks": ranks, "seconds": round(self.seconds, 1), "silent": self.silent, "unread": self.unread}
+        fields = {"nodes": len(self.answers), "ranks": self.ranks, "seconds": round(self.seconds, 1)}
+        return {**fields, "silent": self.silent, "unread": self.unread}
 
 
-def ranks_of(node: str, answer: dict[str, t.Any]) -> t.Iterator[hang.RankSeen]:
-    """Yield the ranks in the answer of a node. Records that are not as the collector writes them are left out."""
-    for record in answer.get("ranks") or ():
-        try:
-            first, second = (_look(look[0]) for look in record["looks"])
-            ticks = [look[0].get("ticks") for look in record["looks"]]
-            busy = None if None in ticks else max(0, ticks[1] - ticks[0]) / answer["hertz"] / max(0.1, answer["window"])
-            yield hang.RankSeen(int(record["rank"]), node, (first, second), busy)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError):
-            continue
+def answer_of(node: str, line: str) -> Answer:
+    """Return the answer of a node. Raise ValueError, with the reason, for one that is not as the collector writes it: a rank that was left
+    out would look as if it had no process."""
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise ValueError("its answer is cut off or no JSON") from error
+    if record.get("problem"):
+        raise ValueError(_plain(record["problem"]))
+    try:
+        seen = tuple(_rank(node, of_rank, record["hertz"]) for of_rank in record["ranks"])
+        local = {int(of_rank["rank"]): None if of_rank["local"] is None else int(of_rank["local"]) for of_rank in record["ranks"]}
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise ValueError("its answer is not as the collector writes it") from error
+    return Answer(seen, local)
+
+
+def _rank(node: str, record: dict[str, t.Any], hertz: int) -> hang.RankSeen:
+    first, second = (look[0] for look in record["looks"])
+    busy = None
+    if "ticks" in first and "ticks" in second:
+        busy = max(0, second["ticks"] - first["ticks"]) / hertz / max(0.1, second["at"] - first["at"])
+    return hang.RankSeen(int(record["rank"]), node, (_look(first), _look(second)), busy)
 
 
 def _look(look: dict[str, t.Any]) -> hang.Look:
-    pid = look["pid"]
+    pid, state, wchan = look["pid"], str(look.get("state") or "")[:1], _plain(look.get("wchan") or "")
     threads = look.get("threads") or []
-    held = tuple(str(name) for _thread, name, state, _wchan in threads if state in hang.STOPPED)
+    held = tuple(_plain(name) for _thread, name, of_thread, _wchan in threads if of_thread in hang.STOPPED)
     if look.get("how") == "faulthandler":
-        return hang.Look(look.get("state") or "", look.get("wchan") or "", held, _frames(stacks.frames_of(str(look.get("text")))))
+        return hang.Look(state, wchan, held, _frames(stacks.frames_of(str(look.get("text")))))
     main = next((thread for thread in look.get("threads_python") or () if thread["main"]), None)
-    frames = _frames(main["frames"]) if main else ()
-    of_main = next((state for thread, _name, state, _wchan in threads if thread == pid), look.get("state") or "")
-    return hang.Look(of_main, look.get("wchan") or "", held, frames, bool(main and main["gil"]))
+    of_main = next((str(of_thread)[:1] for thread, _name, of_thread, _wchan in threads if thread == pid), state)
+    return hang.Look(of_main, wchan, held, _frames(main["frames"]) if main else (), bool(main and main["gil"]))
 
 
 def _frames(frames: t.Iterable[t.Sequence[t.Any]]) -> tuple[hang.Frame, ...]:
-    return tuple(hang.Frame(str(function), str(file), int(line)) for function, file, line in frames)
+    return tuple(hang.Frame(_plain(function), _plain(file), int(line)) for function, file, line in frames)
+
+
+def _plain(text: t.Any, most: int = 300) -> str:
+    """Return the end of a text that another machine has sent, in one line."""
+    return "".join(c if c.isprintable() else "?" for c in str(text)[-most:])

@@ -35,7 +35,7 @@ OUTPUT_LIMIT = 8 << 20
 END_S = 10.0
 # How long a launch that hangs is looked at before it is ended.
 HANG_S = 15.0
-# How often the output of a launch is read for a rank that asks to be looked at, and how often a launch is looked at.
+# How often the output of a launch is read for a rank that asks to be looked at, and how often a launch is looked at for that.
 ASKED_S, LOOKS = 0.5, 3
 # Where the first node of a launch by agents is met. Each launch has one of its own: the last one's may not be free yet.
 MEETING_PORT, MEETING_PORTS = 29500, 200
@@ -400,11 +400,14 @@ class Job:
         running = None in ends
         is_due = current_s >= self._began + self.timeout
         if self.on_hang and running and self.rc is None and (is_due or self._asks(current_s)):
-            self.evidence = self.on_hang(self)
-            self._looks -= 1
-            if is_due or not self._looks:
-                self.on_hang = None
+            try:
+                self.evidence = self.on_hang(self)
+            except OSError as error:  # whatever becomes of the evidence, the ranks are ended
+                self.evidence = f"\n[the hang could not be looked at: {error}]\n"
             self._asks(math.inf)  # what was printed meanwhile is of the same hang
+            self._looks -= 1
+            if is_due:
+                self.on_hang = None
         if running and not is_due and current_s < self._end:
             return False
         self.timed_out = running and self.rc is None and not self.missing
@@ -427,7 +430,7 @@ class Job:
 
     def _asks(self, current_s: float) -> bool:
         """Return True if a rank has asked to be looked at in what was printed since the last call."""
-        if not self.plea or current_s < self._asked_at + ASKED_S:
+        if not self.plea or self._looks < 1 or current_s < self._asked_at + ASKED_S:
             return False
         self._asked_at = time.monotonic()
         asks = False

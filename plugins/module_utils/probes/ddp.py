@@ -182,7 +182,7 @@ class TorchHead(collective.GroupHead):
 
     def evidence_of(self, job: launching.Job) -> hangs.Evidence:
         evidence = super().evidence_of(job)
-        evidence.python = self.params["python"] or ""
+        evidence.python = "" if self.node.contained else self.params["python"] or ""  # it is looked at from outside of containers
         evidence.on_cpu = job.order["device"] == "cpu"
 
         def gather(job: launching.Job) -> str:

@@ -10,6 +10,9 @@ rank is looked at twice, `window` seconds apart: the state of its process and of
 stack), how much CPU it has used, and its Python stacks, from py-spy if that is installed, else from faulthandler if the rank has armed it.
 Nothing is changed: py-spy pauses a process for some milliseconds.
 
+It never takes much longer than `seconds`. If it could not finish, since the kernel held it up where it reads a process that is stuck, it
+prints {"kind": "hang", "problem": why} in place of all else.
+
 Ranks are the processes whose environment has the mark of the group and a rank number. This workload is PRIVATE to the collection.
 """
 
@@ -21,9 +24,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import typing as t
 
@@ -33,8 +38,8 @@ if "answer_with_stacks" not in globals():  # else it stands above: workloads/pac
 # As in module_utils/answer/plain_data.py, which does not travel with this file.
 PlainData = t.Dict[str, t.Any]
 
-# Seconds between the two looks, and for one call of py-spy.
-WINDOW_S, SPY_S = 2.0, 3.0
+# Seconds between the two looks, for one call of py-spy, for the service of a library, and beyond `seconds` until the collector gives up.
+WINDOW_S, SPY_S, RAS_S, LATE_S = 2.0, 2.0, 2.0, 1.5
 # Variables of a rank's number and its number on the node: torchrun, Open MPI, PMIx, Hydra. torchrun's have common names.
 NUMBERS = (
     ("RANK", "LOCAL_RANK", "TORCHELASTIC_RUN_ID"),
@@ -112,6 +117,7 @@ def state_of(pid: int) -> PlainData:
         "syscall": read(f"/proc/{pid}/syscall").strip(),
         "stack": read(f"/proc/{pid}/stack", 4096).splitlines()[:FRAME_LIMIT],
         "ticks": int(fields[11]) + int(fields[12]),
+        "at": time.monotonic(),
         "threads": threads,
     }
 
@@ -162,8 +168,9 @@ class Stacks:
     """The Python stacks of the ranks of this node, all asked for at once."""
 
     def __init__(self, pids: t.Mapping[int, PlainData], until: float) -> None:
-        """`pids`: {pid: {"state", "env"}}."""
+        """`pids`: {pid: {"state", "env"}}. `until`: when the last of them is given up."""
         self.until = until
+        self.spies_until = min(until, time.monotonic() + SPY_S)
         self.spies: t.Dict[int, subprocess.Popen[bytes]] = {}
         self.pids = pids
         self.asked: t.Dict[int, StacksOfProcess] = {}
@@ -182,12 +189,11 @@ class Stacks:
         stacks: t.Dict[int, PlainData] = {}
         why: t.Dict[int, str] = dict.fromkeys(self.asked, "py-spy is not installed")
         for pid, spy in self.spies.items():
-            try:
-                out, err = spy.communicate(timeout=max(0.1, self.until - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                spy.kill()
-                spy.communicate()
-                out, err = b"", b"it did not end in time"
+            output = output_of(spy, self.spies_until)
+            out, err = output or (b"", b"it did not end in time")
+            if output is None and self.pids[pid]["state"] != "T":  # killed while it attached, it may have left the process stopped
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGCONT)
             threads = threads_of(out.decode("utf-8", "replace"), pid)
             if threads is not None:
                 stacks[pid] = {"how": "py-spy", "threads_python": threads}
@@ -195,17 +201,31 @@ class Stacks:
                 why[pid] = f"py-spy: {' '.join(err.decode('utf-8', 'replace').split())[:300]}"
                 self.asked[pid] = StacksOfProcess(pid, self.pids[pid]["env"].get(STACKS, ""))
         for pid, asked in self.asked.items():
-            text = "" if self.pids[pid]["state"] in ("T", "t") else asked.read()
+            text = "" if self.pids[pid]["state"] in ("T", "t") else asked.read(self.until)
             words = asked.problem or "its faulthandler has written nothing"
             stacks[pid] = {"how": "faulthandler", "text": text} if text else {"why": f"{why[pid]}; {words}"}
         return stacks
 
 
+def output_of(tool: subprocess.Popen[bytes], until: float) -> t.Tuple[bytes, bytes] | None:
+    """Return what a program has printed, as (output, errors). If it has not ended by `until` kill it and return None; it is not waited for,
+    since a program that a driver holds up cannot be killed."""
+    try:
+        out, err = tool.communicate(timeout=max(0.1, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        tool.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            tool.wait(timeout=0.2)
+        return None
+    return out or b"", err or b""
+
+
 # The services of libraries -----------------------------------------------------------------------------------------------
 
 
-def ras(of: t.Iterable[PlainData]) -> str:
-    """Return what the RAS service of NCCL says of all ranks of the group; empty if no rank of this node listens there. `of`: processes."""
+def ras(of: t.Iterable[PlainData], until: float) -> str:
+    """Return what the RAS service of NCCL says of all ranks of the group; empty if no rank of this node listens there, or answers. `of`:
+    processes."""
     for process in of:
         address = process["env"].get("NCCL_RAS_ADDR", "")
         host, _colon, port = address.rpartition(":")
@@ -215,16 +235,14 @@ def ras(of: t.Iterable[PlainData]) -> str:
         answer = b""
         where = (host.strip("[]") or "localhost", number)
         with contextlib.suppress(OSError), socket.create_connection(where, timeout=0.5) as connection:
-            connection.settimeout(1.0)
             connection.sendall(b"verbose status\n")
-            until = time.monotonic() + 3.0
             while len(answer) < TEXT_LIMIT and time.monotonic() < until:
+                connection.settimeout(max(0.1, until - time.monotonic()))
                 piece = connection.recv(4096)
                 if not piece:
                     break
                 answer += piece
-        if answer:
-            return answer.decode("utf-8", "replace")
+        return answer.decode("utf-8", "replace")
     return ""
 
 
@@ -258,7 +276,7 @@ def looked_at(processes: t.Mapping[int, t.List[PlainData]], until: float) -> t.D
     states = {rank: [{"pid": p["pid"], **state_of(p["pid"])} for p in of] for rank, of in processes.items()}
     largest = {of[0]["pid"]: {"state": states[rank][0].get("state"), "env": of[0]["env"]} for rank, of in processes.items()}
     alive = {pid: known for pid, known in largest.items() if known["state"] not in (None, "Z", "X")}
-    stacks = Stacks(alive, min(until, time.monotonic() + SPY_S)).read()
+    stacks = Stacks(alive, until).read()
     for of in states.values():
         of[0].update(stacks.get(of[0]["pid"], {}))
     return states
@@ -267,25 +285,23 @@ def looked_at(processes: t.Mapping[int, t.List[PlainData]], until: float) -> t.D
 def collect(order: PlainData) -> PlainData:
     began = time.monotonic()
     until = began + order["seconds"]
-    tool = None
+    tool, words = None, ""
     if order.get("tool"):
-        with contextlib.suppress(OSError):
+        try:
             tool = subprocess.Popen(order["tool"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        except OSError as error:
+            words = f"{order['tool'][0]}: {error.strerror}"
     processes = ranks(order["mark"], order["token"])
     counted = counters()
-    first = looked_at(processes, until - WINDOW_S)
-    time.sleep(max(0.0, min(began + WINDOW_S, until - SPY_S) - time.monotonic()))
+    first = looked_at(processes, began + max(WINDOW_S, order["seconds"] / 2))
+    time.sleep(max(0.0, began + WINDOW_S - time.monotonic()))
     window = time.monotonic() - began
     counted_again = counters()
     second = looked_at(processes, until)
     largest = [of[0] for of in processes.values()]
-    words = ""
     if tool:
-        try:
-            words = tool.communicate(timeout=max(0.1, until - time.monotonic()))[0].decode("utf-8", "replace")[:TEXT_LIMIT]
-        except subprocess.TimeoutExpired:
-            tool.kill()
-            tool.communicate()
+        output = output_of(tool, until)
+        words = output[0].decode("utf-8", "replace")[:TEXT_LIMIT] if output else f"{order['tool'][0]} did not end in time"
     return {
         "kind": "hang",
         "host": socket.gethostname(),
@@ -302,14 +318,33 @@ def collect(order: PlainData) -> PlainData:
         ],
         "counters": {name: [value, counted_again[name]] for name, value in counted.items() if counted_again.get(name, value) != value},
         "tool": words,
-        "ras": ras(largest),
+        "ras": ras(largest, max(until, time.monotonic() + RAS_S / 4)),
         "flights": flights(largest),
         "seconds": round(time.monotonic() - began, 2),
     }
 
 
+class Printed:
+    """The one line that is printed, whoever prints first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def line(self, record: PlainData) -> None:
+        with self._lock:
+            sys.stdout.write(json.dumps(record, separators=(",", ":")) + "\n")
+            sys.stdout.flush()
+            os._exit(0)  # nobody waits for a thread that the kernel holds up
+
+
 def main() -> int:
-    print(json.dumps(collect(json.loads(sys.argv[1])), separators=(",", ":")))
+    order, printed = json.loads(sys.argv[1]), Printed()
+    late = threading.Timer(
+        order["seconds"] + LATE_S, printed.line, [{"kind": "hang", "problem": "its processes could not be read in time"}]
+    )
+    late.daemon = True
+    late.start()
+    printed.line(collect(order))
     return 0
 
 

@@ -36,12 +36,14 @@ def answer_with_stacks(handle: int | None = None) -> None:
 
 
 class StacksOfProcess:
-    """The request to another process for its stacks. `problem` says why it was not asked; empty if it was."""
+    """The request to another process for its stacks. `problem` says why it was not asked; empty if it was. The process has STACKS_S from
+    then on, so that many processes that do not answer cost no more than one."""
 
     def __init__(self, pid: int, folder: str) -> None:
         self.problem = ""
         self._path = os.path.join(folder, str(pid))
         self._offset = 0
+        self._until = time.monotonic() + STACKS_S
         if not folder or not catches(pid, ASK_STACKS):  # it would die of the signal
             self.problem = "it has not armed faulthandler"
             return
@@ -51,14 +53,16 @@ class StacksOfProcess:
         except OSError as error:
             self.problem = f"{self._path}: {error.strerror}"
 
-    def read(self) -> str:
-        """Return what the process has written, within STACKS_S: all in one go, line by line. Empty if it does not run."""
-        text, until = "", time.monotonic() + STACKS_S
-        while not self.problem and not text.endswith("\n") and time.monotonic() < until:
-            time.sleep(0.1)
+    def read(self, until: float) -> str:
+        """Return what the process has written until then: threads one by one, the main one last. Empty if it does not run."""
+        text, until = "", min(until, self._until)
+        while not self.problem and not frames_of(text):
             with contextlib.suppress(OSError), open(self._path, "rb") as source:
                 source.seek(self._offset)
                 text = source.read(STACKS_LIMIT).decode("utf-8", "replace")
+            if time.monotonic() >= until:
+                break
+            time.sleep(0.05)
         return text
 
 
@@ -74,7 +78,7 @@ def catches(pid: int, number: int) -> bool:
 
 def frames_of(text: str) -> t.List[t.Tuple[str, str, int]]:
     """Return the (function, file, line) of the main thread from faulthandler's text, innermost first: of the last thread, since it begins
-    with the newest. Empty if the text has none."""
+    with the newest. Empty if the text has none, or does not reach to the end of it, which is the frame of a module."""
     frames: t.List[t.Tuple[str, str, int]] = []
     for line in text.splitlines():
         frame = _FRAME.search(line)
@@ -82,4 +86,4 @@ def frames_of(text: str) -> t.List[t.Tuple[str, str, int]]:
             frames = []
         elif frame:
             frames.append((frame.group(3).strip(), frame.group(1), int(frame.group(2))))
-    return frames
+    return frames if frames and frames[-1][0] == "<module>" else []

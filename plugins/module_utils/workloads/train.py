@@ -37,6 +37,7 @@ if "TorchProduct" not in globals():  # else they stand above: workloads/packing.
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.products import BEGAN, Torch, finite, measure, say, write
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.stacks import (
         ASK_STACKS,
+        STACKS_LIMIT,
         STACKS_S,
         answer_with_stacks,
         catches,
@@ -261,6 +262,7 @@ class GpuProcess:
         self.check: int | None = None
         self.busy = True  # until it says that it is ready
         self.alive = True
+        self.answers = False  # whether it was asked for its stacks
         self.heard_at = time.monotonic()
         self.partial_line = b""
         self.words = b""
@@ -309,30 +311,31 @@ class GpuProcess:
         how = f"was killed by signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"ended with status {status}"
         self.lost("tool_failed", f"its process {how}{': ' + words if words else ''}")
 
-    def hung(self, reason: str) -> None:
-        """Report a process that does not go on, with where it is, and end it."""
+    def ask_stacks(self) -> None:
+        """Let a process that does not go on write its stacks to its standard error, if it would not die of the signal."""
+        self.answers = catches(self.process.pid, ASK_STACKS)
+        if self.answers:
+            self.process.send_signal(ASK_STACKS)
+
+    def hung(self, reason: str, until: float) -> None:
+        """Report a process that does not go on, with where it is, and end it. It has until then to write the stacks that it was asked
+        for."""
         state = state_of(self.process.pid)
-        text = "" if state in ("T", "t", "Z", "") else self._stacks()
+        text = self._stacks(until) if self.answers and state not in ("T", "t", "Z", "") else ""
         frames = ", ".join(f"{function} ({os.path.basename(file)}:{line})" for function, file, line in frames_of(text)[:4])
         held = {"T": "stopped by a signal", "t": "stopped by a debugger"}.get(state, f"in state {state or 'unknown'}")
         say(kind="stacks", device=self.number, state=state, text=text)
         self.lost("timeout", f"{reason} and was ended; it was {f'at {frames}' if frames else held}")
 
-    def _stacks(self) -> str:
-        """Return the stacks that the process writes to its standard error when it is asked for them; empty if it writes none."""
-        if not catches(self.process.pid, ASK_STACKS):  # it would die of the signal
-            return ""
-        self.process.send_signal(ASK_STACKS)
-        errors, data, until = t.cast(t.IO[bytes], self.process.stderr), b"", time.monotonic() + STACKS_S
-        while True:
-            patience = max(0.0, until - time.monotonic())
-            if not select.select([errors], [], [], min(patience, STACKS_S / 5) if data else patience)[0]:
-                break
+    def _stacks(self, until: float) -> str:
+        """Return what the process writes to its standard error, until that shows where it is; empty if it writes nothing."""
+        errors, text = t.cast(t.IO[bytes], self.process.stderr), ""
+        while not frames_of(text) and select.select([errors], [], [], max(0.0, until - time.monotonic()))[0]:
             piece = os.read(errors.fileno(), 1 << 16)
             if not piece:
                 break
-            data += piece
-        return data[-1 << 14 :].decode("utf-8", "replace")
+            text = (text + piece.decode("utf-8", "replace"))[-STACKS_LIMIT:]
+        return text
 
     def lost(self, code: str, reason: str) -> None:
         self.alive = self.busy = False
@@ -364,13 +367,23 @@ class Coordinator:
                     device.receive(data)
                 else:
                     device.words = (device.words + data)[-WORDS:]
-            current_s = time.monotonic()
-            for device in devices:
-                patience = self.settings["silence"] if device.check is not None else max(self.settings["silence"], START_S)
-                if device.busy and current_s - device.heard_at > patience:
-                    device.hung(f"its process said nothing for {patience:.0f} s")
-                elif device.busy and current_s > self.end:
-                    device.hung(f"its process did not end within {self.settings['deadline']:.0f} s")
+            self._end_hung(devices)
+
+    def _end_hung(self, devices: t.Sequence[GpuProcess]) -> None:
+        """End the processes that say nothing, and at the deadline all that are busy. They are asked for their stacks side by side, and none
+        is waited for longer than STACKS_S beyond the deadline: the probe ends us soon after it."""
+        current_s = time.monotonic()
+        reasons: t.List[t.Tuple[GpuProcess, str]] = []
+        for device in devices:
+            patience = self.settings["silence"] if device.check is not None else max(self.settings["silence"], START_S)
+            if device.busy and current_s - device.heard_at > patience:
+                reasons.append((device, f"its process said nothing for {patience:.0f} s"))
+            elif device.busy and current_s > self.end:
+                reasons.append((device, f"its process did not end within {self.settings['deadline']:.0f} s"))
+        for device, _reason in reasons:
+            device.ask_stacks()
+        for device, reason in reasons:
+            device.hung(reason, min(current_s, self.end) + STACKS_S)
 
     def run(self) -> None:
         self.wait(self.devices)

@@ -16,6 +16,7 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import group, hangs, launching
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import hang
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import session
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import hang as collector
@@ -54,6 +55,10 @@ class OneNode:
         self.ssh = ["/bin/sh", ssh]
         self.members = list(members) or [types.SimpleNamespace(name="gpu-01", local=True, address="")]
         self.path = f"{tmp_path}/out"
+        self.beating: set[str] = set()
+
+    def heard(self, _members: t.Iterable[t.Any]) -> set[str]:
+        return self.beating
 
     def job(self, commands: list[launching.LaunchCommand], ranks: int, timeout: float) -> launching.Job:
         return launching.Job(commands, self.members, ranks, timeout, self.path)
@@ -136,11 +141,53 @@ def test_a_node_that_does_not_answer_is_told_from_one_that_refuses(tmp_path: pat
     assert evidence.unread == {"refuses": "Connection refused", "talks": "the collector ended with status 0"}
     assert "frozen: did not answer" in text and not list(tmp_path.glob("out-*"))
     assert not evidence.ruling(job).named and "does not single one out" in evidence.worth("x")
+    assert evidence.seconds < 7
+
+
+def test_a_node_whose_member_lives_is_not_one_that_does_not_answer(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hangs, "TOTAL_S", 4.2)
+    ssh = tmp_path / "ssh"
+    ssh.write_text("exec sleep 60\n")
+    of = OneNode(tmp_path, [types.SimpleNamespace(name=name, local=False, address=name) for name in ("slow", "frozen")], str(ssh))
+    of.beating = {"slow"}
+    evidence = of.evidence()
+    evidence.gather(of.job([], 2, 1.0))
+    assert evidence.silent == ["frozen"] and evidence.unread == {"slow": "it lives, but could not be asked in time"}
+
+
+def test_a_collector_that_the_kernel_holds_up_says_so_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = "import hang_under_test as h, time\nh.collect = lambda order: time.sleep(60)\nh.LATE_S = 0.2\nh.main()\n"
+    code = f"import sys\nimport {collector.__name__} as h\nsys.modules['hang_under_test'] = h\n{held}"
+    done = launching.process.run([sys.executable, "-c", code, '{"seconds": 0.1}'], 30)
+    assert done.rc == 0, done.raw
+    with pytest.raises(ValueError, match="could not be read in time"):
+        hangs.answer_of("gpu-01", done.out)
+
+
+def test_ranks_that_are_not_of_the_launch_make_the_evidence_worthless(tmp_path: pathlib.Path) -> None:
+    of = OneNode(tmp_path)
+    evidence = of.evidence()
+    look = hang.Look("R"), hang.Look("R")
+    for twice in (((0, "a"), (0, "b")), ((0, "a"), (9, "b"))):
+        evidence.answers = {node: hangs.Answer((hang.RankSeen(rank, node, look),), {rank: 0}) for rank, node in twice}
+        ruling = evidence.ruling(of.job([], 2, 1.0))
+        assert not ruling.named and "not of this launch" in ruling.text[None]
+
+
+def test_ranks_are_ended_even_if_the_evidence_cannot_be_written(tmp_path: pathlib.Path) -> None:
+    def full(_job: launching.Job) -> str:
+        raise OSError(28, "No space left on device")
+
+    of = OneNode(tmp_path)
+    job = of.job([launching.LaunchCommand(["sleep", "60"], {})], 1, 0.1)
+    job.on_hang = full
+    launching.run([job], Node(60), 1)
+    assert job.timed_out and "No space left" in job.raw
 
 
 def test_without_time_nothing_is_gathered_and_the_reason_says_so(tmp_path: pathlib.Path) -> None:
     of = OneNode(tmp_path)
-    of.node = Node(21)
+    of.node = Node(13)
     evidence = of.evidence()
     assert evidence.gather(of.job([], 1, 1.0)) == "" and "the deadline of the stage is too near" in evidence.worth("x")
     of.node, of.params = Node(60), {"token": ""}
@@ -152,7 +199,7 @@ def test_a_process_that_would_die_of_the_signal_is_not_asked_for_its_stacks(tmp_
     try:
         assert child.stdout and child.stdout.readline() == b"1\n"
         asked = stacks.StacksOfProcess(child.pid, str(tmp_path))
-        assert asked.problem == "it has not armed faulthandler" and asked.read() == "" and child.poll() is None
+        assert asked.problem == "it has not armed faulthandler" and asked.read(time.monotonic() + 1) == "" and child.poll() is None
     finally:
         launching.process.end(child, signal.SIGKILL)
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import random
 import re
@@ -36,6 +37,7 @@ def look(case: str, rank: int, how: str) -> dict[str, t.Any]:
         "wchan": re.findall(r"(?m)^wchan (\S+)", proc)[0],
         "threads": [[pid + number, name, state, wchan] for number, (name, state, wchan) in enumerate(threads)],
         "ticks": 0,
+        "at": 1.0,
     }
     spied = collector.threads_of(dump, pid)
     told = [line for line in (folder / "faulthandler.txt").read_text().splitlines() if line.startswith(f"[default{rank}]")]
@@ -52,9 +54,10 @@ def recorded(case: str, how: str = "py-spy") -> hang.Scene:
         records = []
         for rank in ranks:
             first = look(case, rank, how)
-            records.append({"rank": rank, "local": rank % 2, "looks": [[first], [{**first, "ticks": ticks if rank == 2 else 0}]]})
-        answer = {"hertz": 100, "window": 1.0, "ranks": records}
-        seen.update({one.rank: one for one in hangs.ranks_of(node, answer)})
+            second = {**first, "ticks": ticks if rank == 2 else 0, "at": 2.0}
+            records.append({"rank": rank, "local": rank % 2, "looks": [[first], [second]]})
+        answer = hangs.answer_of(node, json.dumps({"kind": "hang", "hertz": 100, "ranks": records}))
+        seen.update({one.rank: one for one in answer.seen})
     return hang.Scene(4, 2, ("gpu-01", "gpu-02"), seen, on_cpu=True)
 
 
@@ -90,6 +93,8 @@ def test_faulthandler_gives_the_main_thread_which_it_prints_last() -> None:
     frames = stacks.frames_of(text + '  File "b.py", line 7 in <lambda>\n  File "c.py", line 1 in <module>\n')
     assert frames == [("<lambda>", "b.py", 7), ("<module>", "c.py", 1)]
     assert stacks.frames_of("rubbish") == []
+    assert stacks.frames_of(text + '  File "b.py", line 7 in <lambda>\n') == []  # it is not known where it comes from
+    assert stacks.frames_of('Thread 0x0a (most recent call first):\n  File "a.py", line 3 in run\n') == []  # of another thread
 
 
 # One rule each -------------------------------------------------------------------------------------------------------
@@ -168,10 +173,40 @@ def test_native_ranks_are_told_apart_by_what_the_kernel_says_of_them() -> None:
     assert not hang.judge(scene(*(rank(number) for number in range(4)))).named
 
 
-def test_records_that_the_collector_would_not_write_are_left_out() -> None:
-    answer = {"hertz": 100, "window": 2, "ranks": [{}, {"rank": 0, "looks": [[], []]}, {"rank": "x", "looks": 3}, None, 7]}
-    assert not list(hangs.ranks_of("gpu-01", answer)) and not list(hangs.ranks_of("gpu-01", {}))
+LOOK = {"pid": 5, "state": "R", "ticks": 1, "at": 1.0, "threads": [[5, "a\x1b[31m", "T", "0"]], "how": "py-spy", "threads_python": [
+    {"main": True, "gil": True, "frames": [["spin\n", "/x/a.py", 3]]}]}  # fmt: skip
+
+
+ENDLESS = {**LOOK, "threads_python": [{"main": True, "gil": 1, "frames": [["f", "x", float("inf")]]}]}
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        *(3, None, [{}], [7], [None], [{"rank": 0, "local": 0, "looks": [[], []]}]),
+        [{"rank": "x", "local": 0, "looks": [[LOOK], [LOOK]]}],
+        [{"rank": 0, "local": 0, "looks": [[LOOK], [LOOK], [LOOK]]}],
+        [{"rank": 0, "local": 0, "looks": [[LOOK], [ENDLESS]]}],
+    ],
+)
+def test_an_answer_that_the_collector_would_not_write_is_not_read_at_all(ranks: object) -> None:
+    with pytest.raises(ValueError, match="not as the collector writes it"):
+        hangs.answer_of("gpu-01", json.dumps({"kind": "hang", "hertz": 100, "ranks": ranks}))
     assert not hang.judge(scene()).named
+
+
+def test_an_answer_is_read_only_if_it_is_whole() -> None:
+    for line, why in (('{"kind":"hang","ranks":[', "cut off"), ('{"kind":"hang","problem":"not in\\ntime"}', r"not in\?time")):
+        with pytest.raises(ValueError, match=why):
+            hangs.answer_of("gpu-01", line)
+    with pytest.raises(ValueError, match="not as"):
+        hangs.answer_of("gpu-01", json.dumps({"kind": "hang", "hertz": 0, "ranks": [{"rank": 0, "local": 0, "looks": [[LOOK], [LOOK]]}]}))
+
+
+def test_words_of_a_machine_are_one_line_without_control_characters() -> None:
+    record = {"rank": 0, "local": 0, "looks": [[LOOK], [LOOK]]}
+    answer = hangs.answer_of("gpu-01", json.dumps({"kind": "hang", "hertz": 100, "ranks": [record]}))
+    assert answer.seen[0].stack == "spin? (x/a.py:3)" and answer.seen[0].looks[0].held == ("a?[31m",) and answer.local == {0: 0}
 
 
 # Random groups -------------------------------------------------------------------------------------------------------
