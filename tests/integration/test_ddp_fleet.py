@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import pathlib
@@ -239,6 +240,36 @@ def test_a_run_of_the_stage(fleet: Fleet, tmp_path: pathlib.Path) -> None:
     left = json.loads(fleet.inside(fleet.hosts[0], "cat", "/root/reports/ddp_tests_result.json"))
     assert left["ok"] and left["world"] == 4
     fleet.inside(fleet.hosts[0], "rm", "-r", "/root/reports")
+    nothing_left(fleet)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "rank", "words"),
+    [
+        ("hang", 3, ["rank 3 on gpu-02 did not come to all_reduce int64", ", at break_here ("]),
+        ("stop", 1, ["rank 1 on gpu-01 is stopped (state T)"]),
+    ],
+)
+def test_a_hang_in_a_run_is_looked_at_before_it_is_ended(
+    fleet: Fleet, tmp_path: pathlib.Path, kind: str, rank: int, words: list[str]
+) -> None:
+    planted = {"ddp_env": {PLANTED: json.dumps({"kind": kind, "rank": rank})}, "ddp_collective_timeout": 20, "ddp_localise": True}
+    done = subprocess.run(
+        command(fleet, tmp_path, **planted), cwd=ROOT, env={**os.environ, "ANSIBLE_TIMEOUT": "20"}, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL, timeout=300,
+    )  # fmt: skip
+    (plan,) = tmp_path.glob("*/plan.json")
+    journal = journals.of(plan.parent)
+    group = next(one for one in journal if one["check"] == "all_reduce")
+    assert done.returncode != 0 and group["reason_code"] == "rank_hung", group["reason"]
+    assert all(word in group["reason"] for word in words), group["reason"]
+    assert group["context"]["hang"]["ranks"] == 4 and group["context"]["hang"]["silent"] == [], group["context"]["hang"]
+    (found,) = [one for one in journal if one["check"] == "localise"]
+    node = rank // 2 + 1
+    assert found["subject"]["id"] == f"gpu-0{node}/gpu/GPU-{node:08}-0000-4000-8000-{rank % 2:012}" and words[-1] in found["reason"]
+    raw = gzip.decompress((plan.parent / "raw" / "gpu-01.txt.gz").read_bytes()).decode()  # of the head
+    assert "evidence of the hang" in raw and raw.count('{"kind":"hang"') == 2 and ('"state":"T"' in raw) == (kind == "stop")
     nothing_left(fleet)
 
 

@@ -382,9 +382,7 @@ class LaunchReport:
         names = [f"{reading.name(self.parsed, rank, homes.get(rank, ''))} {self.ruling.text[rank]}" for rank in self.ruling.ranks[:8]]
         if not names:
             names = [f"{self.ruling.node} {self.ruling.text[None]}"]
-        others = self.job.ranks - len(self.ruling.ranks)
-        waiting = f"; the other {others} ranks wait" if self.ruling.ranks else ""
-        return reading.Failure("rank_hung", f"{'; '.join(names)}{waiting}; {cause.reason}", self.ruling.ranks)
+        return reading.Failure("rank_hung", f"{'; '.join(names)}; {cause.reason}", self.ruling.ranks)
 
     def _covered(self) -> str | None:
         """Return what is wrong with the places of the ranks; None if every requested node has its ranks and no other node has any."""

@@ -39,6 +39,7 @@ OWN = (
 ALLOWED: dict[str, tuple[set[str], str]] = {
     "module_utils/groups/group.py": ({"nccl"}, "a key of what members say of themselves"),
     "module_utils/groups/membership.py": ({"nccl"}, "the same key"),
+    "module_utils/localise/hang.py": ({"cuda", "npu"}, "folders of PyTorch, by which its waits are known"),
     "module_utils/system/left_files.py": ({"cuda"}, "the keys of files that other tools read"),
     "module_utils/answer/reasons.py": ({"nccl", "cuda", "ascend", "npu"}, "the closed list of reason codes, which are published"),
     "module_utils/host/kernel_messages/pcie.py": ({"amd"}, "messages of the kernel about the IOMMU of a processor"),
@@ -58,6 +59,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "module_utils/workloads/agent.py": ({"cuda", "nccl", "nvidia"}, "PyTorch's own API, of which CUDA is a part"),
     "module_utils/workloads/ddp.py": ({"cuda", "nccl"}, "PyTorch's own API"),
     "module_utils/workloads/gpu_memory.py": ({"cuda"}, "a published reason code, and a sentence with it"),
+    "module_utils/workloads/hang.py": ({"nccl", "stack"}, "a variable of NCCL's own service; a file of the kernel"),
     "module_utils/workloads/products.py": ({"cuda"}, "PyTorch's own API"),
     "module_utils/workloads/soak.py": ({"cuda"}, "a published reason code"),
     "module_utils/workloads/train.py": ({"cuda", "nvidia"}, "a published reason code; PyTorch's own variable"),
@@ -102,6 +104,7 @@ ALLOWED_OF_PLANES: dict[str, tuple[set[str], str]] = {
             "probes/hccl_node",
         )
     },
+    "module_utils/workloads/hang.py": ({"slurm"}, "a variable of its ranks, which any plane may start"),
     "module_utils/accelerators/amd.py": ({"kubernetes"}, "the label by which nodes with such GPUs are found there"),
     "plugin_utils/judging/advice.py": ({"ssh"}, "the same program, where a group is not launched"),
     "plugin_utils/stages/grouping.py": ({"ssh"}, "ssh-keygen, and a public variable of stages over groups"),

@@ -14,7 +14,8 @@ import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.expected import matching, slots
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import collective as fabric
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import group, launching, mpi
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import group, hangs, launching, mpi
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import hang
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_tests
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.modules.nccl_fabric import OPTIONS
@@ -367,3 +368,37 @@ def test_ports_that_are_not_active_are_counted_unless_they_are_left_out(tmp_path
     assert nics() == (8, 4, 4)
     assert nics(NCCL_IB_HCA="mlx5_0,mlx5_1,mlx5_2,mlx5_3") == (4, 4, 0)
     assert nics(NCCL_IB_DISABLE="1") == (0, 0, 0)
+
+
+def test_who_holds_a_group_up_is_named_and_the_search_is_spared(tmp_path: pathlib.Path) -> None:
+    made = head(tmp_path, count=3, gpus=2)
+    check = {"check": "all_reduce", "variant": "gpus=all sizes=8M:8M"}
+    job = made.job_of("all_reduce", {}, made.group.members, [0, 1], ("8M", "8M"), 20.0)
+    evidence = made.evidence_of(job)
+    assert job.on_hang and job.plea == b""
+    job.timed_out, job.duration_s = True, 20.0
+
+    def look(number: int) -> tuple[hang.Look, hang.Look]:
+        return (hang.Look("T"),) * 2 if number == 3 else (hang.Look("R"),) * 2
+
+    nodes = {f"gpu-{node:02}": (2 * node - 2, 2 * node - 1) for node in (1, 2, 3)}
+    answers = {
+        node: hangs.Answer(tuple(hang.RankSeen(number, node, look(number), 1.0) for number in numbers), dict(zip(numbers, (0, 1))))
+        for node, numbers in nodes.items()
+    }
+    unseen = made.read_job(job)
+    assert (unseen.code, unseen.reason) == ("timeout", "the group did not end within 20 s and was ended")  # nobody looked
+    evidence.gathered, evidence.answers = True, answers
+    launch = made.read_job(job)
+    assert (launch.outcome, launch.code) == ("timeout", "rank_hung") and launch.code not in fabric.SEARCHED
+    assert str(launch.reason).startswith("rank 3 on gpu-02 is stopped (state T); the group did not end within 20 s")
+    (found,) = made.hang_findings(check, launch, [0, 1])
+    assert (found["subject"]["id"], found["reason_code"]) == ("gpu-02/gpu/slot-1", "rank_hung") and "rank 3 is stopped" in found["reason"]
+    evidence.answers = {node: answer for node, answer in answers.items() if node != "gpu-02"}
+    evidence.silent = ["gpu-02"]
+    (found,) = made.hang_findings(check, made.read_job(job), [0, 1])
+    assert found["subject"] == {"kind": "node", "id": "gpu-02", "members": ["gpu-02"]} and "did not answer" in found["reason"]
+    evidence.silent, evidence.unread = [], {"gpu-02": "Connection refused"}
+    launch = made.read_job(job)
+    assert launch.code == "timeout" and "gpu-02 could not be looked at: Connection refused" in str(launch.reason)
+    assert not list(made.hang_findings(check, launch, [0, 1]))
