@@ -225,8 +225,7 @@ def left_behind(task_vars: dict[str, t.Any]) -> t.Iterator[str]:
 
 def _detached(run: Run, targets: list[str]) -> dict[str, t.Any]:
     """A run whose pods work on without us is not judged, and so not accepted."""
-    records = sorted(run.detached.glob("*.json"))
-    nodes = sum(len(json.loads(path.read_text(encoding="utf-8"))["nodes"]) for path in records)
+    nodes = run.detached_nodes()
     run.mailbox.clear()
     why = (
         f"DETACHED: run {run.id} works on {nodes} nodes by itself and is not judged. "

@@ -11,11 +11,11 @@ Slurm is real, and its nodes are namespaces of this machine (rigs/slurm): all of
 time of one node, such as the start of Python, is here the sum over all nodes. `stage_1` is the same over one node: what is above it grows
 with the nodes. One JSON line for each figure.
 
-The goal is missed. Two runs on two cores beside other work, Slurm 22.05, 32 nodes: a bare srun of the tool 0.82 and 1.33 s, of Python 1.65
-and 2.27 s, so that any program of ours is above the goal here; the stage with a job for each node 11.2 and 12.6 s (13.6 and 9.4 times), in a
-shared job 18.9 and 15.6 s (23.0 and 11.7 times). Most of it is the program, 1.05 MB for each node, which srun passes on in pieces of a
-kilobyte: a bare srun that only reads as much takes 8.3 s over 32 nodes, 0.5 s over one. The probes themselves take 0.1 to 0.3 s. For that
-reason a job for each node is the default.
+The goal is missed. Two runs on two cores beside other work, Slurm 22.05, 32 nodes: a bare srun of the tool 0.82 and 1.33 s, of Python
+1.65 and 2.27 s, so that any program of ours is above the goal here; the stage with a job for each node 11.2 and 12.6 s (13.6 and 9.4
+times), in a shared job 18.9 and 15.6 s (23.0 and 11.7 times). Most of it is the program, 1.05 MB for each node, which srun passes on in
+pieces of a kilobyte: a bare srun that only reads as much takes 8.3 s over 32 nodes, 0.5 s over one. The probes themselves take 0.1 to
+0.3 s. For that reason a job for each node is the default.
 """
 
 from __future__ import annotations

@@ -205,6 +205,14 @@ class Run:
         except FileNotFoundError:
             return None
 
+    def detached_nodes(self) -> int:
+        """Return on how many nodes detached stages of this run are, each node once."""
+        found = set()
+        for path in self.detached.glob("*.json"):
+            target = path.name.partition(".")[2]
+            found |= {(target, node) for node in json.loads(path.read_text(encoding="utf-8"))["nodes"]}
+        return len(found)
+
     def drop_detached(self, stage: str, target: str) -> None:
         """Remove the record of a detached stage, whose results are collected."""
         self._detached_file(stage, target).unlink()

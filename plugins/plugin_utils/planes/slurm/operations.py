@@ -14,6 +14,7 @@ import json
 import re
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import jobs as of_a_launch
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import reasons
@@ -45,9 +46,19 @@ def _jobs(upkeep: Upkeep) -> tuple[Client, list[SlurmJob]]:
         raise RunError(error.reason) from error
 
 
+def _none(upkeep: Upkeep) -> str:
+    """Return the sentence for a cluster that has no jobs of one run or of all runs."""
+    if not upkeep.run_id:
+        return f"{upkeep.host}: no job of a run waits or runs"
+    playbook = collection.playbook("resume")
+    return f"{upkeep.host}: no job of run {upkeep.run_id} waits or runs; if it is detached, {playbook} collects its results"
+
+
 def status(upkeep: Upkeep) -> PlainData:
     """Show the jobs of runs."""
     _client, jobs = _jobs(upkeep)
+    if not jobs:
+        upkeep.show(_none(upkeep))
     for job in jobs:
         upkeep.show(f"{upkeep.host}: job {job.id}, {job.name}, for {job.node}: {job.state}, {reasons.printable(job.reason)}")
     return {"found": bool(jobs), "msg": f"{len(jobs)} jobs of runs"}
@@ -56,6 +67,8 @@ def status(upkeep: Upkeep) -> PlainData:
 def logs(upkeep: Upkeep) -> PlainData:
     """Show which checks the jobs of runs have finished on their nodes, and which tools run there. A short step of each job reads it."""
     client, jobs = _jobs(upkeep)
+    if not jobs:
+        upkeep.show(_none(upkeep))
     stage, node = (str(upkeep.options[name]) for name in ("stage", "node"))
     matched = ((job, _NAME.fullmatch(job.name)) for job in jobs)
     chosen = [(job, match) for job, match in matched if match and (not stage or match["stage"] == stage)]

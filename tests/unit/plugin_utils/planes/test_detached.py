@@ -62,6 +62,11 @@ def test_what_is_remembered_is_for_its_owner_only_and_gone_when_collected(tmp_pa
     record = {"launch": "l", "secret": "s", "nodes": ["n"]}
     run.save_detached("gemm", "a/b", record)
     assert run.load_detached("gemm", "a/b") == record and [oct(p.stat().st_mode)[-3:] for p in (run.dir / "detached").iterdir()] == ["600"]
+    run.save_detached("stack", "a/b", record)
+    run.save_detached("stack", "c", record)
+    assert run.detached_nodes() == 2 * len(record["nodes"]), "each node once, whatever its stages"
+    run.drop_detached("stack", "a/b")
+    run.drop_detached("stack", "c")
     run.drop_detached("gemm", "a/b")
     assert run.load_detached("gemm", "a/b") is None and not (run.dir / "detached").exists()
 

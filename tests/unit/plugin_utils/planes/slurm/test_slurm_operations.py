@@ -51,6 +51,17 @@ def test_status_shows_the_jobs_of_runs(do: t.Callable[..., tuple[dict[str, t.Any
     assert shown[0] == f"lab: job 5, gpufleet-{RUN}-gemm, for n1: RUNNING, None"
 
 
+def test_that_no_job_is_there_is_said(
+    do: t.Callable[..., tuple[dict[str, t.Any], list[str], str]], program: t.Callable[[str, str], None]
+) -> None:
+    """Also for a detached run whose jobs have ended: its results wait for somebody."""
+    program("squeue", "exit 0")
+    for operation in ("status", "logs"):
+        assert do(operation)[1] == ["lab: no job of a run waits or runs"]
+        result, (line,), _cancelled = do(operation, run_id=RUN)
+        assert not result["found"] and line.startswith(f"lab: no job of run {RUN} waits or runs; if it is detached, ")
+
+
 LOGS = """shift $#
 read -r length; head -c $length > /dev/null
 echo 'a banner of the site'; echo 'n1: "gemm dtype=bf16: measured: tflops 670 TFLOPS"'; echo 'n1: "runs for 4 s: gemm \\u001b[31m"'
