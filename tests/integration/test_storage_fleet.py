@@ -18,6 +18,8 @@ import typing as t
 
 import pytest
 import test_fabric_fleet as fabric
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import storage as probe
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from rigs import common, storage
 from rigs.fleet.fleet import Fleet
 
@@ -111,6 +113,30 @@ def test_guardian_and_probe_killed_at_once_leave_no_fio_and_the_next_one_removes
     restore = ["ansible-playbook", "playbooks/restore.yml", "-i", str(hosts.inventory), "-f", "4"]
     done = subprocess.run(restore, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0 and not folders(hosts), done.stdout + done.stderr
+
+
+def test_a_byte_that_changes_on_the_disk_is_wrong_data(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    common.need_packages(storage.PACKAGES)
+    unchanged = probe.StorageTest._fio
+
+    def changing(self: probe.StorageTest, path: str, check: str, options: list[str]) -> t.Any:
+        if check == probe.VERIFY:
+            with open(os.path.join(path, "data.1"), "r+b") as data:
+                data.seek(probe.BLOCK + 4711)
+                byte = data.read(1)
+                data.seek(-1, os.SEEK_CUR)
+                data.write(bytes([byte[0] ^ 1]))
+                os.fsync(data.fileno())
+        return unchanged(self, path, check, options)
+
+    monkeypatch.setattr(probe.StorageTest, "_fio", changing)
+    params = {
+        "storage": [{"name": "scratch", "path": str(tmp_path)}], "tests": list(probe.CHECKS), "gib": 0.06, "share": 5.0, "seconds": 0.5,
+        "jobs": 2, "depth": 4, "direct": True, "nodes": 1, "answer_timeout": 60.0, "test_timeout": 100.0,
+    }  # fmt: skip
+    checks = [{"check": check, "variant": "storage=scratch"} for check in (probe.WRITE, probe.VERIFY, probe.READ)]
+    found = {seen["check"]: seen["reason_code"] for seen in probe.probe({**params, "checks": checks}, Node(300))}
+    assert found == {"write": None, "verify": "wrong_results", "read": None} and list(tmp_path.iterdir()) == []
 
 
 def wait(until: t.Callable[[], t.Any], seconds: float = 200) -> None:

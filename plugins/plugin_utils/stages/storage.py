@@ -56,6 +56,7 @@ class Storage(base.Stage):
     optional = True
     # Rates are held to what the inventory states, to expectations or to other nodes; where there are none of them, opinions() says so.
     conditions = frozenset(probe.CHECKS)
+    sees: t.Mapping[str, tuple[str, ...]] = {"storage": (probe.MOUNT, probe.VERIFY)}
     ranges: t.Mapping[str, Range] = {
         "gib": Range(0.05, 65536, "GiB"), "share": Range(0, 50, "percent", above=True), "seconds": Range(1, 3600, "seconds"),
         "jobs": Range(1, 256), "depth": Range(1, 1024), "nodes": Range(1, 1 << 20),
