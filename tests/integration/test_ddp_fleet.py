@@ -268,8 +268,8 @@ def test_a_hang_in_a_run_is_looked_at_before_it_is_ended(
     (found,) = [one for one in journal if one["check"] == "localise"]
     node = rank // 2 + 1
     assert found["subject"]["id"] == f"gpu-0{node}/gpu/GPU-{node:08}-0000-4000-8000-{rank % 2:012}" and words[-1] in found["reason"]
-    raw = gzip.decompress((plan.parent / "raw" / "gpu-01.txt.gz").read_bytes()).decode()  # of the head
-    assert "evidence of the hang" in raw and raw.count('{"kind":"hang"') == 2 and ('"state":"T"' in raw) == (kind == "stop")
+    raw = gzip.decompress((plan.parent / "raw" / "gpu-01.txt.gz").read_bytes()).decode()  # of the head: the group's and the finding's
+    assert "evidence of the hang" in raw and raw.count('{"kind":"hang"') == 2 * 2 and ('"state":"T"' in raw) == (kind == "stop")
     nothing_left(fleet)
 
 
