@@ -167,8 +167,10 @@ class _Whole:
         runs = ", ".join(round_.run.id for round_ in self.rounds)
         count = len(self.rounds)
         accepted = sum(block.state == blocks.ACCEPTED for block in self.blocks)
-        mark = "; SIMULATED" if self.simulated else ""
-        return f"{self.word}: {accepted} of {len(self.blocks)} blocks, {count} round{'s' if count > 1 else ''} ({runs}){mark}"[:200]
+        mark = ", SIMULATED" if self.simulated else ""
+        against = f", {len(self.notes)} more against the whole" if self.notes else ""
+        rounds = f"{count} round{'s' if count > 1 else ''} ({runs})"
+        return f"{self.word}{mark}: {accepted} of {len(self.blocks)} blocks accepted{against}, {rounds}"[:200]
 
     @property
     def punch_list_csv(self) -> str:

@@ -87,6 +87,15 @@ def test_a_later_round_closes_a_row_and_a_pass_that_was_there_before_still_count
     assert content(made, "blocks.json")["fleet"]["accepted_at"] and "2 rounds" in made.lines[0]
 
 
+def test_the_line_about_a_pack_says_simulated_and_what_speaks_against_it_before_its_many_rounds(tmp_path: pathlib.Path) -> None:
+    fleet = {name: machine(name, {number: 670}, simulated=True) for number, name in enumerate("ab")}
+    of = [judged(tmp_path, day, fleet) for day in range(1, 9)]
+    contract = tmp_path / "contract.yml"
+    contract.write_text("- {id: DOC-1, text: cables are labelled}\n")
+    said = handed(tmp_path, *of, contract=str(contract)).lines[0]
+    assert said.startswith("NOT ACCEPTED, SIMULATED: 1 of 1 blocks accepted, 1 more against the whole, 8 rounds (")
+
+
 def test_a_row_stays_open_that_the_later_round_did_not_measure(tmp_path: pathlib.Path) -> None:
     first = judged(tmp_path, 1, {"a": machine("a", {1: 500}), "b": machine("b", {2: 500})})
     second = judged(tmp_path, 2, {"b": machine("b", {2: 670})}, partial=True, left_out=["a"])
