@@ -80,8 +80,8 @@ def main() -> int:
     if not all(statuses):
         print("  a run was accepted although faults are planted in it")
     print(f"{'All and only the planted faults were found' if good else 'The demo FAILED'} ({seconds:.0f} s).")
-    for report in reports:
-        print(f"Report: {report.with_name('report.html')}")
+    for inventory, report in zip(DEMOS, reports, strict=True):
+        print(f"Report of {inventory}: {report.with_name('report.html')}")
     return 0 if good else 1
 
 

@@ -208,7 +208,7 @@ class Controller:
         if status.phase == actions.RUNNING and work.nodes():
             self._watch(stored, request, work)
             return None
-        return request.on(work.nodes() or request.chosen(limits.nodes or {}))
+        return request.on(work.nodes() or request.chosen(limits.nodes or {}), limits.nodes or {})
 
     def _ended(self, stored: StoredAction, work: Work) -> bool:
         """Return True if nothing of an action runs. A running process is asked to end, and killed if that takes too long."""

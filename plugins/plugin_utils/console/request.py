@@ -116,6 +116,8 @@ class Request:
     stages: t.Tuple[str, ...]
     settings: t.Mapping[str, t.Any]
     nodes: t.Tuple[str, ...] = ()
+    # Nodes that the console knows and the request does not choose: its run is a part.
+    left_out: t.Tuple[str, ...] = ()
     pool: t.Mapping[str, str] | None = None
     image: str = ""
     # Of a cluster, where its pods run: where the request is.
@@ -137,9 +139,10 @@ class Request:
         """Return True if the request needs the GPUs of its nodes."""
         return any(registry.shipped()[stage].devices for stage in self._stages())
 
-    def on(self, nodes: t.Iterable[str]) -> Request:
-        """The same on these nodes, in place of a pool."""
-        return dataclasses.replace(self, nodes=tuple(nodes), pool=None)
+    def on(self, nodes: t.Iterable[str], known: t.Iterable[str] = ()) -> Request:
+        """The same on these nodes of those that are known, in place of a pool."""
+        chosen = tuple(nodes)
+        return dataclasses.replace(self, nodes=chosen, left_out=tuple(sorted(set(known) - set(chosen))), pool=None)
 
     def chosen(self, labels: t.Mapping[str, t.Mapping[str, str]]) -> t.Tuple[str, ...]:
         """The nodes of a request: those that it names, or those of its pool among the known, sorted."""
@@ -170,6 +173,7 @@ class Request:
             **self._settings(),
             **plane.chosen(self.nodes),
             **plane.placed(self.namespace, self.image),
+            **({"acceptance_left_out": list(self.left_out)} if self.left_out else {}),
         }
 
     def argv(self, inventory: str, variables: str, resume: bool = False) -> t.List[str]:
@@ -324,7 +328,10 @@ class _Reader:
             field = f"stages.variables[{shown(name)[1:-1]}]"
             if name not in allowed.VARIABLES or allowed.stage_of(name) not in brought:
                 usable = [variable for variable in allowed.VARIABLES if allowed.stage_of(variable) in brought]
-                self.wrong(field, name, f"one of {', '.join(usable)}")
+                expected = f"one of {', '.join(usable)}" if usable else "none: no chosen stage has variables"
+                if name in allowed.VARIABLES:
+                    expected = f"the stage {allowed.stage_of(name)} among the chosen ones"
+                self.wrong(field, name, expected)
                 continue
             try:
                 settings[name] = allowed.value(name, value)

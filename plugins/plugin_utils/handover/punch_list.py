@@ -109,19 +109,19 @@ def _checks(cause: PlainData) -> set[Key]:
 
 
 def _row(round_: Round, cause: PlainData, checks: set[Key], hardware: str) -> Row:
-    part = parts.find(round_.parts, cause["subject"]) if "|" not in cause["subject"] else None
     node = node_of(cause["subject"])
+    found = _parts(round_, cause)
     named = ",".join(sorted(f"{key.stage} {key.check}" for key in checks))
     digest = hashlib.sha256(f"{hardware}\n{named}\n{round_.run.id}".encode(errors="backslashreplace")).hexdigest()
     code = _code(round_, checks)
     values = {
         **dict.fromkeys(COLUMNS, ""), "id": f"P-{digest[:8]}", "state": OPEN, "node": node,
-        "part": str(cause.get("name") or cause["subject"]), "hardware_id": hardware, "category": kind_of(code, cause["verdict"]),
+        "part": _named(cause, found), "hardware_id": hardware, "category": kind_of(code, cause["verdict"]),
         "fault": code or cause["verdict"].lower(), "action": " ".join(cause["advice"]),
         "action_source": _SOURCES.get(code or "", _OUR_SOURCE), "opened_at": round_.judged_at, "updated_at": round_.judged_at,
         "first_run": round_.run.id, "last_run": round_.run.id,
         "simulated": "simulated" if cause["simulated"] else "", **_numbers(round_, checks), **_finding(cause),
-        **_of_part(round_, node, part),
+        **_of_parts(round_, node, found),
     }  # fmt: skip
     return Row(values, checks, _evidence(round_, cause), round_.number)
 
@@ -148,12 +148,37 @@ def _with_unit(value: float, unit: str | None) -> str:
     return f"{formats.number(value)} {unit or ''}".strip()
 
 
-def _of_part(round_: Round, node: str, part: Part | None) -> dict[str, str]:
-    """Return where a part is and its numbers; of a node without a part those of the machine."""
-    known = part or round_.parts.get(node, {}).get(MACHINE)
-    if known is None:
-        return {}
-    return {"slot": known.slot, "pcie": known.pci, "serial": known.serial, "part_number": known.board, "cable": known.connected}
+def _parts(round_: Round, cause: PlainData) -> list[Part]:
+    """Return the part that a cause is about, or those of a node that its finding names."""
+    subject = str(cause["subject"])
+    if "|" in subject:
+        return []
+    if node_of(subject) == subject:
+        return parts.named(round_.parts, subject, [str(cause["said"])])[: parts.MOST]
+    part = parts.find(round_.parts, subject)
+    return [] if part is None else [part]
+
+
+def _named(cause: PlainData, found: t.Sequence[Part]) -> str:
+    """Return the name of what a cause is about, with the parts of a node that its finding names."""
+    subject = str(cause["subject"])
+    if node_of(subject) == subject and found:
+        return f"{subject} {', '.join(part.name for part in found)}"
+    return str(cause.get("name") or subject)
+
+
+def _of_parts(round_: Round, node: str, found: t.Sequence[Part]) -> dict[str, str]:
+    """Return where parts are and their numbers, each with its name where they are several; else those of the machine."""
+    known = list(found) or [part for part in [round_.parts.get(node, {}).get(MACHINE)] if part is not None]
+
+    def told(values: t.Mapping[str, str]) -> str:
+        return "; ".join(f"{name}: {value}" if len(known) > 1 else value for name, value in values.items() if value)
+
+    return {
+        "slot": told({part.name: part.slot for part in known}), "pcie": told({part.name: part.pci for part in known}),
+        "serial": told({part.name: part.serial for part in known}), "part_number": told({part.name: part.board for part in known}),
+        "cable": told({part.name: part.connected for part in known}),
+    }  # fmt: skip
 
 
 def _hardware(round_: Round, subject: str) -> str:

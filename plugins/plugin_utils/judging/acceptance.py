@@ -155,6 +155,9 @@ class Acceptance:
         return bool(self.plan.left_out or self.plan.skipped_stages)
 
     def _done(self, verdict: Verdict) -> bool:
+        """Return True if a check has a result: what was found to be bad has one, also where no number came of it."""
+        if verdict.verdict in ("FAIL", "KNOWN_FAIL"):
+            return True
         record = self.deciding.get(verdict.key)
         return record is not None and record.outcome in ("measured", "not_applicable")
 

@@ -283,7 +283,7 @@ class Planner:
         problem = foreseeable.problem(settings, [interface.stage for interface in stages], self.layers.variables, self._of_host)
         if problem:
             raise PlanError(problem)
-        left_out = self.left_out()
+        left_out = sorted({*self.left_out(), *map(str, settings[self.hosts[0]]["acceptance_left_out"] or ())})
         items: list[PlanItem] = []
         samples: dict[str, Sample] = {}
         targets: dict[str, Target] = {host: {"plane": planes.of(settings[host], host).name} for host in self.hosts}

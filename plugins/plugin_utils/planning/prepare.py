@@ -33,7 +33,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import LEVELS, stands_for_nodes
 
 # Variables that choose what a run measures, taken from its first host.
-OF_WHOLE_RUN = ("acceptance_stages", "acceptance_level", budget.VARIABLE)
+OF_WHOLE_RUN = ("acceptance_stages", "acceptance_level", budget.VARIABLE, "acceptance_left_out")
 # The stages of a run that is none.
 NOTHING = collection.ROOT / "roles/common/tasks/nothing.yml"
 # The arguments of the action `plan`.

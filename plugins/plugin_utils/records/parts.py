@@ -120,15 +120,21 @@ def places(parts: Parts, subject: str, texts: t.Iterable[str] = ()) -> list[str]
         node = keys.node_of(end)
         of_node, prefix = parts.get(node, {}), f"{node} " if "|" in subject else ""
         if end == node:
-            named = [part for part in of_node.values() if part.key != MACHINE and names(part, texts)]
-            lines += [part.place for part in named[:MOST]]
-            lines += [f"and {len(named) - MOST} more parts of {node}"] if len(named) > MOST else []
+            of_texts = named(parts, node, texts)
+            lines += [part.place for part in of_texts[:MOST]]
+            lines += [f"and {len(of_texts) - MOST} more parts of {node}"] if len(of_texts) > MOST else []
         else:
             part = find(parts, end)
             lines.append(f"{prefix}{part.place if part else _unknown(end, node)}")
         if MACHINE in of_node:
             lines.append(f"{prefix}{of_node[MACHINE].place}")
     return lines
+
+
+def named(parts: Parts, node: str, texts: t.Iterable[str]) -> list[Part]:
+    """Return the parts of a node that texts about it name."""
+    texts = list(texts)
+    return [part for part in parts.get(node, {}).values() if part.key != MACHINE and names(part, texts)]
 
 
 def name(parts: Parts, subject: str) -> str:

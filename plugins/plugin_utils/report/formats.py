@@ -153,7 +153,8 @@ def coverage(model: Report) -> str:
     """Return how many planned checks were measured and their verdicts, as `84 planned checks, 81 measured: 78 PASS, 2 UNKNOWN, 4 FAIL`."""
     of = model["coverage"]
     verdicts = ", ".join(f"{count} {word}" for word, count in of["verdicts"].items())
-    return f"{of['planned']} planned checks, {of['measured']} measured{f': {verdicts}' if verdicts else ''}"
+    skipped = f", {of['skipped']} not for this hardware" if of["skipped"] else ""
+    return f"{of['planned']} planned checks, {of['measured'] - of['skipped']} measured{skipped}{f': {verdicts}' if verdicts else ''}"
 
 
 def markdown(model: Report) -> str:

@@ -93,10 +93,18 @@ def build(folder: pathlib.Path) -> pathlib.Path:
         "nccl_fabric_ssh": "existing",
         "nccl_fabric_binary_dir": "{{ demo_node }}/bin",
     }
-    children = {group: {"hosts": of} for group, of in groups.items()}
+    children = {group: {"hosts": of, "vars": _of_group(group)} for group, of in groups.items()}
     inventory.write_text(yaml.safe_dump({"all": {"children": children, "vars": variables}}, sort_keys=False), encoding="utf-8")
     digest.write_text(sources)
     return inventory
+
+
+def _of_group(group: str) -> dict[str, t.Any]:
+    """Return the variables that a group of the demo has of its own, but for the stages: a run has those of all its nodes."""
+    files = sorted(ROOT.glob(f"inventories/demo*/group_vars/{group}.yml"))
+    variables = {name: value for file in files for name, value in yaml.safe_load(file.read_text(encoding="utf-8")).items()}
+    variables.pop("acceptance_stages", None)
+    return variables
 
 
 def _in_tmp(folder: pathlib.Path) -> list[str]:

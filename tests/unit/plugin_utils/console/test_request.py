@@ -63,6 +63,12 @@ def test_latency_on_hosts_of_an_inventory() -> None:
     assert asked.command_shown()[:5] == ["ib_send_lat", "-d", "DEVICE", "-i", "PORT"]
 
 
+def test_nodes_that_a_request_does_not_choose_are_left_out_of_its_run() -> None:
+    asked = request.read({"rdma": {**PAIR, "operation": "send", "measure": "latency", "scope": "ring"}}, HOSTS)
+    assert "acceptance_left_out" not in asked.on(asked.nodes, asked.nodes).variables()
+    assert asked.on(asked.nodes, [*asked.nodes, "gpu-09", "gpu-08"]).variables()["acceptance_left_out"] == ["gpu-08", "gpu-09"]
+
+
 def test_a_collective_over_a_pool_has_its_nodes_when_they_are_known() -> None:
     asked = request.read({"collective": {"pool": {"matchLabels": {"pool": "a"}}, "gpusPerNode": 8, "sizes": ["32M:8G"]}}, CLUSTER)
     with pytest.raises(ValueError, match="before its nodes are known"):
@@ -99,6 +105,12 @@ def test_a_stage_has_the_variables_of_those_that_it_brings() -> None:
     asked = request.read({"stages": {**PAIR, "names": ["rdma"], "variables": {"rdma_ports_devices": ["mlx5_0", "mlx5_1"]}}}, CLUSTER)
     assert asked.variables()["rdma_ports_devices"] == ["mlx5_0", "mlx5_1"]
     assert fields({"stages": {**PAIR, "names": ["stack"], "variables": {"rdma_size": 1}}}) == ["stages.variables[rdma_size]"]
+
+
+def test_a_variable_of_a_stage_that_is_not_chosen_is_answered_with_that_stage() -> None:
+    with pytest.raises(request.RequestError) as refused:
+        request.read({"stages": {**PAIR, "names": ["stack"], "variables": {"gemm_seconds": "5"}}}, CLUSTER)
+    assert [problem.expected for problem in refused.value.problems] == ["the stage gemm among the chosen ones"]
 
 
 def test_the_variables_of_the_list_are_there_and_carry_no_program() -> None:

@@ -190,3 +190,9 @@ def test_pages_of_parts_are_there_in_every_language(console: memory.Opened) -> N
         for name in ("165201", "leaf-03", MODULE, "S6CK1", "M-771", GUID):
             answer = client.get("/part", params={"name": name}, headers={"accept-language": language})
             assert answer.status_code == 200 and f'<html lang="{language}">' in answer.text
+
+
+def test_a_name_that_nothing_has_is_answered_with_it(console: memory.Opened) -> None:
+    client = console.signed_in()
+    assert "Nothing here is called zzz&lt;b&gt;" in client.get("/runs", params={"text": "zzz<b>"}).text
+    assert "Nothing found" in client.get("/runs?phase=Cancelled").text

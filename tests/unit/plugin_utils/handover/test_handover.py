@@ -13,7 +13,14 @@ import tarfile
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover import checker, public_lists, request, rounds, standing
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover import (
+    checker,
+    public_lists,
+    punch_list,
+    request,
+    rounds,
+    standing,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import run as runs_on_disk
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
@@ -76,6 +83,18 @@ def test_a_slow_gpu_is_a_row_with_its_place_and_its_evidence(tmp_path: pathlib.P
     assert (row["measured"], row["required"].split()[1], row["category"]) == ("500.0 TFLOPS", "TFLOPS", "part")
     assert "500" in content(made, f"{row['evidence']}01-{runs.run_id(1)}.txt")
     assert content(made, "blocks.json")["fleet"]["state"] == "NOT ACCEPTED"
+
+
+def test_a_row_of_a_node_has_the_parts_that_its_finding_names(tmp_path: pathlib.Path) -> None:
+    first = judged(tmp_path, 1, {"a": machine("a", {1: 670, 2: 670}), "b": machine("b", {3: 670, 4: 670})})
+    cause = {
+        "subject": "a", "name": "a", "verdict": "FAIL", "findings": [], "explains": [], "advice": [], "simulated": False,
+        "said": "a: soak cooling: GPU 0 and GPU 1 are warm",
+    }  # fmt: skip
+    read = rounds.read(str(tmp_path), [first])
+    round_ = dataclasses.replace(read[0], report={**read[0].report, "causes": [cause]})
+    (row,) = punch_list.rows([round_], [standing.of([round_])], {})
+    assert (row.values["part"], row.values["serial"]) == ("a GPU 0, GPU 1", "GPU 0: S1; GPU 1: S2")
 
 
 def test_a_later_round_closes_a_row_and_a_pass_that_was_there_before_still_counts(tmp_path: pathlib.Path) -> None:

@@ -50,6 +50,11 @@ def test_what_was_left_out_makes_a_part(site: Site) -> None:
     assert {subject for subject, *_check in listed(plan, "disk")} == {"gpu-02"} and not listed(plan, "stack")
 
 
+def test_nodes_that_the_console_did_not_choose_make_a_part(site: Site) -> None:
+    plan = build(site.planner({"acceptance_left_out": ["gpu-09"]}, limit="gpu-02"), DISK)
+    assert plan["partial"] and plan["left_out"] == ["gpu-01", "gpu-03", "gpu-09"]
+
+
 def test_a_machine_is_looked_at_again_after_its_last_load(site: Site) -> None:
     plan = build(site.planner(), "host_health", DISK)
     assert [stage["name"] for stage in plan["stages"]] == ["stack", "host_health", "disk", "host_health_after"]
