@@ -215,11 +215,11 @@ def markdown(model: Report) -> str:
             agreeing = f"{d['agree']} of {d['of']}: {cell(', '.join(d['agreeing']))}"
             lines.append(_row(cell(d["item"]), cell(d["found"]), on, cell(d["expected"]), agreeing, cell(d["basis"])))
     if model["expectations"]:
-        _table(lines, "Expectations used", "check", "expected", "floor", "layer", "source", "date", "confidence")
+        _table(lines, "Expectations used", "check", "expectation", "expected", "floor", "layer", "source", "date", "confidence")
         for e in model["expectations"]:
-            check = cell(f"{e['stage']} {e['check']} {e['metric']}")
+            named = (cell(f"{e['stage']} {e['check']} {e['metric']}"), cell(e["expectation"]))
             numbers = (f"{number(e['expected'])} {cell(e['unit'])}", f"{number(e['floor'])} {cell(e['unit'])}")
-            lines.append(_row(check, *numbers, cell(e["layer"]), cell(e["source"]), cell(e["date"]), cell(e["confidence"])))
+            lines.append(_row(*named, *numbers, cell(e["layer"]), cell(e["source"]), cell(e["date"]), cell(e["confidence"])))
     for name, sample in model["sample"].items():
         lines += ["", cell(f"Sample of stage {name}: seed {sample['seed']}, nodes {', '.join(sample['nodes'])}")]
     if model["waivers"]:
