@@ -1,13 +1,15 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Parser for `lldpctl -f keyvalue`: the switch and the port that each Ethernet interface of a machine is connected to, as the switch says.
+"""Parsers for `lldpctl -f keyvalue` and `-f json`: the switch and the port that each Ethernet interface of a machine is connected to, as
+the switch says.
 
 This module util is PRIVATE to the collection.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import typing as t
 
@@ -48,3 +50,55 @@ def neighbours(text: str) -> dict[str, Neighbour]:
 
 def _first(values: dict[str, str], names: tuple[str, ...]) -> str:
     return next((values[name] for name in names if values.get(name)), "")
+
+
+def heard(text: str) -> t.Dict[str, t.List[Neighbour]] | None:
+    """Return {interface: the neighbours that are heard at it} of `lldpctl -f json` or `-f json0`; None if the text is neither. In `json`
+    the interfaces, and the names of the neighbours, are keys, of one object or of several in a list; in `json0` they are values."""
+    try:
+        tree = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(tree, dict) or "lldp" not in tree:
+        return None
+    found: t.Dict[str, t.List[Neighbour]] = {}
+    for part in _listed(tree["lldp"]):
+        for interface in _listed(part.get("interface")):
+            named = [(str(interface["name"]), interface)] if isinstance(interface.get("name"), str) else list(interface.items())
+            for name, value in named:
+                if isinstance(value, dict):
+                    found.setdefault(name[:SHOWN], []).extend(_of_json(value))
+    return found
+
+
+def _of_json(interface: t.Dict[str, t.Any]) -> t.List[Neighbour]:
+    """Return the neighbours in the value of an interface: one for each chassis."""
+    port = next(iter(_listed(interface.get("port"))), {})
+    chassis = [
+        pair
+        for listed in _listed(interface.get("chassis"))
+        for pair in ([("", listed)] if "id" in listed else [(n, v) for n, v in listed.items() if isinstance(v, dict)])
+    ]
+    port_names = _json_text(_id(port, "ifname", "local"), port.get("descr"), _id(port))
+    return [Neighbour(_json_text(name, values.get("name"), _id(values)), port_names) for name, values in chassis]
+
+
+def _id(values: t.Dict[str, t.Any], *kinds: str) -> str:
+    """Return the id of a chassis or a port, if it is of one of the kinds, or of any."""
+    ids = _listed(values.get("id"))
+    return next((str(each.get("value") or "") for each in ids if not kinds or each.get("type") in kinds), "")
+
+
+def _json_text(*values: t.Any) -> str:
+    """Return the first of the values that is a text, or that holds one as `value`; empty if there is none."""
+    for value in values:
+        for each in value if isinstance(value, list) else [value]:
+            text = each.get("value") if isinstance(each, dict) else each
+            if isinstance(text, str) and text.strip():
+                return " ".join(text.split())[:SHOWN]
+    return ""
+
+
+def _listed(value: t.Any) -> t.List[t.Dict[str, t.Any]]:
+    """Return the objects of a value that is one or a list of them."""
+    return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict)]

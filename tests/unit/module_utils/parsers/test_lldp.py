@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pathlib
 
+import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import lldp
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,3 +54,18 @@ def test_what_a_switch_says_of_itself_is_short_and_on_one_line() -> None:
 @given(st.text())
 def test_any_text_gives_names_of_one_line(text: str) -> None:
     assert not any("\n" in name for names in lldp.neighbours(text).values() for name in names)
+
+
+@pytest.mark.parametrize(
+    ("recording", "expected"),
+    [
+        ("healthy-gpu-01.json", {"eth0": [("leaf1", "swp1")]}),
+        ("healthy-gpu-01.json0", {"eth0": [("leaf1", "swp1")]}),
+        ("wrong-gpu-01.json", {"eth0": [("leaf2", "swp1")]}),
+        ("wrong-gpu-02-link-down.json", {}),
+        ("healthy-leaf1.json", {"swp1": [("gpu-01", "eth0")], "swp2": [("gpu-02", "eth0")]}),
+        ("neighbours.txt", None),
+    ],
+)
+def test_each_form_of_json_says_what_each_interface_hears(recording: str, expected: object) -> None:
+    assert lldp.heard((RECORDED.parent / recording).read_text()) == expected

@@ -1,0 +1,218 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Parsers for what ibnetdiscover, `iblinkinfo -l`, ibqueryerrors and sminfo print about an InfiniBand fabric.
+
+Forms: infiniband-diags 44 (recorded from ibsim with OpenSM) and the sources of rdma-core 28 to 55. A GUID is 16 hexadecimal digits. A port
+of an adapter has a GUID of its own beside that of its device; all ports of a switch have the switch's.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+# A port: the GUID of its device, and its number.
+End = t.Tuple[str, int]
+ADAPTER, SWITCH, ROUTER = "CA", "SW", "RT"
+_KINDS = {"Ca": ADAPTER, "Switch": SWITCH, "Rt": ROUTER}
+# Gb/s of one lane by the name of the speed (InfiniBand Architecture Specification 1.7, PortInfo: LinkSpeedActive, LinkSpeedExtActive).
+LANE_GBPS = {
+    "SDR": 2.5, "DDR": 5.0, "QDR": 10.0, "FDR10": 10.3125, "FDR": 14.0625, "EDR": 25.78125, "HDR": 53.125, "NDR": 106.25, "XDR": 212.5,
+}  # fmt: skip
+SHOWN = 100
+# Lines that a parser quotes as not understood; more than that say no more.
+QUOTED = 5
+
+_HEADER = re.compile(r'(Ca|Switch|Rt)\s+(\d{1,4})\s+"[HSR]-([0-9a-fA-F]{16})"\s*#\s*"(.*)"')
+_FIELD = re.compile(r"(vendid|devid|sysimgguid|switchguid|caguid|rtguid)=0x([0-9a-fA-F]{1,16})(?:\(([0-9a-fA-F]{1,16})\))?\s*")
+_GUIDS = ("switchguid", "caguid", "rtguid")
+_LINK = re.compile(
+    r"\[(\d{1,4})\](?:\[ext \d+\])?(?:\(([0-9a-fA-F]{1,16})\))?\s*"
+    r'"[HSR]-([0-9a-fA-F]{16})"\[(\d{1,4})\](?:\[ext \d+\])?(?:\(([0-9a-fA-F]{1,16})\))?\s*'
+    r"#.*\s(\d{1,2})x([A-Z]+\d{0,2})\s*"
+)
+_STATE = re.compile(
+    r'0x([0-9a-fA-F]{16})\s+"(.*?)"\s+\d+\s+(\d{1,4})\[[^\]]*\]\s+==\((.*?)\)==>\s+'
+    r'(?:0x([0-9a-fA-F]{16})\s+\d+\s+(\d{1,4}))?\[[^\]]*\]\s+".*"\s*\((.*)\)\s*'
+)
+_RATE = re.compile(r"\s*(?:(\d{1,2})X\s+(?:(\d{1,3}(?:\.\d{1,6})?) Gbps|(FDR10))\s+)?([A-Za-z?]+)/\s*([A-Za-z?]+)\s*")
+_ERRORS = re.compile(r"\s*GUID 0x([0-9a-fA-F]{1,16}) port (\d{1,4}|ALL):\s*((?:\[\w+ == \d{1,20}(?: \([^)\]]*\))?\]\s*)+)")
+_COUNTER = re.compile(r"\[(\w+) == (\d{1,20})(?: \([^)\]]*\))?\]")
+_NODES = re.compile(r"## Summary: (\d{1,9}) nodes checked, (\d{1,9}) bad nodes found\s*")
+_PORTS = re.compile(r"##\s+(\d{1,9}) ports checked, (\d{1,9}) ports have errors beyond threshold\s*")
+_MANAGER = re.compile(
+    r"sminfo: sm lid (\d{1,5}) sm guid 0x([0-9a-fA-F]{1,16}), activity count \d+ priority (\d{1,2}) state \d+ SMINFO_(\w+)\s*"
+)
+
+
+class Device(t.NamedTuple):
+    """A device of the fabric as ibnetdiscover lists it; `ports` is how many it has, `port_guids` are those of its connected ports."""
+
+    guid: str
+    kind: str
+    name: str
+    ports: int
+    system: str
+    model: str
+    port_guids: t.Dict[int, str]
+
+
+class Far(t.NamedTuple):
+    """The other end of a port's link, and the width and the speed (a key of LANE_GBPS) of the link as this end has them."""
+
+    end: End
+    width: int
+    speed: str
+
+
+class Discovery(t.NamedTuple):
+    """A fabric: its devices by GUID, and the far end of each connected port. `unread` says what makes it no whole fabric."""
+
+    devices: t.Dict[str, Device]
+    links: t.Dict[End, Far]
+    unread: t.List[str]
+
+
+class PortState(t.NamedTuple):
+    """A port as `iblinkinfo -l` lists it. `width` and `lane_gbps` are None for a port without a link."""
+
+    width: int | None
+    lane_gbps: float | None
+    state: str
+    physical: str
+
+
+class Errors(t.NamedTuple):
+    """Counters of errors above their thresholds, {(GUID of the port, its number): {name: count}}, and how many ports were asked. `unread`
+    says why this is not all, empty if it is."""
+
+    counters: t.Dict[End, t.Dict[str, int]]
+    ports: int
+    unread: str
+
+
+class Manager(t.NamedTuple):
+    """The subnet manager that answered: GUID of its port, LID and state (`MASTER`)."""
+
+    guid: str
+    lid: int
+    state: str
+
+
+def gbps(width: int, speed: str) -> float:
+    """Return the rate of a link as sysfs has it: lanes times Gb/s of a lane."""
+    return width * LANE_GBPS.get(speed, 0.0)
+
+
+def discovery(text: str) -> Discovery:
+    """Return the fabric in ibnetdiscover's output. Each cable stands there twice, once at each end, so a cut or damaged text does not pass
+    for a whole one: a link whose other end does not name it, or whose device is missing, is `unread`."""
+    devices: t.Dict[str, Device] = {}
+    links: t.Dict[End, Far] = {}
+    unread: t.List[str] = []
+    fields: t.Dict[str, str] = {}
+    current: Device | None = None
+    declared: t.List[str] = []
+    for line in text.splitlines():
+        if not line.strip():
+            current, fields = None, {}
+            continue
+        field = _FIELD.fullmatch(line)
+        header = _HEADER.match(line)
+        link = _LINK.fullmatch(line)
+        if field:
+            fields[field.group(1)] = field.group(2).lower()
+            if field.group(1) in _GUIDS:
+                declared.append(field.group(2).lower().zfill(16))
+        elif header:
+            kind, ports, guid, name = _KINDS[header.group(1)], int(header.group(2)), header.group(3).lower(), header.group(4)[:SHOWN]
+            model = f"{fields.get('vendid', '?')}:{fields.get('devid', '?')}"
+            current = Device(guid, kind, name, ports, fields.get("sysimgguid", "").zfill(16), model, {})
+            if guid in devices:
+                unread.append(f"device {guid} is listed twice")
+            devices[guid] = current
+        elif link and current is not None:
+            number, far = int(link.group(1)), (link.group(3).lower(), int(link.group(4)))
+            if (current.guid, number) in links:
+                unread.append(f"port {number} of {current.name} is listed twice")
+            if link.group(7) not in LANE_GBPS:
+                unread.append(f"port {number} of {current.name} has the speed {link.group(7)!r}, which is not known")
+            links[current.guid, number] = Far(far, int(link.group(6)), link.group(7))
+            if current.kind != SWITCH:
+                current.port_guids[number] = (link.group(2) or "").lower().zfill(16)
+        elif not line.startswith(("#", "Chassis", "Switch", "Ca", "ChassisNum", "\f")) or '"' in line:
+            unread.append(f"the line {line.strip()[:SHOWN]!r} is not understood")
+    unread += [f"device {guid} has no entry" for guid in declared if guid not in devices]
+    for (guid, number), far in links.items():
+        name = devices[guid].name
+        if far.end[0] not in devices:
+            unread.append(f"port {number} of {name} leads to device {far.end[0]}, which is not listed")
+        elif far.end not in links:
+            unread.append(f"port {number} of {name} leads to port {far.end[1]} of {devices[far.end[0]].name}, which has no link")
+        elif links[far.end].end != (guid, number):
+            unread.append(f"port {number} of {name} leads to port {far.end[1]} of {devices[far.end[0]].name}, which leads elsewhere")
+        elif (far.width, far.speed) != links[far.end][1:]:
+            unread.append(f"the ends of the link of port {number} of {name} have different rates")
+    if not links:
+        unread.append("there is no cable in it")
+    return Discovery(devices, links, _first(unread))
+
+
+def states(text: str) -> t.Tuple[t.Dict[End, PortState], t.List[str]]:
+    """Return {(GUID of the port, its number): its state} of what `iblinkinfo -l` prints, and the lines that were not understood. The rate
+    of a port without a link, which some of the tools print as SDR, is left out."""
+    ports: t.Dict[End, PortState] = {}
+    unread: t.List[str] = []
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        match = _STATE.fullmatch(line)
+        rate = _RATE.fullmatch(match.group(4)) if match else None
+        if match is None or rate is None:
+            unread.append(f"the line {line.strip()[:SHOWN]!r} is not understood")
+            continue
+        linked = match.group(5) is not None
+        lane = LANE_GBPS["FDR10"] if rate.group(3) else float(rate.group(2) or 0)
+        end = match.group(1).lower(), int(match.group(3))
+        if end in ports:
+            unread.append(f"port {end[1]} of {match.group(2).strip()[:SHOWN]} is listed twice")
+        ports[end] = PortState(
+            int(rate.group(1)) if linked and rate.group(1) else None, lane if linked and lane else None, rate.group(4), rate.group(5)
+        )
+    return ports, _first(unread)
+
+
+def errors(text: str) -> Errors:
+    """Return the counters in ibqueryerrors' output. Without its summary, or with another number of ports than the summary counts, it is
+    not known which ports are clean."""
+    counters: t.Dict[End, t.Dict[str, int]] = {}
+    nodes = ports = bad = None
+    for line in text.splitlines():
+        found, summary, ports_line = _ERRORS.fullmatch(line), _NODES.fullmatch(line), _PORTS.fullmatch(line)
+        if found and found.group(2) != "ALL":
+            end = found.group(1).lower().zfill(16), int(found.group(2))
+            counters.setdefault(end, {}).update({name: int(count) for name, count in _COUNTER.findall(found.group(3))})
+        elif summary:
+            nodes = int(summary.group(1))
+        elif ports_line:
+            ports, bad = int(ports_line.group(1)), int(ports_line.group(2))
+    if nodes is None or ports is None:
+        return Errors(counters, 0, "the summary of ibqueryerrors is missing")
+    if not nodes or not ports:
+        return Errors(counters, 0, "ibqueryerrors has asked no port")
+    if bad != len(counters):
+        return Errors(counters, ports, f"ibqueryerrors counts {bad} ports with errors and lists {len(counters)}")
+    return Errors(counters, ports, "")
+
+
+def manager(text: str) -> Manager | None:
+    """Return the subnet manager that sminfo prints, None if it prints none."""
+    match = next(filter(None, map(_MANAGER.fullmatch, text.splitlines())), None)
+    return Manager(match.group(2).lower().zfill(16), int(match.group(1)), match.group(4)) if match else None
+
+
+def _first(unread: t.List[str]) -> t.List[str]:
+    return unread[:QUOTED] + ([f"{len(unread) - QUOTED} more"] if len(unread) > QUOTED else [])

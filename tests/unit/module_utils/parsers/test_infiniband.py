@@ -1,0 +1,83 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What tools of infiniband-diags print about a fabric."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import infiniband
+
+RECORDED = pathlib.Path(__file__).resolve().parents[3] / "fixtures/infiniband"
+LEAF_1, LEAF_2, LEAF_3, SPINE_1 = "fc6a1c0300020010", "fc6a1c0300020020", "fc6a1c0300020030", "fc6a1c0300030010"
+GPU_06 = "a088c20300010060"
+
+
+def text(fabric: str, tool: str = "ibnetdiscover") -> str:
+    return (RECORDED / fabric / f"{tool}.txt").read_text()
+
+
+def test_a_recorded_fabric_is_read_whole() -> None:
+    fabric = infiniband.discovery(text("healthy"))
+    assert fabric.unread == [] and len(fabric.devices) == 22 and len(fabric.links) == 64
+    leaf, host = fabric.devices[LEAF_1], fabric.devices[GPU_06]
+    assert (leaf.kind, leaf.name, leaf.ports) == (infiniband.SWITCH, "MF0;leaf-1:MQM9700/U1", 8)
+    assert (host.kind, host.name, host.port_guids) == (infiniband.ADAPTER, "gpu-06 HCA-1", {1: "a088c20300010061"})
+    assert fabric.links[GPU_06, 1] == ((LEAF_2, 2), 4, "HDR") and infiniband.gbps(4, "HDR") == 212.5
+
+
+def test_links_that_trained_down_keep_their_rate_at_both_ends() -> None:
+    fabric = infiniband.discovery(text("slow"))
+    assert fabric.unread == []
+    assert fabric.links[GPU_06, 1][1:] == fabric.links[LEAF_2, 2][1:] == (4, "SDR")
+    assert fabric.links[LEAF_1, 5][1:] == fabric.links[SPINE_1, 1][1:] == (1, "HDR")
+
+
+@pytest.mark.parametrize("fabric", ["healthy", "missing", "swapped", "slow", "counters", "unlinked"])
+def test_a_text_without_one_line_of_a_cable_is_no_whole_fabric(fabric: str) -> None:
+    lines = text(fabric).splitlines()
+    for number in [number for number, line in enumerate(lines) if line.startswith("[")]:
+        assert infiniband.discovery("\n".join(lines[:number] + lines[number + 1 :])).unread
+
+
+@pytest.mark.parametrize("end", [0, 200, 400, 1000, 4000, -200, -3])
+def test_a_cut_text_is_no_whole_fabric(end: int) -> None:
+    assert infiniband.discovery(text("healthy")[:end]).unread
+
+
+def test_a_speed_that_is_not_known_is_named() -> None:
+    assert "'QXR'" in infiniband.discovery(text("healthy").replace("4xHDR", "4xQXR")).unread[0]
+
+
+def test_a_port_without_a_link_has_no_rate() -> None:
+    ports, unread = infiniband.states(text("missing", "iblinkinfo-l"))
+    assert unread == [] and len(ports) == 63
+    assert ports[LEAF_3, 6] == (None, None, "Down", "Polling")
+    assert ports["a088c20300010061", 1] == (4, 53.125, "Active", "LinkUp")
+
+
+def test_a_line_of_states_that_is_not_understood_is_named() -> None:
+    assert infiniband.states("0x12 something\n")[1] == ["the line '0x12 something' is not understood"]
+
+
+def test_counters_are_those_of_ports_and_not_of_whole_switches() -> None:
+    found = infiniband.errors(text("counters", "ibqueryerrors"))
+    assert found.unread == "" and found.counters == {
+        ("a088c20300010091", 1): {"SymbolErrorCounter": 65535},
+        (LEAF_1, 2): {"PortRcvErrors": 300},
+        (LEAF_1, 5): {"SymbolErrorCounter": 1200, "LinkDownedCounter": 7},
+    }
+
+
+def test_without_its_summary_no_port_is_known_to_be_clean() -> None:
+    assert infiniband.errors("").unread == "the summary of ibqueryerrors is missing"
+    lines = text("counters", "ibqueryerrors").splitlines()
+    missing = infiniband.errors("\n".join(line for line in lines if "port 2:" not in line))
+    assert missing.unread == "ibqueryerrors counts 3 ports with errors and lists 2"
+
+
+def test_the_subnet_manager_is_the_one_that_answers() -> None:
+    assert infiniband.manager(text("healthy", "sminfo")) == ("a088c20300010011", 1, "MASTER")
+    assert infiniband.manager("ibwarn: [1] sminfo: query failed") is None
