@@ -146,16 +146,14 @@ def discovery(text: str) -> Discovery:
         elif not line.startswith(("#", "Chassis", "Switch", "Ca", "ChassisNum", "\f")) or '"' in line:
             unread.append(f"the line {line.strip()[:SHOWN]!r} is not understood")
     unread += [f"device {guid} has no entry" for guid in declared if guid not in devices]
-    for (guid, number), far in links.items():
+    for (guid, number), there in links.items():
         name = devices[guid].name
-        if far.end[0] not in devices:
-            unread.append(f"port {number} of {name} leads to device {far.end[0]}, which is not listed")
-        elif far.end not in links:
-            unread.append(f"port {number} of {name} leads to port {far.end[1]} of {devices[far.end[0]].name}, which has no link")
-        elif links[far.end].end != (guid, number):
-            unread.append(f"port {number} of {name} leads to port {far.end[1]} of {devices[far.end[0]].name}, which leads elsewhere")
-        elif (far.width, far.speed) != links[far.end][1:]:
-            unread.append(f"the ends of the link of port {number} of {name} have different rates")
+        if there.end[0] not in devices:
+            unread.append(f"port {number} of {name} leads to device {there.end[0]}, which is not listed")
+        elif there.end not in links:
+            unread.append(f"port {number} of {name} leads to port {there.end[1]} of {devices[there.end[0]].name}, which has no link")
+        elif links[there.end].end != (guid, number):
+            unread.append(f"port {number} of {name} leads to port {there.end[1]} of {devices[there.end[0]].name}, which leads elsewhere")
     if not links:
         unread.append("there is no cable in it")
     return Discovery(devices, links, _first(unread))
