@@ -36,8 +36,8 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
             "docs/handover", "docs/quarantine", "docs/observability", "docs/kubernetes", "docs/slurm", "docs/nvl72", "docs/amd",
             "docs/launchers", "docs/awx", "docs/eda", "docs/execution_environment", "docs/sinks",
             "docs/xids"),
-    "Stages": ("docs/host_health", "docs/gpu_memory", "docs/nic_loopback", "docs/soak", "docs/dcgm", "docs/storage", "docs/rdma",
-               "docs/fabric", "docs/ddp", "docs/hccl", "docs/gpu_sharing"),
+    "Stages": ("docs/host_health", "docs/gpu_memory", "docs/nic_loopback", "docs/soak", "docs/dcgm", "docs/storage", "docs/fabric_map",
+               "docs/rdma", "docs/fabric", "docs/ddp", "docs/hccl", "docs/gpu_sharing"),
     "Extend": ("docs/stages", "docs/planes", "docs/vendors", "docs/architecture", "docs/glossary", "CONTRIBUTING", "tests/README"),
     "Release": ("docs/versions", "docs/release", "CHANGELOG", "SECURITY", "CODE_OF_CONDUCT"),
 }  # fmt: skip

@@ -93,8 +93,8 @@ def test_what_probes_return_is_said_in_the_same_words() -> None:
     """RETURN may name a fragment from ansible-core 2.20 on, and ansible-doc of 2.19 fails on a module that does (ansible/ansible#85644).
     Until 2.19 is not supported any more each module has the whole block: of a node, of a group, or of a command. ddp names its checks."""
     of_node = [
-        "dcgm", "gemm", "gpu_memory", "hccl_local", "host_health", "measure", "nccl_tests", "nic_loopback", "perftest_rounds", "rdma_ports",
-        "soak", "stack_facts", "storage", "train",
+        "dcgm", "fabric_map", "gemm", "gpu_memory", "hccl_local", "host_health", "measure", "nccl_tests", "nic_loopback", "perftest_rounds",
+        "rdma_ports", "soak", "stack_facts", "storage", "train",
     ]  # fmt: skip
     for family in (of_node, ["ddp", "hccl", "nccl_fabric"], ["kube_group_job", "mpijob"]):
         blocks = [yaml.safe_load(importlib.import_module(f"{PACKAGE}.modules.{name}").RETURN) for name in family]

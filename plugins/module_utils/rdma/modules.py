@@ -1,0 +1,105 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The modules in the ports of a node, by ethtool and mlxlink, and what they say is wrong with them.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.absent import Absent, plain_tree
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import PlainData
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import optics
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
+
+ETHTOOL, MLXLINK = "ethtool", ("mlxlink", "mstlink")
+# Bit errors behind the correction from which a link is worth a look: the rate that links are specified for (InfiniBand Architecture
+# Specification 1.7, volume 2, bit error rate of a link).
+MOST_BER = 1e-12
+SHOWN = 4
+
+
+class Module(t.NamedTuple):
+    """The module in a port as a measurement has it, findings [{"code", "part", "text"}], what was printed, and why it was not looked at."""
+
+    row: PlainData
+    findings: t.List[PlainData]
+    raw: str
+    unseen: str
+
+
+def module(node: Node, port: PlainData, timeout: float) -> Module:
+    """Return what is known of the module in a port. mlxlink, which says more, is asked first."""
+    name = f"{port['device']} port {port['port']}"
+    raws: list[str] = []
+    reasons: list[str] = []
+    found: optics.Optics | None = None
+    tool = next(filter(node.which, MLXLINK), None)
+    if tool:
+        result = node.run([tool, "-d", port["device"], "-p", str(port["port"]), "-m", "-c", "--json"], timeout=timeout)
+        raws.append(result.raw)
+        found = optics.mlxlink(result.out)
+        if not (found.values or found.serial or found.link):
+            reasons.append(f"{tool}: {'; '.join(found.unread)}")
+            found = None
+    if found is None and node.which(ETHTOOL) and port["netdev"]:
+        # --json came with 6.15 or so; older ones do not take it with -m.
+        for words in (["--json", "-m"], ["-m"]):
+            result = node.run([ETHTOOL, *words, port["netdev"]], timeout=timeout)
+            raws.append(result.raw)
+            if result.ok:
+                found = optics.ethtool(result.out)
+                break
+        if found is None or not (found.values or found.serial or found.vendor):
+            reasons.append(f"{ETHTOOL}: {' '.join((result.err or result.out).split())[-150:] or 'it prints no module'}")
+            found = None
+    if found is None:
+        why = "; ".join(reasons) or "neither ethtool nor mlxlink is installed, or the port has no network device"
+        return Module({}, [], "\n".join(raws), f"{name}: {why}")
+    part = f"nic/{port['device']}/{port['port']}"
+    row = {
+        "port": f"{port['device']}/{port['port']}", "vendor": found.vendor, "part_number": found.part, "serial": found.serial,
+        "values": plain_tree(found.values), "limits": plain_tree(found.limits), "link": plain_tree(found.link),
+        "alarms": found.alarms, "warnings": found.warnings,
+    }  # fmt: skip
+    active = port["state"] == "ACTIVE"
+    findings = [{"code": code, "part": part, "text": f"{name}: {text}"} for code, text in _problems(found)] if active else []
+    unseen = "" if found.values else f"{name}: {'; '.join(found.unread)}"
+    return Module(row, findings, "\n".join(raws), unseen)
+
+
+def _problems(found: optics.Optics) -> t.Iterator[tuple[str, str]]:
+    """Yield (reason code, sentence) of a module in a port that is up: its own alarms and warnings, values beyond its own limits, and bit
+    errors that the correction did not mend."""
+    what = f"module {' '.join(filter(None, (found.vendor, found.part, found.serial))) or 'without a name'}"
+    advice = "clean or replace the module or its fibre"
+    beyond = list(_beyond(found))
+    alarms = [*found.alarms, *(words for level, words in beyond if level.endswith("alarm"))]
+    warnings = [*found.warnings, *(words for level, words in beyond if level.endswith("warning"))]
+    if alarms:
+        yield "nic_fault", f"{what} raises {', '.join(alarms[:SHOWN])}: {advice}"
+    elif warnings:
+        yield "nic_event", f"{what} warns of {', '.join(warnings[:SHOWN])}: {advice}"
+    for name in ("effective_ber", "symbol_ber"):
+        rate = found.link.get(name)
+        if isinstance(rate, (int, float)) and rate > MOST_BER:
+            yield "port_errors", f"{name.replace('_', ' ')} {rate:.1e}, a healthy link has at most {MOST_BER:.0e}: {advice}"
+            break
+    if found.link.get("advice"):
+        yield "nic_event", f"mlxlink recommends: {found.link['advice']}"
+
+
+def _beyond(found: optics.Optics) -> t.Iterator[tuple[str, str]]:
+    """Yield (level, words) of each value beyond a limit of the module."""
+    for name, limits in found.limits.items():
+        for level, limit in limits.items():
+            # A lane whose light is off, as that of a passive part, has no light to be low; 0 is what modules without the limit print.
+            if isinstance(limit, Absent) or limit == 0:
+                continue
+            for value in found.values.get(name, []):
+                if not isinstance(value, Absent) and (value > limit if level.startswith("high") else value < limit):
+                    yield level, f"{name.replace('_', ' ')} {value:.3g} {optics.UNITS[name]} ({level} {limit:.3g})"
+                    break

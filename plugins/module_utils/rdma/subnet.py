@@ -1,0 +1,145 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The InfiniBand fabric as a node sees it through one of its ports, by ibnetdiscover, iblinkinfo, ibqueryerrors and sminfo.
+
+This module util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import PlainData
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import infiniband
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
+
+TOOL = "ibnetdiscover"
+DEVICES = "/dev/infiniband"
+# Counters that are no errors, and that a busy healthy link has.
+NO_ERRORS = "PortXmitWait"
+# What the node could not do, by the tool that does it.
+STATES, ERRORS, MANAGER, FIRMWARE = "iblinkinfo", "ibqueryerrors", "sminfo", "switch_firmware"
+NO_FIRMWARE = "ibnetdiscover does not tell the firmware of switches"
+
+
+def refusal(node: Node) -> tuple[str, str] | None:
+    """Return (reason code, sentence) if no fabric can be discovered from this node: no tool, no device of the kernel, no rights."""
+    if not node.which(TOOL):
+        return "tool_missing", f"{TOOL} is not installed: install infiniband-diags to have the InfiniBand fabric looked at"
+    try:
+        managed = sorted(name for name in os.listdir(node.path(DEVICES)) if name.startswith("umad"))
+    except OSError:
+        managed = []
+    if not managed:
+        return "no_permission", f"there is no {DEVICES}/umad*: load the module ib_umad; in a pod the device plugin must give it"
+    if not any(os.access(node.path(f"{DEVICES}/{name}"), os.R_OK | os.W_OK) for name in managed):
+        return "no_permission", f"{DEVICES}/{managed[0]} may not be opened: the fabric is discovered as root only"
+    return None
+
+
+def discover(node: Node, port: PlainData, timeout: float, watch: float) -> tuple[PlainData, str]:
+    """Return the fabric behind an active port as the context of a measurement has it, and all that the tools printed. Counters of errors
+    are read twice, `watch` seconds apart. Raise ReasonedError if the fabric could not be read as a whole."""
+    where = ["-C", port["device"], "-P", str(port["port"])]
+    result = node.run([TOOL, *where], timeout=timeout)
+    place = f"{port['device']} port {port['port']}"
+    if result.timed_out:
+        raise ReasonedError("timeout", f"{TOOL} through {place} did not end within {timeout:.0f} s")
+    if not result.ok:
+        words = (result.err or result.out).strip()[-300:] or f"it ended with status {result.rc}"
+        raise ReasonedError("tool_failed", f"{TOOL} through {place}: {words}")
+    found = infiniband.discovery(result.out)
+    if found.unread:
+        raise ReasonedError("incomplete_output", f"{TOOL} through {place}: {'; '.join(found.unread)}")
+    raw = [result.raw]
+    unseen = {FIRMWARE: NO_FIRMWARE}
+    first, before = _errors(node, where, timeout, raw, unseen)
+    states: dict[infiniband.End, infiniband.PortState] = {}
+    linked = node.run([STATES, "-l", *where], timeout=timeout) if node.which(STATES) else None
+    if linked is None or not linked.ok:
+        unseen[STATES] = f"{STATES} {'is not installed' if linked is None else 'failed'}: why ports have no link is not known"
+    else:
+        states, unread = infiniband.states(linked.out)
+        raw.append(linked.raw)
+        if unread:
+            unseen[STATES] = f"{STATES}: {'; '.join(unread)}"
+    asked = node.run([MANAGER, *where], timeout=timeout) if node.which(MANAGER) else None
+    manager = infiniband.manager(asked.out) if asked else None
+    raw += [asked.raw] if asked else []
+    if manager is None:
+        unseen[MANAGER] = f"{MANAGER} {'is not installed' if asked is None else 'names no subnet manager'}"
+    if first is not None:
+        time.sleep(max(0.0, min(before + watch - time.monotonic(), node.remaining() - timeout)))
+    again, _at = _errors(node, where, timeout, raw, unseen) if first is not None else (None, 0.0)
+    return plain(port, found, states, first, again, manager, unseen), "\n".join(raw)
+
+
+def _errors(node: Node, where: list[str], timeout: float, raw: list[str], unseen: dict[str, str]) -> tuple[infiniband.Errors | None, float]:
+    """Return the counters of errors, None if they could not all be read, and when they were read."""
+    at = time.monotonic()
+    if not node.which(ERRORS):
+        unseen[ERRORS] = f"{ERRORS} is not installed"
+        return None, at
+    result = node.run([ERRORS, "-s", NO_ERRORS, *where], timeout=timeout)
+    raw.append(result.raw)
+    # Its status is 1 if there are errors.
+    found = infiniband.errors(result.out)
+    if result.timed_out or result.rc not in (0, 1) or found.unread:
+        unseen[ERRORS] = (
+            f"{ERRORS}: {'it did not end in time' if result.timed_out else found.unread or f'it ended with status {result.rc}'}"
+        )
+        return None, at
+    return found, at
+
+
+def plain(
+    port: PlainData,
+    found: infiniband.Discovery,
+    states: t.Mapping[infiniband.End, infiniband.PortState],
+    first: infiniband.Errors | None,
+    again: infiniband.Errors | None,
+    manager: infiniband.Manager | None,
+    unseen: dict[str, str],
+) -> PlainData:
+    """Return a fabric as the context of a measurement has it: a cable once, with the rate of each of its ends."""
+    links = []
+    for (guid, number), far in found.links.items():
+        if (guid, number) <= far.end:
+            back = found.links[far.end]
+            links.append([guid, number, *far.end, far.width, far.speed, back.width, back.speed])
+    before = first.counters if first else {}
+    last = again or first
+    rose = []
+    for end, counters in (again.counters if again else {}).items():
+        more = {name: count - before.get(end, {}).get(name, 0) for name, count in counters.items()}
+        if any(count > 0 for count in more.values()):
+            rose.append([*end, {name: count for name, count in more.items() if count > 0}])
+    return {
+        "through": f"{port['device']}/{port['port']}",
+        "devices": [
+            [d.guid, d.kind, d.name, d.ports, d.system, d.model, sorted([number, guid] for number, guid in d.port_guids.items())]
+            for d in found.devices.values()
+        ],
+        "links": links,
+        "down": [[*end, state.state, state.physical] for end, state in states.items() if state.width is None and end not in found.links],
+        "errors": [[*end, counters] for end, counters in (last.counters if last else {}).items()],
+        "rose": rose,
+        "manager_lid": manager.lid if manager else None,
+        "not_looked_for": unseen,
+    }
+
+
+def port_guid(node: Node, folder: str) -> str | None:
+    """Return the GUID of a port by its folder in sysfs: the lower half of its first GID."""
+    words = (node.read(f"{folder}/gids/0") or "").split(":")
+    guid = "".join(words[4:]).lower()
+    return guid if len(words) == 8 and len(guid) == 16 and guid.strip("0") else None
+
+
+def port_guids(one: PlainData) -> set[str]:
+    """Return the GUIDs of all ports of adapters in a discovered fabric."""
+    return {guid for device in one["devices"] for _number, guid in device[6]}

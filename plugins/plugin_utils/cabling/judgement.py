@@ -1,0 +1,79 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a fabric is judged by, together: the plan or symmetry, links, devices that nobody knows; and which checks bear what was found.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import plan, symmetry
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import NODE, OTHER, Finding, Map, in_order
+
+SHOWN = 6
+
+
+class Wanted(t.NamedTuple):
+    """What the inventory says of a fabric: the cables of the plan (None: no plan), the nodes of this run, whether it leaves out others, and
+    patterns of the names of devices that are no nodes and known."""
+
+    cables: t.Sequence[plan.Cable] | None = None
+    nodes: t.Collection[str] = ()
+    left_out: bool = False
+    others: t.Sequence[str] = ()
+
+
+def findings(fabric: Map, wanted: Wanted) -> list[Finding]:
+    """Return all that is wrong in a fabric."""
+    if wanted.cables is None:
+        cables = symmetry.of_cables(fabric)
+    else:
+        cables = plan.findings(fabric, wanted.cables, wanted.nodes)
+        # A plan of the nodes' cables says nothing of those between switches.
+        if not any(fabric.by_name(cable.node) for cable in wanted.cables):
+            cables += symmetry.of_uplinks(fabric)
+    return [*cables, *symmetry.of_links(fabric), *_strangers(fabric, wanted), *_unread(fabric)]
+
+
+def _strangers(fabric: Map, wanted: Wanted) -> t.Iterator[Finding]:
+    """Yield one finding about the adapters that belong to no node of the run, unless it leaves nodes out."""
+    if wanted.left_out:
+        return
+    short = {node.rpartition("/")[2] for node in wanted.nodes}
+    unknown = sorted(
+        {
+            device.name for device in fabric.devices.values()
+            if device.kind == OTHER and not _is_expected(device.name, short, wanted.others)
+        },
+        key=in_order,
+    )  # fmt: skip
+    if unknown:
+        more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
+        words = f"adapters of no node of this run: {', '.join(unknown[:SHOWN])}{more}; fabric_map_others names those that may be"
+        yield Finding("WARN", "unknown_device", words)
+
+
+def _is_expected(name: str, nodes: t.Collection[str], patterns: t.Sequence[str]) -> bool:
+    # A node that did not say its ports has its name in its adapters' descriptions: `gpu-07 HCA-1`. SHARP's adapters are in the switches.
+    words = name.replace(".", " ").split()
+    return (bool(words) and words[0] in nodes) or "Aggregation Node" in name or any(fnmatch.fnmatchcase(name, each) for each in patterns)
+
+
+def _unread(fabric: Map) -> t.Iterator[Finding]:
+    for words in fabric.unread[:SHOWN]:
+        yield Finding("UNKNOWN", "unresolved", words)
+
+
+def bearer(fabric: Map, finding: Finding) -> tuple[str, str]:
+    """Return kind and id of the device that bears a finding: the node or the switch of its first end; empty if it is about the fabric."""
+    for end in finding.ends:
+        kind = fabric.kind(end.device)
+        if kind == NODE:
+            return NODE, end.device
+        if kind != OTHER:
+            return kind, fabric.name(end.device)
+    return "", ""

@@ -1,0 +1,120 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The map of a fabric: its nodes, switches and other devices, their ports, and the links between them.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+
+NODE, SWITCH, OTHER = "node", "switch", "other"
+# Each number in a name is compared as a number: swp2 before swp10.
+_NUMBERS = re.compile(r"(\d+)")
+
+
+class End(t.NamedTuple):
+    """A port: the id of its device in the map, and its name there: `mlx5_0/1` of a node, `5` or `swp5` of a switch."""
+
+    device: str
+    port: str
+
+
+class Rate(t.NamedTuple):
+    """What a link negotiated: lanes, and Gb/s of the whole link; `words` are as the tool has them: `4x HDR`."""
+
+    width: int | None
+    gbps: float
+    words: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """A device of the fabric. `name` is for people; a node's is its subject id, and so is its id. `model` is what tells one kind of device
+    from another, `firmware` is None if it could not be read."""
+
+    id: str
+    kind: str
+    name: str
+    model: str = ""
+    firmware: str | None = None
+
+
+@dataclasses.dataclass
+class Map:
+    """A fabric as it is cabled.
+
+    `links` has each link twice, from both of its ends; the rate is what the first end has. `ports` are the ports of each node in their
+    order, which numbers its rails. `down` says in words why a port is known to have no link. `unplugged` are nodes' ports without one.
+    `counted` are counters of errors above the thresholds of the tool, {port: {name: count}}, `rose` what they rose by while the fabric was
+    watched. `managers` are the subnet managers of each InfiniBand fabric, {fabric: {who answered or says so: nodes that say it}}.
+    `aliases` are other names of a node's port. `unread` says what makes the map incomplete.
+    """
+
+    devices: dict[str, Device] = dataclasses.field(default_factory=dict)
+    links: dict[End, End] = dataclasses.field(default_factory=dict)
+    rates: dict[End, Rate] = dataclasses.field(default_factory=dict)
+    ports: dict[str, list[End]] = dataclasses.field(default_factory=dict)
+    down: dict[End, str] = dataclasses.field(default_factory=dict)
+    counted: dict[End, dict[str, int]] = dataclasses.field(default_factory=dict)
+    rose: dict[End, dict[str, int]] = dataclasses.field(default_factory=dict)
+    managers: dict[str, dict[str, list[str]]] = dataclasses.field(default_factory=dict)
+    aliases: dict[End, End] = dataclasses.field(default_factory=dict)
+    unread: list[str] = dataclasses.field(default_factory=list)
+
+    def connect(self, a: End, b: End, rate_a: Rate | None = None, rate_b: Rate | None = None) -> None:
+        """Add the link between two ports."""
+        self.links[a], self.links[b] = b, a
+        for end, rate in ((a, rate_a), (b, rate_b or rate_a)):
+            if rate is not None:
+                self.rates[end] = rate
+
+    def kind(self, device: str) -> str:
+        return self.devices[device].kind if device in self.devices else OTHER
+
+    def name(self, device: str) -> str:
+        return self.devices[device].name if device in self.devices else device
+
+    def spoken(self, end: End) -> str:
+        """Return a port in words: `port 5 of leaf-1`, `gpu-03 mlx5_0/1`."""
+        return f"{self.name(end.device)} {end.port}" if self.kind(end.device) == NODE else f"port {end.port} of {self.name(end.device)}"
+
+    def leaves(self) -> dict[str, list[End]]:
+        """Return the switches that nodes are plugged into, each with its ports to nodes."""
+        found: dict[str, list[End]] = {}
+        for ports in self.ports.values():
+            for end in ports:
+                far = self.links.get(end)
+                if far is not None and self.kind(far.device) == SWITCH:
+                    found.setdefault(far.device, []).append(far)
+        return found
+
+    def leaf_of(self, end: End) -> str | None:
+        """Return the switch that a node's port is plugged into."""
+        far = self.links.get(end)
+        return far.device if far is not None and self.kind(far.device) == SWITCH else None
+
+    def by_name(self, name: str) -> str | None:
+        """Return the id of the switch with a name, None if there is none, or more than one."""
+        found = [device.id for device in self.devices.values() if device.kind == SWITCH and name in (device.name, device.id)]
+        return found[0] if len(found) == 1 else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What is wrong in a fabric: `verdict` and `code` as of an opinion, `words` for people, `ends` the ports to look at, the first one at
+    the device that bears the finding. An empty `ends` is about the fabric as a whole."""
+
+    verdict: str
+    code: str
+    words: str
+    ends: tuple[End, ...] = ()
+
+
+def in_order(name: str) -> list[t.Any]:
+    """Return the key by which names with numbers are sorted."""
+    return [(1, int(word), "") if word.isdigit() and len(word) < 16 else (0, 0, word) for word in _NUMBERS.split(name)]

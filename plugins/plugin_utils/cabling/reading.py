@@ -1,0 +1,166 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The map of a fabric from what the nodes of a run have measured.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import infiniband
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import NODE, OTHER, SWITCH, Device, End, Finding, Map, Rate
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlainData, is_number
+
+# The checks of the stage: the ports of a node, their modules, and the fabric as a node sees it.
+PORTS, OPTICS, DISCOVERY = "ports", "optics", "discovery"
+# Descriptions of managed and unmanaged switches: `MF0;leaf-4:MQM9700/U1`, `Quantum Mellanox Technologies`.
+_DESCRIPTION = re.compile(r"(?:[A-Z]{2}\d;)?(.+?)(?::([\w-]+)(?:/\w+)*)?")
+ACTIVE = "ACTIVE"
+SHOWN = 4
+
+
+class Reading(t.NamedTuple):
+    """A map, and what reading it has found: two nodes that see different fabrics."""
+
+    fabric: Map
+    findings: list[Finding]
+
+
+def read(records: t.Iterable[Measurement]) -> Reading:
+    """Return the map of the measured records of the stage, whatever their order."""
+    ordered = sorted((record for record in records if record.outcome == "measured"), key=lambda record: record.key)
+    fabric = Map()
+    guids: dict[str, End] = {}
+    managers: dict[End, str] = {}
+    for record in ordered:
+        if record.check == PORTS:
+            for port in _dicts(record.context.get("ports")):
+                end = _port(fabric, record.subject.id, port)
+                if port.get("guid"):
+                    guids[str(port["guid"])] = end
+                if is_number(port.get("sm_lid")) and end not in fabric.down:
+                    managers[end] = f"LID {port['sm_lid']}" if port["sm_lid"] else ""
+    seen: list[tuple[set[str], str, set[tuple[End, End]]]] = []
+    findings: list[Finding] = []
+    for record in ordered:
+        if record.check == DISCOVERY:
+            for one in _dicts(record.context.get("fabrics")):
+                findings += _add(fabric, one, record.subject.id, guids, managers, seen)
+    return Reading(fabric, findings)
+
+
+def _port(fabric: Map, node: str, port: PlainData) -> End:
+    """Add a port of a node as the node itself sees it."""
+    fabric.devices.setdefault(node, Device(node, NODE, node))
+    end = End(node, f"{port.get('device')}/{port.get('port')}")
+    fabric.ports.setdefault(node, []).append(end)
+    if port.get("netdev"):
+        fabric.aliases[End(node, str(port["netdev"]))] = end
+    if port.get("state") != ACTIVE:
+        fabric.down[end] = f"{port.get('state') or 'without a state'}, {port.get('physical') or 'physical state unknown'}"
+    heard = [pair for pair in port.get("heard") or () if isinstance(pair, list) and len(pair) == 2 and all(pair)]
+    if len(heard) == 1 and end not in fabric.down:
+        switch, switch_port = map(str, heard[0])
+        name = f"lldp:{switch}"
+        fabric.devices.setdefault(name, Device(name, SWITCH, switch))
+        there = End(name, switch_port)
+        if there in fabric.links:
+            fabric.unread.append(f"{fabric.spoken(end)} and {fabric.spoken(fabric.links[there])} both hear {fabric.spoken(there)}")
+        else:
+            fabric.connect(end, there)
+            if is_number(port.get("rate_gbps")):
+                width = port.get("width")
+                words = f"{width}x {port.get('speed')}" if width else "Ethernet"
+                fabric.rates[end] = Rate(width, float(port["rate_gbps"]), words)
+    elif len(heard) > 1:
+        fabric.unread.append(f"{fabric.spoken(end)} hears {len(heard)} neighbours, and which one is the switch is not known")
+    return end
+
+
+def _add(
+    fabric: Map,
+    one: PlainData,
+    node: str,
+    guids: t.Mapping[str, End],
+    managers: t.Mapping[End, str],
+    seen: list[tuple[set[str], str, set[tuple[End, End]]]],
+) -> list[Finding]:
+    """Add an InfiniBand fabric as one node sees it, or compare it with what another one has seen of the same fabric."""
+    adapters: dict[tuple[str, int], End] = {}
+    names: collections.Counter[str] = collections.Counter()
+    devices: dict[str, Device] = {}
+    for guid, kind, description, _ports, _system, model, port_guids in one.get("devices") or ():
+        for port, port_guid in port_guids or ():
+            if port_guid in guids:
+                adapters[guid, int(port)] = guids[port_guid]
+        match = _DESCRIPTION.fullmatch(str(description))
+        name = (match.group(1) if match and kind == infiniband.SWITCH else str(description)) or guid
+        names[name] += 1
+        product = (match.group(2) if match else None) or str(model)
+        devices[guid] = Device(guid, SWITCH if kind == infiniband.SWITCH else OTHER, name, product, (one.get("firmware") or {}).get(guid))
+    devices = {
+        guid: d if names[d.name] == 1 else Device(guid, d.kind, f"{d.name} ({guid})", d.model, d.firmware) for guid, d in devices.items()
+    }
+
+    def end_of(guid: str, port: t.Any) -> End:
+        return adapters.get((guid, int(port))) or End(guid, str(port))
+
+    links = {tuple(sorted((end_of(a, pa), end_of(b, pb)))) for a, pa, b, pb, *_rates in one.get("links") or ()}
+    pairs = t.cast("set[tuple[End, End]]", links)
+    known = {guid for guid, device in devices.items() if device.kind == SWITCH}
+    place = f"{node} {one.get('through')}"
+    for switches, where, before in seen:
+        if switches & known or before & pairs:
+            return _differing(fabric, devices, where, before, place, pairs)
+    seen.append((known, place, pairs))
+    fabric.devices.update({guid: device for guid, device in devices.items() if not any(key[0] == guid for key in adapters)})
+    for a, port_a, b, port_b, width_a, speed_a, width_b, speed_b in one.get("links") or ():
+        rates = [Rate(w, infiniband.gbps(w, s), f"{w}x {s}") for w, s in ((width_a, speed_a), (width_b, speed_b))]
+        fabric.connect(end_of(a, port_a), end_of(b, port_b), *rates)
+    for guid, port, state, physical in one.get("down") or ():
+        if end_of(guid, port) not in fabric.links:
+            fabric.down.setdefault(end_of(guid, port), f"{state}, {physical}")
+    for target, rows in ((fabric.counted, one.get("errors")), (fabric.rose, one.get("rose"))):
+        for guid, port, counters in rows or ():
+            end = guids.get(guid) or End(guid, str(port))
+            target[end] = {str(name): int(count) for name, count in counters.items()}
+    masters: dict[str, list[str]] = collections.defaultdict(list)
+    for end, manager in managers.items():
+        if end in fabric.links and any(end in pair for pair in pairs):
+            masters[manager].append(end.device)
+    if one.get("manager_lid"):
+        masters[f"LID {one['manager_lid']}"].append(node)
+    if masters:
+        fabric.managers[f"the InfiniBand fabric that {place} sees"] = {key: sorted(set(nodes)) for key, nodes in masters.items()}
+    return []
+
+
+def _differing(
+    fabric: Map, devices: t.Mapping[str, Device], where: str, before: set[tuple[End, End]], place: str, pairs: set[tuple[End, End]]
+) -> list[Finding]:
+    """Return the finding about two nodes that see different links in one fabric."""
+    texts = []
+    for who, only in ((where, before - pairs), (place, pairs - before)):
+        if only:
+            spoken = [f"{_spoken(fabric, devices, a)} with {_spoken(fabric, devices, b)}" for a, b in sorted(only)[:SHOWN]]
+            texts.append(f"only {who} sees {len(only)} links, such as {'; '.join(spoken)}")
+    return [Finding("UNKNOWN", "unresolved", f"two nodes see different fabrics: {'; '.join(texts)}")] if texts else []
+
+
+def _spoken(fabric: Map, devices: t.Mapping[str, Device], end: End) -> str:
+    return (
+        fabric.spoken(end)
+        if end.device in fabric.devices
+        else f"port {end.port} of {devices[end.device].name}"
+        if end.device in devices
+        else str(end)
+    )
+
+
+def _dicts(value: t.Any) -> list[PlainData]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -1,0 +1,151 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stage `fabric_map`: what is plugged in where. The first node of a run discovers the InfiniBand fabric, the second one is its witness;
+every node tells its ports, their neighbours and the modules in them.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import judgement, plan, reading
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import NODE, SWITCH, Finding, Map, in_order
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import SEVERITY, Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    JudgingInputs,
+    Measurement,
+    PlainData,
+    Plan,
+    PlanItem,
+    Subject,
+    Variables,
+    Verdict,
+)
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Section
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, rdma_ports
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import SECONDS, Range
+
+# The check of a switch, which follows from what the nodes have measured.
+CABLES = "cables"
+# Nodes that discover a fabric: one, and a witness.
+DISCOVERERS = 2
+# Findings that one verdict tells; the others are counted.
+SHOWN = 4
+_FOUND = "cabling"
+
+
+class FabricMap(base.Stage):
+    name = "fabric_map"
+    role = "gpufleet.acceptance.fabric_map"
+    loads = False
+    place = 55
+    conditions = frozenset({reading.PORTS, reading.OPTICS, reading.DISCOVERY, CABLES})
+    ranges: t.Mapping[str, Range] = {"tool_timeout": SECONDS, "watch": SECONDS}
+
+    def isolation(self, settings: Variables) -> base.Isolation:
+        return rdma_ports.isolation(settings)
+
+    def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[t.Sequence[PlanItem | PlainData], list[str]]:
+        """Return the checks of each node: the InfiniBand fabric is discovered by the first nodes of each fabric (`fabric_map_fabric`)."""
+        items: list[PlanItem | PlainData] = []
+        discovering: collections.Counter[str] = collections.Counter()
+        for node, target in nodes.items():
+            fabric = str(settings[target]["fabric_map_fabric"])
+            for check, variant in settings[target][f"{self.name}_checks"]:
+                if check == reading.DISCOVERY:
+                    discovering[fabric] += 1
+                    if discovering[fabric] > DISCOVERERS:
+                        continue
+                items.append(PlanItem(self.name, check, variant, Subject(NODE, node, []), target))
+        return items, []
+
+    def problem(self, settings: Variables) -> str | None:
+        path = settings.get(plan.VARIABLE)
+        try:
+            if path:
+                plan.load(str(path))
+        except RunError as error:
+            return str(error)
+        return None
+
+    def derived(self, deciding: t.Mapping[Key, Measurement], plan: Plan, inputs: JudgingInputs) -> list[Measurement]:
+        """Return a record for each switch of the map; its findings, and those of the nodes and of the fabric, stand in its context."""
+        records = {key: record for key, record in deciding.items() if key.stage == self.name}
+        measured = next((record for record in records.values() if record.outcome == "measured"), None)
+        if measured is None:
+            return []
+        fabric, differing = reading.read(records.values())
+        borne: dict[tuple[str, str], list[Finding]] = collections.defaultdict(list)
+        for finding in [*differing, *judgement.findings(fabric, _wanted(plan, records))]:
+            borne[judgement.bearer(fabric, finding)].append(finding)
+        switches = sorted((device.name for device in fabric.devices.values() if device.kind == SWITCH), key=in_order)
+        if not switches and borne:
+            switches = ["fabric"]
+        found = []
+        for place, name in enumerate(switches):
+            told = {key: findings for key, findings in borne.items() if key == (SWITCH, name) or (place == 0 and key[0] != SWITCH)}
+            rows = [[*key, finding.verdict, finding.code, finding.words] for key, findings in told.items() for finding in findings]
+            context: PlainData = {"condition": True, _FOUND: rows}
+            subject = Subject(SWITCH, name, [])
+            blank = {"evidence": {}, "series": [], "metrics": {}, "raw": None, "raw_sha256": None, "command": [], "attempt": 1}
+            found.append(measured.replaced(check=CABLES, variant="", subject=subject, context=context, **blank))
+        return found
+
+    def opinions(
+        self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]
+    ) -> t.Iterator[tuple[Key, Opinion]]:
+        own = {key: record for key, record in deciding.items() if key.stage == self.name}
+        discoveries = [key for key, record in own.items() if key.check == reading.DISCOVERY and record.outcome == "measured"]
+        switches = [key for key in own if key.check == CABLES]
+        by_bearer: dict[tuple[str, str], list[tuple[str, str, str]]] = collections.defaultdict(list)
+        for key in switches:
+            for kind, name, verdict, code, words in own[key].context.get(_FOUND) or ():
+                by_bearer[kind, name].append((verdict, code, words))
+        for (kind, name), found in by_bearer.items():
+            where = [key for key in own if key.subject == name and key.check == (CABLES if kind == SWITCH else reading.PORTS)]
+            for key in where or discoveries[:1] or switches[:1]:
+                # Of each code one opinion, so that a waiver covers only what it names.
+                for code in dict.fromkeys(code for _verdict, code, _words in found):
+                    texts = [words for _verdict, each, words in found if each == code]
+                    verdict = max((verdict for verdict, each, _words in found if each == code), key=SEVERITY.__getitem__)
+                    more = f"; and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
+                    yield key, Opinion(verdict, "; ".join(texts[:SHOWN]) + more, code)
+
+    def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
+        """Return the cables to look at, in the order in which a technician walks: by switch or node, then by port."""
+        fabric, _differing = reading.read(record for _verdict, record in rows if record.check != CABLES)
+        table = [
+            [verdict.subject.id, verdict.verdict, verdict.reason]
+            for verdict, record in sorted(rows, key=lambda row: (row[0].subject.kind != SWITCH, in_order(row[0].subject.id)))
+            if verdict.verdict not in ("PASS", "SKIPPED") and record.check in (CABLES, reading.PORTS, reading.DISCOVERY)
+        ]
+        if not fabric.links:
+            return []
+        return [{"title": "Cables", "said": [_counted(fabric)], "columns": ["at", "verdict", "what to look at"], "rows": table}]
+
+
+def _counted(fabric: Map) -> str:
+    switches = sum(device.kind == SWITCH for device in fabric.devices.values())
+    return (
+        f"{len(fabric.links) // 2} links of {len(fabric.ports)} nodes and {switches} switches, of which {len(fabric.leaves())} are leaves."
+    )
+
+
+def _wanted(run: Plan, records: t.Mapping[Key, Measurement]) -> judgement.Wanted:
+    """Return what the plan of the run says of the fabric."""
+    nodes = sorted({key.subject for key in records})
+    target = next(iter(records.values())).target
+    settings = base.settings_of(run, target) if run.settings is not None and target in run.settings.of else {}
+    path = settings.get(plan.VARIABLE)
+    cables = plan.load(str(path)) if path else None
+    return judgement.Wanted(cables, nodes, bool(run.left_out), settings.get("fabric_map_others") or ())
+
+
+STAGE = FabricMap()
