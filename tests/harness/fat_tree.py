@@ -25,6 +25,7 @@ class FatTree:
 
     def __init__(self, hosts: int, rails: int = 1, per_leaf: int = 4, spines: int = 2, uplinks: int = 4) -> None:
         self.hosts = [f"gpu-{number:04d}" for number in range(1, hosts + 1)]
+        self.of_hosts = frozenset(self.hosts)
         self.rails, self.per_leaf = rails, per_leaf
         self.cables: dict[str, list[End]] = {}
         self.rates: dict[str, str] = {}
@@ -49,7 +50,7 @@ class FatTree:
 
     def guid(self, name: str, rail: int = 1) -> str:
         """Return the GUID of a switch, or of the adapter of a host's rail."""
-        return f"{0xA0000000 + rail if name in self.hosts else 0xFC000000:08x}{self.numbers[name] * 16:08x}"
+        return f"{0xA0000000 + rail if name in self.of_hosts else 0xFC000000:08x}{self.numbers[name] * 16:08x}"
 
     def port_guid(self, host: str, rail: int) -> str:
         return f"{int(self.guid(host, rail), 16) + 1:016x}"
@@ -57,7 +58,7 @@ class FatTree:
     def _end(self, end: End) -> tuple[str, int]:
         """Return the GUID and the port of an end: each port of a host is the only one of its adapter."""
         name, port = end
-        return (self.guid(name, port), 1) if name in self.hosts else (self.guid(name), port)
+        return (self.guid(name, port), 1) if name in self.of_hosts else (self.guid(name), port)
 
     def text(self) -> str:
         """Return what ibnetdiscover prints."""
@@ -70,7 +71,7 @@ class FatTree:
         lines: list[str] = []
         for guid, ends in by_device.items():
             name = ends[0][0]
-            host = name in self.hosts
+            host = name in self.of_hosts
             lines += ["vendid=0x2c9", f"devid=0x{'1021' if host else 'd2f2'}", f"sysimgguid=0x{guid}"]
             lines.append(f"caguid=0x{guid}" if host else f"switchguid=0x{guid}({guid})")
             heading = f'Ca\t1 "H-{guid}"\t\t# "{name} HCA-{ends[0][1]}"'
@@ -78,7 +79,7 @@ class FatTree:
             for end in ends:
                 far, rate = at[end]
                 far_guid, far_port = self._end(far)
-                kind, own, theirs = "H" if far[0] in self.hosts else "S", "", ""
+                kind, own, theirs = "H" if far[0] in self.of_hosts else "S", "", ""
                 if host:
                     own = f"({self.port_guid(*end)})"
                 if kind == "H":

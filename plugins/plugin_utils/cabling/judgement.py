@@ -34,7 +34,7 @@ def findings(fabric: Map, wanted: Wanted) -> list[Finding]:
     else:
         cables = plan.findings(fabric, wanted.cables, wanted.nodes)
         # A plan of the nodes' cables says nothing of those between switches.
-        if not any(fabric.by_name(cable.node) for cable in wanted.cables):
+        if not fabric.switches().keys() & {cable.node for cable in wanted.cables}:
             cables += symmetry.of_uplinks(fabric)
     return [*cables, *symmetry.of_links(fabric), *_strangers(fabric, wanted), *_unread(fabric)]
 

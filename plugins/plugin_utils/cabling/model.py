@@ -8,6 +8,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import re
 import typing as t
@@ -98,10 +99,11 @@ class Map:
         far = self.links.get(end)
         return far.device if far is not None and self.kind(far.device) == SWITCH else None
 
-    def by_name(self, name: str) -> str | None:
-        """Return the id of the switch with a name, None if there is none, or more than one."""
-        found = [device.id for device in self.devices.values() if device.kind == SWITCH and name in (device.name, device.id)]
-        return found[0] if len(found) == 1 else None
+    def switches(self) -> dict[str, str]:
+        """Return the ids of switches by their names and by their ids; a name that several have is left out."""
+        names = collections.Counter(device.name for device in self.devices.values() if device.kind == SWITCH)
+        switches = [device for device in self.devices.values() if device.kind == SWITCH]
+        return {**{each.name: each.id for each in switches if names[each.name] == 1}, **{each.id: each.id for each in switches}}
 
 
 @dataclasses.dataclass(frozen=True)

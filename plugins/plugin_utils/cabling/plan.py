@@ -97,15 +97,16 @@ class _Held:
         self.fabric = fabric
         self.found: list[Finding] = []
         self.planned: dict[End, End] = {}
+        switches = fabric.switches()
         short = {name.rpartition("/")[2]: name for name in asked}
         nodes = {*fabric.ports, *asked}
         unknown: list[str] = []
         for cable in cables:
-            switch = fabric.by_name(cable.switch)
+            switch = switches.get(cable.switch)
             name = cable.node if cable.node in nodes else short.get(cable.node)
-            if name is None and fabric.by_name(cable.node) is None:
+            if name is None and cable.node not in switches:
                 continue  # a node of another part of the plan, which this run does not measure
-            near = self._end(name, cable.port) if name else End(fabric.by_name(cable.node) or "", cable.port)
+            near = self._end(name, cable.port) if name else End(switches[cable.node], cable.port)
             if near is None and switch is not None and End(switch, cable.switch_port) in fabric.down:
                 far = End(switch, cable.switch_port)
                 words = f"{fabric.spoken(far)} has no link ({fabric.down[far]}), the plan has a cable to {cable.node} {cable.port}"

@@ -118,7 +118,8 @@ def _add(
         if switches & known or before & pairs:
             return _differing(fabric, devices, where, before, place, pairs)
     seen.append((known, place, pairs))
-    fabric.devices.update({guid: device for guid, device in devices.items() if not any(key[0] == guid for key in adapters)})
+    of_nodes = {guid for guid, _port in adapters}
+    fabric.devices.update({guid: device for guid, device in devices.items() if guid not in of_nodes})
     for a, port_a, b, port_b, width_a, speed_a, width_b, speed_b in one.get("links") or ():
         rates = [Rate(w, infiniband.gbps(w, s), f"{w}x {s}") for w, s in ((width_a, speed_a), (width_b, speed_b))]
         fabric.connect(end_of(a, port_a), end_of(b, port_b), *rates)
@@ -129,9 +130,10 @@ def _add(
         for guid, port, counters in rows or ():
             end = guids.get(guid) or End(guid, str(port))
             target[end] = {str(name): int(count) for name, count in counters.items()}
+    members = {end for pair in pairs for end in pair}
     masters: dict[str, list[str]] = collections.defaultdict(list)
     for end, manager in managers.items():
-        if end in fabric.links and any(end in pair for pair in pairs):
+        if end in members:
             masters[manager].append(end.device)
     if one.get("manager_lid"):
         masters[f"LID {one['manager_lid']}"].append(node)

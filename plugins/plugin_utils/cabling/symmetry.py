@@ -186,13 +186,11 @@ def _same_leaf(fabric: Map, told: t.AbstractSet[End]) -> t.Iterator[Finding]:
 
 
 class _Leaf(t.NamedTuple):
-    """The uplinks of a leaf: {its port: the port of the switch above it}."""
+    """The uplinks of a leaf: {its port: the port of the switch above it}, and how many lead to each switch."""
 
     id: str
     up: dict[End, End]
-
-    def counts(self) -> collections.Counter[str]:
-        return collections.Counter(far.device for far in self.up.values())
+    counts: collections.Counter[str]
 
 
 def of_uplinks(fabric: Map) -> t.Iterator[Finding]:
@@ -202,8 +200,8 @@ def of_uplinks(fabric: Map) -> t.Iterator[Finding]:
     for end, far in fabric.links.items():
         if end.device in up and fabric.kind(far.device) == SWITCH and far.device not in leaves:
             up[end.device][end] = far
-    described = {leaf: _Leaf(leaf, ends) for leaf, ends in up.items()}
-    above = {leaf: set(each.counts()) for leaf, each in described.items()}
+    described = {leaf: _Leaf(leaf, ends, collections.Counter(far.device for far in ends.values())) for leaf, ends in up.items()}
+    above = {leaf: set(each.counts) for leaf, each in described.items()}
     wrong: dict[End, str] = {}
     missing: list[Finding] = []
     for leaf in sorted(described, key=lambda each: in_order(fabric.name(each))):
@@ -242,11 +240,11 @@ def _fewer(fabric: Map, leaf: _Leaf, siblings: list[_Leaf]) -> t.Iterator[Findin
     mine = {end.port for end in leaf.up}
     empty = sorted((port for port, count in used.items() if count >= SHARE * len(siblings) and port not in mine), key=in_order)
     ends = tuple(End(leaf.id, port) for port in empty[: most - len(leaf.up)])
-    counts = collections.Counter(leaf.counts())
+    counts = leaf.counts
     lacking = [
         f"{fabric.name(spine)} ({counts[spine]} of {wanted})"
-        for spine in sorted({spine for sibling in siblings for spine in sibling.counts()}, key=lambda each: in_order(fabric.name(each)))
-        if (wanted := usual(sibling.counts()[spine] for sibling in siblings)) is not None and counts[spine] < wanted
+        for spine in sorted({spine for sibling in siblings for spine in sibling.counts}, key=lambda each: in_order(fabric.name(each)))
+        if (wanted := usual(sibling.counts[spine] for sibling in siblings)) is not None and counts[spine] < wanted
     ]
     words = f"leaf {fabric.name(leaf.id)} has {len(leaf.up)} uplinks, its siblings have {most}"
     words += f"; missing to {', '.join(lacking[:SHOWN])}" if lacking else ""
@@ -258,11 +256,11 @@ def _fewer(fabric: Map, leaf: _Leaf, siblings: list[_Leaf]) -> t.Iterator[Findin
 def _elsewhere(leaf: _Leaf, siblings: list[_Leaf]) -> dict[End, str]:
     """Return the uplinks of a leaf that lead to another switch than the same port of nearly all siblings, with that switch, if the leaf has
     another number of cables to some switch than nearly all siblings; leaves that are cabled in another order are as good."""
-    counts = leaf.counts()
-    above = {spine for sibling in siblings for spine in sibling.counts()} | set(counts)
+    counts = leaf.counts
+    above = {spine for sibling in siblings for spine in sibling.counts} | set(counts)
     deviating = {
         spine for spine in above
-        if (wanted := usual(sibling.counts()[spine] for sibling in siblings)) is not None and counts[spine] > wanted
+        if (wanted := usual(sibling.counts[spine] for sibling in siblings)) is not None and counts[spine] > wanted
     }  # fmt: skip
     if not deviating:
         return {}

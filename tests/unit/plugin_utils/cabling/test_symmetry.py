@@ -32,8 +32,7 @@ def test_a_healthy_fabric_has_no_findings(size: dict[str, int]) -> None:
     assert found(FatTree(**size), FatTree(**size)) == []
 
 
-def test_healthy_fabrics_of_1024_hosts_have_no_findings() -> None:
-    assert found(FatTree(1024, 8, 32, 32, 32)) == []
+def test_a_healthy_fabric_of_1024_hosts_has_no_findings() -> None:
     assert found(FatTree(1024, 1, 32, 16, 32)) == []
 
 

@@ -1,0 +1,145 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a node says of the fabric that it is plugged into, with recorded and with missing tools."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import fabric_map
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import node as nodes
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.process import CommandResult
+
+FIXTURES = pathlib.Path(__file__).resolve().parents[3] / "fixtures"
+OPTIONS = {"devices": [], "required": False, "watch": 0.0, "tool_timeout": 5.0}
+ALL = ("ibnetdiscover", "iblinkinfo", "ibqueryerrors", "sminfo", "lldpctl")
+
+
+class RecordedNode(nodes.Node):
+    """A node below a folder, whose tools print what the recordings of one fabric have."""
+
+    def __init__(self, root: pathlib.Path, tools: t.Collection[str], fabric: str = "healthy") -> None:
+        super().__init__(60.0, root=str(root))
+        self.there, self.fabric = tools, fabric
+        self.changed: dict[str, str] = {}
+
+    def which(self, name: str) -> str | None:
+        return name if name in self.there else None
+
+    def run(self, argv: list[str], *_more: t.Any, **_others: t.Any) -> CommandResult:
+        files = {"iblinkinfo": "iblinkinfo-l", "sminfo": "sminfo"}
+        result = CommandResult(argv)
+        result.rc = 0
+        if argv[0] in self.changed:
+            result.out = self.changed[argv[0]]
+        elif argv[0] == "lldpctl":
+            result.out = (FIXTURES / "lldpd/healthy-gpu-01.json").read_text()
+        else:
+            folder = "healthy" if argv[0] == "sminfo" else self.fabric
+            result.out = (FIXTURES / "infiniband" / folder / f"{files.get(argv[0], argv[0])}.txt").read_text()
+        return result
+
+
+def plant(root: pathlib.Path, layer: str = "InfiniBand", state: str = "4: ACTIVE", managed: bool = True) -> pathlib.Path:
+    port = root / "sys/class/infiniband/mlx5_0/ports/1"
+    (port / "gids").mkdir(parents=True)
+    values = {"state": state, "phys_state": "5: LinkUp", "link_layer": layer, "rate": "200 Gb/sec (4X HDR)", "sm_lid": "0x1"}
+    for name, value in values.items():
+        (port / name).write_text(value)
+    (port / "gids/0").write_text("fe80:0000:0000:0000:a088:c203:0001:0021")
+    if layer == "Ethernet":
+        (port / "gid_attrs/ndevs").mkdir(parents=True)
+        (port / "gid_attrs/types").mkdir(parents=True)
+        (port / "gid_attrs/ndevs/0").write_text("eth0")
+        (port / "gid_attrs/types/0").write_text("RoCE v2")
+    if managed:
+        (root / "dev/infiniband").mkdir(parents=True)
+        (root / "dev/infiniband/umad0").touch()
+    return root
+
+
+def seen(node: RecordedNode, check: str, **options: t.Any) -> dict[str, t.Any]:
+    (found,) = fabric_map.probe({**OPTIONS, **options, "checks": [{"check": check, "variant": ""}]}, node)
+    return t.cast("dict[str, t.Any]", found)
+
+
+def test_a_fabric_is_discovered_whole_with_its_counters_and_its_subnet_manager(tmp_path: pathlib.Path) -> None:
+    found = seen(RecordedNode(plant(tmp_path), ALL, "counters"), "discovery")
+    (fabric,) = found["context"]["fabrics"]
+    assert found["outcome"] == "measured" and len(fabric["devices"]) == 22 and len(fabric["links"]) == 32
+    assert len(fabric["errors"]) == 3 and fabric["rose"] == [] and fabric["manager_lid"] == 1
+    assert list(fabric["not_looked_for"]) == ["switch_firmware"]
+
+
+def test_ports_without_a_link_say_why(tmp_path: pathlib.Path) -> None:
+    (fabric,) = seen(RecordedNode(plant(tmp_path), ALL, "missing"), "discovery")["context"]["fabrics"]
+    assert ["fc6a1c0300020030", 6, "Down", "Polling"] in fabric["down"]
+
+
+def test_a_cut_discovery_is_no_fabric(tmp_path: pathlib.Path) -> None:
+    node = RecordedNode(plant(tmp_path), ALL)
+    node.changed["ibnetdiscover"] = (FIXTURES / "infiniband/healthy/ibnetdiscover.txt").read_text()[:3000]
+    found = seen(node, "discovery")
+    assert (found["outcome"], found["reason_code"]) == ("error", "incomplete_output")
+
+
+def test_tools_beside_the_discovery_that_are_missing_are_named(tmp_path: pathlib.Path) -> None:
+    found = seen(RecordedNode(plant(tmp_path), ("ibnetdiscover",)), "discovery")
+    assert found["outcome"] == "measured"
+    assert {"iblinkinfo", "ibqueryerrors", "sminfo"} < set(found["context"]["not_looked_for"])
+
+
+@pytest.mark.parametrize(
+    ("tools", "managed", "required", "outcome", "code"),
+    [
+        ((), True, False, "not_applicable", "not_visible"),
+        ((), True, True, "error", "tool_missing"),
+        (ALL, False, False, "error", "no_permission"),
+    ],
+)
+def test_missing_tools_and_rights_are_said(
+    tools: tuple[str, ...], managed: bool, required: bool, outcome: str, code: str, tmp_path: pathlib.Path
+) -> None:
+    found = seen(RecordedNode(plant(tmp_path, managed=managed), tools), "discovery", required=required)
+    assert (found["outcome"], found["reason_code"]) == (outcome, code) and found["reason"]
+
+
+def test_a_node_whose_infiniband_ports_are_all_down_discovers_nothing(tmp_path: pathlib.Path) -> None:
+    assert seen(RecordedNode(plant(tmp_path, state="1: DOWN"), ALL), "discovery")["reason_code"] == "port_down"
+
+
+def test_ports_have_their_guids_and_the_subnet_manager_that_they_know(tmp_path: pathlib.Path) -> None:
+    (port,) = seen(RecordedNode(plant(tmp_path), ALL), "ports")["context"]["ports"]
+    assert (port["guid"], port["sm_lid"], port["state"]) == ("a088c20300010021", 1, "ACTIVE")
+
+
+def test_an_ethernet_port_has_the_switch_that_it_hears(tmp_path: pathlib.Path) -> None:
+    found = seen(RecordedNode(plant(tmp_path, "Ethernet"), ALL), "ports")
+    assert found["context"]["ports"][0]["heard"] == [["leaf1", "swp1"]] and found["context"]["not_looked_for"] == {}
+
+
+def test_without_lldpd_the_switches_are_not_known_and_that_is_said(tmp_path: pathlib.Path) -> None:
+    found = seen(RecordedNode(plant(tmp_path, "Ethernet"), ()), "ports")
+    assert found["context"]["ports"][0]["heard"] == [] and "install lldpd" in found["context"]["not_looked_for"]["lldp"]
+
+
+def test_modules_that_no_tool_can_read_are_skipped_with_the_reason(tmp_path: pathlib.Path) -> None:
+    found = seen(RecordedNode(plant(tmp_path), ()), "optics")
+    assert (found["outcome"], found["reason_code"]) == ("not_applicable", "not_visible") and "mlx5_0 port 1" in found["reason"]
+
+
+def test_a_module_that_raises_an_alarm_is_a_finding_of_its_port(tmp_path: pathlib.Path) -> None:
+    node = RecordedNode(plant(tmp_path, "Ethernet"), ("ethtool",))
+    node.changed["ethtool"] = (
+        "\tIdentifier : 0x11 (QSFP28)\n\tVendor SN : A1\n\tModule temperature : 82.00 degrees C / 179.60 degrees F\n"
+        "\tModule temperature high alarm threshold : 80.00 degrees C / 176.00 degrees F\n"
+    )
+    (finding,) = seen(node, "optics")["context"]["findings"]
+    assert (finding["code"], finding["part"]) == ("nic_fault", "nic/mlx5_0/1") and "temperature 82 C (high alarm 80)" in finding["text"]
+
+
+def test_a_node_without_rdma_hardware_is_in_no_fabric(tmp_path: pathlib.Path) -> None:
+    assert {seen(RecordedNode(tmp_path, ALL), check)["reason_code"] for check in ("ports", "optics", "discovery")} == {"no_rdma_expected"}
