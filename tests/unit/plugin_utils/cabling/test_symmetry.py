@@ -95,10 +95,10 @@ def test_two_ports_of_a_node_on_one_leaf_are_found_where_most_nodes_have_them_ap
     tree = FatTree(16, 2, 8, 2, 4)
     tree.cables["gpu-0003:2"][1] = ("leaf-1", 60)
     finding = only(found(tree))
-    assert finding.code == "cable_wrong" and "plugged into the same leaf leaf-1" in finding.words
+    assert finding.code == "cable_wrong" and "gpu-0003 mlx5_1/1 is plugged into port 60 of leaf-1" in finding.words
 
 
-@pytest.mark.parametrize("size", SIZES[:1] + SIZES[2:])
+@pytest.mark.parametrize("size", SIZES[2:])
 def test_uplinks_that_are_exchanged_are_named_as_a_pair(size: dict[str, int]) -> None:
     tree = FatTree(**size)
     first, last = tree.per_leaf + 1, tree.per_leaf + size.get("uplinks", 4)
