@@ -57,7 +57,9 @@ def _without(node: Node, check: str, fields: PlainData) -> Observation:
 
 
 def _of_ports(node: Node, params: Params, ports: list[PlainData], fields: PlainData) -> Observation:
-    raw, heard, unseen = "", {}, {}
+    raw = ""
+    heard: dict[str, list[lldp.Neighbour]] = {}
+    unseen: dict[str, str] = {}
     ethernet = [port for port in ports if port["link_layer"] == "Ethernet" and port["netdev"]]
     if ethernet:
         raw, heard, why = _neighbours(node, params)

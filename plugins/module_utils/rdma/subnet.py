@@ -35,7 +35,7 @@ def refusal(node: Node) -> tuple[str, str] | None:
     except OSError:
         managed = []
     if not managed:
-        return "no_permission", f"there is no {DEVICES}/umad*: load the module ib_umad; in a pod the device plugin must give it"
+        return "no_permission", f"there is no {DEVICES}/umad*: load the module ib_umad; a container must be given it"
     if not any(os.access(node.path(f"{DEVICES}/{name}"), os.R_OK | os.W_OK) for name in managed):
         return "no_permission", f"{DEVICES}/{managed[0]} may not be opened: the fabric is discovered as root only"
     return None

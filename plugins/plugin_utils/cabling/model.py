@@ -13,7 +13,9 @@ import dataclasses
 import re
 import typing as t
 
-NODE, SWITCH, OTHER = "node", "switch", "other"
+NODE: t.Literal["node"] = "node"
+SWITCH: t.Literal["switch"] = "switch"
+OTHER = "other"
 # Each number in a name is compared as a number: swp2 before swp10.
 _NUMBERS = re.compile(r"(\d+)")
 

@@ -176,7 +176,7 @@ def _same_leaf(fabric: Map, told: t.AbstractSet[End]) -> t.Iterator[Finding]:
         for node, leaves in nodes.items():
             twice = next((leaf for leaf in leaves if leaves.count(leaf) > 1), None)
             ends = [end for end in fabric.ports[node] if fabric.leaf_of(end) == twice]
-            if twice is not None and not told.intersection(fabric.ports[node]):
+            if twice is not None and not told & {*fabric.ports[node]}:
                 names = " and ".join(end.port for end in ends[:SHOWN])
                 words = f"{node}: {names} are plugged into the same leaf {fabric.name(twice)}, most nodes have each port on another leaf"
                 yield Finding("FAIL", "cable_wrong", words, tuple(ends))
@@ -295,9 +295,8 @@ def _slow(fabric: Map) -> t.Iterator[Finding]:
     devices = collections.Counter(device for end, _rate in slow for device in {end.device, fabric.links[end].device})
     for end, expected in slow:
         far = fabric.links[end]
-        ends = (end, far)
-        suspects = [each for each in ends if devices[each.device] > 1]
-        noisy = [each for each in ends if each in fabric.counted]
+        suspects = [each for each in (end, far) if devices[each.device] > 1]
+        noisy = [each for each in (end, far) if each in fabric.counted]
         at = suspects if len(suspects) == 1 else noisy if len(noisy) == 1 else []
         whose = f"look at {fabric.spoken(at[0])} first" if at else "its ends do not say which one is behind it"
         words = (

@@ -94,7 +94,7 @@ class FabricMap(base.Stage):
             rows = [[*key, finding.verdict, finding.code, finding.words] for key, findings in told.items() for finding in findings]
             context: PlainData = {"condition": True, _FOUND: rows}
             subject = Subject(SWITCH, name, [])
-            blank = {"evidence": {}, "series": [], "metrics": {}, "raw": None, "raw_sha256": None, "command": [], "attempt": 1}
+            blank: PlainData = {"evidence": {}, "series": [], "metrics": {}, "raw": None, "raw_sha256": None, "command": [], "attempt": 1}
             found.append(measured.replaced(check=CABLES, variant="", subject=subject, context=context, **blank))
         return found
 
