@@ -30,7 +30,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Section
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, rdma_ports
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import SECONDS, Range
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import SECONDS, TIMEOUT, Range
 
 # The check of a switch, which follows from what the nodes have measured.
 CABLES = "cables"
@@ -47,7 +47,7 @@ class FabricMap(base.Stage):
     loads = False
     place = 55
     conditions = frozenset({reading.PORTS, reading.OPTICS, reading.DISCOVERY, CABLES})
-    ranges: t.Mapping[str, Range] = {"tool_timeout": SECONDS, "watch": SECONDS}
+    ranges: t.Mapping[str, Range] = {"tool_timeout": TIMEOUT, "watch": SECONDS}
 
     def isolation(self, settings: Variables) -> base.Isolation:
         return rdma_ports.isolation(settings)
