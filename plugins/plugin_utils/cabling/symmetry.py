@@ -86,7 +86,7 @@ class _Rails:
         for leaf, rail in self.rail_of.items():
             if rail is not None:
                 by_place[self._group(leaf), rail].append(leaf)
-        self.leaf_at = {place: leaves for place, leaves in by_place.items()}
+        self.leaf_at = dict(by_place)
         self.home = {node: self._home(ends) for node, ends in fabric.ports.items()}
 
     def _group(self, leaf: str) -> str:
@@ -292,7 +292,7 @@ def _slow(fabric: Map) -> t.Iterator[Finding]:
         # Without a majority nobody knows which rate is right; the probe of the ports compares what adapters could do.
         expected = common if 2 * count > len(ends) else best if len(ends) >= FEWEST else None
         slow += [(end, expected) for end in ends if expected is not None and fabric.rates[end].gbps < expected]
-    devices = collections.Counter(device for end, _rate in slow for device in {end.device, fabric.links[end].device})
+    devices = collections.Counter(device for end, _rate in slow for device in dict.fromkeys((end.device, fabric.links[end].device)))
     for end, expected in slow:
         far = fabric.links[end]
         suspects = [each for each in (end, far) if devices[each.device] > 1]
