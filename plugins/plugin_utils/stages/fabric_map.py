@@ -47,6 +47,7 @@ class FabricMap(base.Stage):
     loads = False
     place = 55
     conditions = frozenset({reading.PORTS, reading.OPTICS, reading.DISCOVERY, CABLES})
+    requestable = ("devices", "watch", "timeout")
     ranges: t.Mapping[str, Range] = {"tool_timeout": TIMEOUT, "watch": SECONDS}
 
     def isolation(self, settings: Variables) -> base.Isolation:
