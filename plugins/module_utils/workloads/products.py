@@ -145,14 +145,14 @@ class Torch:
         self.api = t.cast(t.Any, OnCpu if kind == "cpu" else getattr(torch, kind))
         if plugin and not self.api.is_available():
             raise RuntimeError(f"torch {torch.__version__} with {plugin} cannot use an {kind.upper()}: see the driver and its toolkit")
+        if kind == "cuda" and not getattr(torch.version, build, None):
+            raise RuntimeError(f"torch {torch.__version__} is built without {build_word}, which this node's GPUs need")
         if kind == "cuda" and not torch.cuda.is_available():
             built = getattr(torch.version, build, None)
             raise RuntimeError(
                 f"torch {torch.__version__} (built for {build_word} {built}) cannot use {build_word}: a torch built for a newer"
                 f" {build_word} than the driver supports looks like this"
             )
-        if kind == "cuda" and not getattr(torch.version, build, None):
-            raise RuntimeError(f"torch {torch.__version__} is built without {build_word}, which this node's GPUs need")
         self.is_cuda = kind == build == "cuda"  # of NVIDIA
         self.build, self.built = build, f"{build_word} {getattr(torch.version, build, None)}"
         self.devices = list(range(self.api.device_count()))
