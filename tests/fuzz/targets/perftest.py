@@ -193,8 +193,16 @@ def _fast(text: str) -> bool:
     return _by_duration(text) and float(_values(text)[2]) < 25
 
 
+def _alike(text: str) -> bool:
+    """Time and rate, whose product is given, are so near to each other that the test lasts as long with both."""
+    if not _by_duration(text):
+        return False
+    time, rate = (float(value) for value in _values(text)[2:4])
+    return max(time, rate) <= 1.6 * min(time, rate)
+
+
 def _slow(text: str) -> bool:
-    return _by_duration(text) and not _fast(text)
+    return _by_duration(text) and not _fast(text) and not _alike(text)
 
 
 def _sweeps(text: str) -> bool:
@@ -464,6 +472,7 @@ LIES: dict[str, Lie] = {
     "deviation and a latency swapped": lambda text, r: _swapped(_by_iterations, (6, r.choice([2, 3, 4, 5, 7, 8])))(text, r),
     "time and rate of a latency by duration swapped": _swapped(_fast),
     "time and rate of a latency by duration of 25 us or more swapped": _swapped(_slow),
+    "time and rate of a latency by duration of about 700 us swapped": _swapped(_alike),
     "quantiles out of order": _out_of_order,
     "a median far off": _far(4),
     "a mean far off": _far(5),
@@ -497,6 +506,7 @@ UNSEEN: dict[str, str] = {
     "median and mean swapped": "both are a middle of the same samples, and differ by little",
     "deviation and a latency swapped": "on a device so noisy that its deviation is no smaller than its latencies",
     "time and rate of a latency by duration of 25 us or more swapped": "either could be the other; expect_duration tells",
+    "time and rate of a latency by duration of about 700 us swapped": "they differ by less than a test of a second may end late",
     "t_min, t_max, a percentile or the deviation as the others admit": "the samples are not printed; none of them is judged",
     "a sweep cut to one row": "it is what a test of one size prints; expect_bytes tells",
     "the tables of both sides cut off after their sum": "it is what a test without --report-both prints",

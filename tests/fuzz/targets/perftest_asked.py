@@ -14,6 +14,7 @@ from perftest import ASKED, HEALTHY, LIES, SEEDS, TRUTHS, UNSEEN, check, parse
 
 __all__ = ["HEALTHY", "LIES", "SEEDS", "TRUTHS", "UNSEEN", "accepts", "check"]
 STILL_UNSEEN = (
+    "time and rate of a latency by duration of about 700 us swapped",
     "a row of a twin", "median and mean swapped", "deviation and a latency swapped", "a sweep cut to one row",
     "size, average or rate of a device below ten messages a second", "the iterations of a bandwidth in both directions",
     "t_min, t_max, a percentile or the deviation as the others admit", "the tables of both sides cut off after their sum",
