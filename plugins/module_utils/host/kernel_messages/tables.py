@@ -35,7 +35,7 @@ _FLAGS = re.IGNORECASE | re.ASCII
 _COMPILED = tuple((re.compile(message.form, _FLAGS), message) for table in TABLES for message in table)
 # Nearly every line begins with none of these, nor with the address of a device with or without its driver: it is passed over.
 _BEGINNINGS = (
-    "{", "[hardware error]", "mce", "cpu", "serror", "bad mode", "internal error", "unhandled fault", "nmi", "thermal",
+    "{", "[hardware error]", "mc", "cpu", "serror", "bad mode", "internal error", "unhandled fault", "nmi", "thermal",
     "watchdog", "smpboot", "bug:", "info:", "rcu:", "edac", "memory failure", "uncorrected hardware", "memory error", "machine check",
     "cmci", "ras:", "nvme", "block nvme", "blk_", "print_req", "critical", "operation", "i/o error", "protection", "timeout",
     "device", "buffer", "lost", "sd", "dm-", "vd", "xvd", "hd",

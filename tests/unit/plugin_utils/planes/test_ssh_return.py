@@ -84,6 +84,7 @@ def test_other_stages_and_phases_do_not_wait(result: t.Callable[[Host], t.Any], 
 def test_what_is_collected_as_soon_as_it_is_begun_is_not_collected_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is left on the host then: a second collection would say that the probe ended without a result."""
     told: list[tuple[t.Any, ...]] = []
+    monkeypatch.setattr(Host, "_answer_looks", lambda _self, _stop: None)
     monkeypatch.setattr(Host, "_keep_alive", lambda _self, _result: False)
     monkeypatch.setattr(Host, "_own_observations", lambda _self: [])
     monkeypatch.setattr(Host, "keep", lambda _self, _measurements: None)
