@@ -84,7 +84,7 @@ class Browser:
             self._network.close()
         shutil.rmtree(self.profile, ignore_errors=True)
 
-    def open(self, path: pathlib.Path | str, wait_for: str = "true", seconds: float = 60) -> None:
+    def open(self, path: pathlib.Path | str, wait_for: str = "true", seconds: float = 180) -> None:
         """Load a file or an address and wait until an expression is true in it."""
         with contextlib.suppress(RuntimeError):  # that the page before has loaded is no news of this one
             self.value("new Promise((done) => { const later = () => setTimeout(() => done(true)); "
@@ -112,7 +112,7 @@ class Browser:
             self._ask("Target.closeTarget", targetId=target)
             self._ask("Page.bringToFront")
 
-    def wait(self, for_: str, seconds: float = 60, also: t.Callable[[], bool] = lambda: True) -> None:
+    def wait(self, for_: str, seconds: float = 180, also: t.Callable[[], bool] = lambda: True) -> None:
         """Until an expression is true in the page that is open, whichever that is by then."""
         end = time.monotonic() + seconds
         while True:
