@@ -103,13 +103,12 @@ def program(node_request: NodeWork) -> bytes:
 
 
 @functools.lru_cache(maxsize=8)
-def unpacking(probe: str = "", program: str = "runner", bytecode: bool = True) -> str:
-    """Return Python source that makes module_utils importable from memory: all of it, or only what a probe and a file of program/ need.
-    Without `bytecode` it is a third as long, and each node compiles what it imports, which takes a quarter of a second."""
+def unpacking(probe: str = "", program: str = "runner") -> str:
+    """Return Python source that makes module_utils importable from memory: all of it, or only what a probe and a file of program/ need."""
     all_sources = sources()
     compiled = _compiled([f"{PACKAGE}.program.{program}", *([probing.module_of(probe)] if probe else [])], all_sources)
     needed = {name: all_sources[name] for name in compiled} if probe else all_sources
-    texts = {"sources": json.dumps(needed).encode(), "compiled": marshal.dumps(compiled if bytecode else {})}
+    texts = {"sources": json.dumps(needed).encode(), "compiled": marshal.dumps(compiled)}
     packed = {name: base64.encodebytes(zlib.compress(data, 6)).decode() for name, data in texts.items()}
     return _UNPACKING.format(**packed, magic=importlib.util.MAGIC_NUMBER) + _MEMORY
 

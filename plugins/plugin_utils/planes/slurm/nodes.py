@@ -50,12 +50,12 @@ class StageOnSlurm(StageBehindHost):
         request = next(iter(requests.values()))
         probe = "" if "source" in request else request["probe"]
         if self.detach:
-            self._submit(client, settings, present, requests, payload.unpacking(probe, "job", False))
+            self._submit(client, settings, present, requests, payload.unpacking(probe, "job"))
             return
         stage_jobs = self._jobs(present, settings, requests)
         launch = self.launch(client, settings, float(request["params"]["timeout"]))
         with jobs.ended_with(launch, self.controller):
-            for answered in launch.run(stage_jobs, payload.unpacking(probe, "job", False)):
+            for answered in launch.run(stage_jobs, payload.unpacking(probe, "job")):
                 facts = answered.job.facts()
                 self.record_all([(f"{self.host}/{node}", with_facts(answer, facts)) for node, answer in answered.answers.items()])
 
@@ -131,7 +131,7 @@ class StageOnSlurm(StageBehindHost):
         if made:
             launch = self.launch(client, settings, FETCHING_S)
             with jobs.ended_with(launch, self.controller):
-                for answered in launch.run(made, payload.unpacking("", "job", False)):
+                for answered in launch.run(made, payload.unpacking("", "job")):
                     take(answered)
 
     def launch(self, client: Client, settings: of_variables.Settings, timeout: float) -> jobs.Launch:

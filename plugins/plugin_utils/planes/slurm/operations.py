@@ -101,7 +101,7 @@ def _looked_into(upkeep: Upkeep, client: Client, job: SlurmJob, match: re.Match[
         f"state_dir = {upkeep.variable('acceptance_state_dir')!r} or job.state_dir()\n"
         f"showing.main(state_dir, {match['run']!r}, {match['stage']!r}, os.environ['SLURMD_NODENAME'], {int(upkeep.options['tail'])})\n"
     )
-    program = payload.unpacking("", "showing", False) + own
+    program = payload.unpacking("", "showing") + own
     argv = [*of_variables.look_into(job.id, node), _settings(upkeep).python, "-c", of_a_launch.READ_EXACTLY]
     try:
         answer = client.run(*argv, text=f"{len(program.encode())}\n{program}")

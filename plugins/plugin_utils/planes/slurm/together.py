@@ -76,7 +76,7 @@ class StageTogether(StageOnSlurm):
         """Return the answers of one job over these nodes."""
         launch = self.launch(self.client, self.variables, timeout)
         with jobs.ended_with(launch, self.controller):
-            (answered,) = launch.run([self.job(self.variables, names, gpus, timeout, requests)], payload.unpacking("", "job", False))
+            (answered,) = launch.run([self.job(self.variables, names, gpus, timeout, requests)], payload.unpacking("", "job"))
         return answered
 
 
