@@ -35,6 +35,7 @@ SMALL = {"storage_gib": 0.06, "storage_jobs": 2, "storage_seconds": 1}
 def hosts(rig_fleet: Fleet) -> t.Iterator[Fleet]:
     common.need_packages(storage.PACKAGES)
     rig_fleet.up(4)
+    before = fabric.left(rig_fleet)
     for host in ("gpu-01", "gpu-03", "gpu-04"):
         (rig_fleet.var_lib(host) / "scratch").mkdir(exist_ok=True)
     for name in FOREIGN:
@@ -45,7 +46,7 @@ def hosts(rig_fleet: Fleet) -> t.Iterator[Fleet]:
     rig_fleet.inside("gpu-04", "mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", PATH)
     yield rig_fleet
     assert [(rig_fleet.var_lib("gpu-01") / "scratch" / name).read_text() for name in FOREIGN] == ["mine"] * len(FOREIGN)
-    fabric.nothing_left(rig_fleet)
+    fabric.nothing_left(rig_fleet, before=before)
 
 
 def command(fleet: Fleet, results: pathlib.Path, **more: t.Any) -> list[str]:
