@@ -45,7 +45,7 @@ _NO_CONNECTION = re.compile(r"(?i)timed out|no route to host|not responding")
 
 
 class Answer(t.NamedTuple):
-    """What the collector saw on one node. `local`: {rank: its number on the node, None if unknown}."""
+    """Evidence that the collector took on one node. `local`: {rank: its number on the node, None if unknown}."""
 
     seen: tuple[hang.RankSeen, ...]
     local: dict[int, int | None]

@@ -71,7 +71,7 @@ class Look(t.NamedTuple):
 
 
 class RankSeen(t.NamedTuple):
-    """What was seen of one rank. `busy`: processors that it used between the looks, 1.0 is one; None if unknown."""
+    """Evidence of one rank. `busy`: processors that it used between the looks, 1.0 is one; None if unknown."""
 
     rank: int
     node: str

@@ -29,7 +29,7 @@ _WORDS = {errno.EILSEQ: "data that was read back is not what was written"}
 
 
 class Side(t.NamedTuple):
-    """What one direction of a job did. `io_bytes` in bytes, `rate` in bytes/s, `iops` in 1/s, `mean_us` and `p99_us` from the submission of
+    """One direction of a job. `io_bytes` in bytes, `rate` in bytes/s, `iops` in 1/s, `mean_us` and `p99_us` from the submission of
     a request to its end (completion latency)."""
 
     io_bytes: Value

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a node knows of the fabric that it is plugged into: its ports and their neighbours, the modules in them, and the InfiniBand fabric.
+"""Tells what a node knows of its fabric: its ports and their neighbours, the modules in them, and the InfiniBand fabric.
 
 This module util is PRIVATE to the collection.
 """

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What ranks and the collector of evidence (hang.py) share: how a rank is asked for its Python stacks.
+"""Python stacks of a rank, asked for by a signal: shared by ranks and the collector of evidence (hang.py).
 
 It travels in front of both (workloads/packing.py), so it imports nothing of this collection. This workload is PRIVATE to the collection.
 """

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a fabric is judged by, together: the plan or symmetry, links, devices that nobody knows; and which checks bear what was found.
+"""Judges a fabric by the plan or by symmetry, by its links and by devices that nobody knows, and gives each finding to a check.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -18,7 +18,7 @@ SHOWN = 6
 
 
 class Wanted(t.NamedTuple):
-    """What the inventory says of a fabric: the cables of the plan (None: no plan), the nodes of this run, whether it leaves out others, and
+    """A fabric in the inventory: the cables of the plan (None: no plan), the nodes of this run, whether it leaves out others, and
     patterns of the names of devices that are no nodes and known."""
 
     cables: t.Sequence[plan.Cable] | None = None

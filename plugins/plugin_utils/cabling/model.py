@@ -28,7 +28,7 @@ class End(t.NamedTuple):
 
 
 class Rate(t.NamedTuple):
-    """What a link negotiated: lanes, and Gb/s of the whole link; `words` are as the tool has them: `4x HDR`."""
+    """The negotiated width and rate of a link: lanes, and Gb/s of the whole link; `words` are as the tool has them: `4x HDR`."""
 
     width: int | None
     gbps: float
@@ -110,7 +110,7 @@ class Map:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What is wrong in a fabric: `verdict` and `code` as of an opinion, `words` for people, `ends` the ports to look at, the first one at
+    """A fault in a fabric: `verdict` and `code` as of an opinion, `words` for people, `ends` the ports to look at, the first one at
     the device that bears the finding. An empty `ends` is about the fabric as a whole."""
 
     verdict: str

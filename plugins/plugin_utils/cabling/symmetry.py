@@ -66,7 +66,7 @@ def _by_rail(fabric: Map) -> dict[int, list[End]]:
 
 
 class _Rails:
-    """Which leaf is of which rail, and which leaves serve the same nodes, as most of their ports say."""
+    """The rail of each leaf, and the leaves that serve the same nodes, as most of their ports say."""
 
     def __init__(self, fabric: Map) -> None:
         self.fabric = fabric

@@ -154,7 +154,7 @@ def _parts(round_: Round, cause: PlainData) -> list[Part]:
     if "|" in subject:
         return []
     if node_of(subject) == subject:
-        return parts.named(round_.parts, subject, [str(cause["said"])])[: parts.MOST]
+        return parts.named(round_.parts, subject, [str(cause["said"])])
     part = parts.find(round_.parts, subject)
     return [] if part is None else [part]
 
@@ -171,14 +171,14 @@ def _of_parts(round_: Round, node: str, found: t.Sequence[Part]) -> dict[str, st
     """Return where parts are and their numbers, each with its name where they are several; else those of the machine."""
     known = list(found) or [part for part in [round_.parts.get(node, {}).get(MACHINE)] if part is not None]
 
-    def told(values: t.Mapping[str, str]) -> str:
-        return "; ".join(f"{name}: {value}" if len(known) > 1 else value for name, value in values.items() if value)
+    # Memory modules all have one name.
+    labels = [part.name if part.kind != "dimm" else part.slot for part in known]
 
-    return {
-        "slot": told({part.name: part.slot for part in known}), "pcie": told({part.name: part.pci for part in known}),
-        "serial": told({part.name: part.serial for part in known}), "part_number": told({part.name: part.board for part in known}),
-        "cable": told({part.name: part.connected for part in known}),
-    }  # fmt: skip
+    def told(values: t.Iterable[str]) -> str:
+        return "; ".join(f"{label}: {value}" if len(known) > 1 else value for label, value in zip(labels, values, strict=True) if value)
+
+    columns = {"slot": "slot", "pcie": "pci", "serial": "serial", "part_number": "board", "cable": "connected"}
+    return {column: told(str(getattr(part, field)) for part in known) for column, field in columns.items()}
 
 
 def _hardware(round_: Round, subject: str) -> str:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a run measures in a limited time: the stages that are expected to find the most defects in a minute.
+"""Chooses what a run measures in a limited time: the stages that are expected to find the most defects in a minute.
 
 The expectation of a stage is the share of the defects in the field whose class it can show (stages/faults.py). A class that a chosen stage
 shows already counts REPEATED of its share. Stages that others bring come and go with those.
@@ -29,14 +29,16 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s|)(?=\d|\s|$)\s*")
 
 
 class Form(t.NamedTuple):
-    """A form of a stage: the variables that make it, none for the whole stage, and about how many seconds it takes."""
+    """A form of a stage: the variables that make it, none for the whole stage, and about how many seconds it takes. `is_known`: the stage
+    says how long it measures; without it only the time to reach the nodes is known."""
 
     variables: Variables
     seconds: float
+    is_known: bool = True
 
 
 class Choice(t.NamedTuple):
-    """What fits into the time: the names of the stages, the variables that shorten some of them, what is left out, and notes for people."""
+    """A choice that fits into the time: names of stages, variables that shorten some of them, stages left out, notes for people."""
 
     stages: list[str]
     variables: Variables
@@ -67,10 +69,11 @@ def forms(stage: Stage, target_of: t.Mapping[str, str], settings: t.Mapping[str,
     of = {target: settings[target] for target in target_of.values()}
     shorter = stage.shorter(next(iter(of.values()))) if of else ()
     named = [{f"{stage.name}_{name}": value for name, value in each.items()} for each in shorter]
-    return [
-        Form(variables, estimate.whole(stage, target_of, {target: {**values, **variables} for target, values in of.items()}))
-        for variables in ({}, *(variables for variables in named if not any(name in stated for name in variables)))
-    ]
+    made = []
+    for variables in ({}, *(variables for variables in named if not any(name in stated for name in variables))):
+        measuring = estimate.measuring(stage, target_of, {target: {**values, **variables} for target, values in of.items()})
+        made.append(Form(variables, measuring + estimate.REACH_S * len(of), measuring > 0 or not of))
+    return made
 
 
 def by_class(stages: t.Sequence[Stage], found: t.Mapping[tuple[str, str], int]) -> dict[str, float]:
@@ -125,6 +128,8 @@ def choose(
     left_out = [stage.name for stage in stages if stage.name not in taken]
     variables = {name: value for form in taken.values() for name, value in form.variables.items()}
     notes = [_shortened(name, forms[name][0], form, text) for name, form in taken.items() if form.variables]
+    unknown = [name for name, form in taken.items() if not form.is_known]
+    notes += [f"{VARIABLE} {text}: how long {' and '.join(unknown)} measures is not known, and comes on top"] if unknown else []
     notes += [_missing(party, forms, seen, text) for party in parties if party[0].name in left_out]
     return Choice([stage.name for stage in stages if stage.name in taken], variables, left_out, notes)
 

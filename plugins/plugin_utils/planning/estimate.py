@@ -72,13 +72,11 @@ def of_check(stage: Stage, settings: Variables) -> float:
     return stage.seconds(settings, 1, 0.0, 0.0) / len(checks) if checks else 0.0
 
 
-def whole(stage: Stage, target_of: t.Mapping[str, str], settings: t.Mapping[str, Variables]) -> float:
-    """Return about how many seconds a stage takes over all nodes, with what reaching them costs. `target_of` is {node: target}."""
+def measuring(stage: Stage, target_of: t.Mapping[str, str], settings: t.Mapping[str, Variables]) -> float:
+    """Return about how many seconds a stage measures over all nodes, 0.0 if it does not say. `target_of` is {node: target}."""
     if stage.between:
-        measuring = _together(stage, target_of, settings)
-    else:
-        measuring = max((of_check(stage, of) * len(of.get(f"{stage.name}_checks") or ()) for of in settings.values()), default=0.0)
-    return measuring + REACH_S * len(set(target_of.values()))
+        return _together(stage, target_of, settings)
+    return max((of_check(stage, of) * len(of.get(f"{stage.name}_checks") or ()) for of in settings.values()), default=0.0)
 
 
 def between(stage: Stage, items: t.Iterable[PlanItem], target_of: t.Mapping[str, str], settings: t.Mapping[str, Variables]) -> float:

@@ -278,8 +278,6 @@ class Planner:
         those of `level` if it is None."""
         stages, skipped = self.stages(registry.of_level(level) if stage_list is None else stage_list)
         settings = self.settings(stages)
-        stages, settings, without_time = self._within_budget(stages, settings)
-        skipped += without_time
         problem = foreseeable.problem(settings, [interface.stage for interface in stages], self.layers.variables, self._of_host)
         if problem:
             raise PlanError(problem)
@@ -290,6 +288,8 @@ class Planner:
         target_of = {node: host for host in self.hosts for node in self._nodes(host, settings[host])}
         if stage_list is None and len(target_of) < 2:
             stages = self._within_a_node(stages, level)
+        stages, settings, without_time = self._within_budget(stages, settings, target_of)
+        skipped += without_time
         for interface in stages:
             nodes = {node: target for node, target in target_of.items() if self._takes(interface, target, settings)}
             sample = settings[self.hosts[0]].get(f"{interface.name}_sample") if nodes else None
@@ -328,14 +328,14 @@ class Planner:
         return plan, stages, settings
 
     def _within_budget(
-        self, stages: list[Interface], settings: dict[str, Variables]
+        self, stages: list[Interface], settings: dict[str, Variables], target_of: dict[str, str]
     ) -> tuple[list[Interface], dict[str, Variables], list[str]]:
-        """Return the stages and the settings that acceptance_budget leaves, and the names of the stages that it leaves out."""
+        """Return the stages and the settings that acceptance_budget leaves, and the names of the stages that it leaves out. `target_of` is
+        {node: target}."""
         text = str(settings[self.hosts[0]][budget.VARIABLE])
         budget_s = budget.seconds_of(text)
         if budget_s is None:
             return stages, settings, []
-        target_of = {node: host for host in self.hosts for node in self._nodes(host, settings[host])}
         stated = {**self.layers.of_play, **self.manager.extra_vars, **self._in_short(stages)}
         forms: dict[str, list[budget.Form]] = {}
         for interface in stages:

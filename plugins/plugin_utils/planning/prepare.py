@@ -152,7 +152,7 @@ def _made(args: Arguments, planner: Planner, controller: int, check: bool) -> Be
     if level not in LEVELS:
         raise PlanError(f"acceptance_level: found {level!r}, expected one of {', '.join(LEVELS)}")
     planner.quick = "quick" in (args["mode"], level)
-    planner.found = lambda url: _found(str(args["results_dir"]), url)
+    planner.found = lambda url: _found(planner, str(args["results_dir"]), url)
     stages_named = args.get("stages")
     # Ansible before 2.19 makes an empty string of a variable without a value.
     written, stages, settings = planner.build(run.id, None if stages_named == "" else stages_named, level)
@@ -169,15 +169,19 @@ def _made(args: Arguments, planner: Planner, controller: int, check: bool) -> Be
     return run, written, stages, settings, list(written.judging.notes)
 
 
-def _found(results_dir: str, url: str) -> dict[tuple[str, str], int]:
-    """Return {(stage, check): on how many nodes the runs of the past found something}; empty without a history."""
+def _found(planner: Planner, results_dir: str, url: str) -> dict[tuple[str, str], int]:
+    """Return {(stage, check): on how many nodes the runs of the past found something}; empty, with a note, without a history to read."""
     if not (url or (pathlib.Path(results_dir) / "history.db").is_file()):
         return {}
     # These imports take half a second, so a run without a time budget does not load them.
     from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import found, store
 
-    with store.Store(store.url_of(results_dir, url)) as history:
-        return found.nodes_by_check(history)
+    try:
+        with store.Store(store.url_of(results_dir, url)) as history:
+            return found.nodes_by_check(history)
+    except store.HistoryError as error:
+        planner.notes.append(f"{budget.VARIABLE}: by published shares alone: {error}")
+        return {}
 
 
 def _reopened(args: Arguments, planner: Planner, controller: int, check: bool) -> Begun:

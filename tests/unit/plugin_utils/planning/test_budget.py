@@ -83,6 +83,12 @@ def test_a_budget_is_never_exceeded() -> None:
         assert spent <= budget_s and sorted(choice.stages + choice.left_out) == sorted(FULL)
 
 
+def test_a_stage_of_unknown_length_is_named() -> None:
+    forms = {"stack": [budget.Form({}, 5)], "gemm": [budget.Form({}, 0.1, is_known=False)]}
+    choice = budget.choose([registry.shipped()[name] for name in forms], forms, faults.shares({}), 60, "1min")
+    assert choice.notes == ["acceptance_budget 1min: how long gemm measures is not known, and comes on top"]
+
+
 def test_too_little_time_for_the_facts_is_refused() -> None:
     with pytest.raises(PlanError, match="acceptance_budget: found 1s, expected at least 5 s: stage stack comes first"):
         chosen({"stack": 5, "gemm": 5}, 1)
@@ -97,6 +103,7 @@ def test_shares_are_those_of_others_and_of_this_fleet() -> None:
 def test_a_plan_within_a_budget_is_partial_and_says_what_it_left_out(site: Site) -> None:
     whole, plan = (site.planner({"acceptance_budget": text}).build(RUN, None, "full")[0] for text in ("9d", "60s"))
     everything, names = ([stage["name"] for stage in of["stages"]] for of in (whole, plan))
+    assert all("how long" in note for note in whole["notes"] if note.startswith("acceptance_budget")), whole["notes"]
     assert not whole["partial"] and not whole["skipped_stages"]
     assert plan["partial"] and names[0] == "stack" and sorted(names + plan["skipped_stages"]) == sorted(everything)
     assert any(note.startswith("acceptance_budget 60s: left out ") for note in plan["notes"]), plan["notes"]
