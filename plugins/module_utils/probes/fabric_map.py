@@ -76,7 +76,7 @@ def _of_ports(node: Node, params: Params, ports: list[PlainData], fields: PlainD
     silent = [port["netdev"] for port in ethernet if port["state"] == "ACTIVE" and port["netdev"] not in heard]
     if silent and not unseen:
         unseen["lldp"] = f"no neighbour is heard at {', '.join(silent[:SHOWN])}: is LLDP on at the switch?"
-    context = {"ports": rows, "condition": True, "looked_for": LOOKED_FOR[PORTS], "not_looked_for": unseen}
+    context = {"ports": rows, "condition": True, "required": params["required"], "looked_for": LOOKED_FOR[PORTS], "not_looked_for": unseen}
     return observation.measured(PORTS, context=context, raw=raw or "\n".join(rdma_ports.netdev_table(ports)), **fields)
 
 
@@ -100,6 +100,8 @@ def _of_modules(node: Node, params: Params, ports: list[PlainData], fields: Plai
     raw = "\n".join(module.raw for module in found)
     if not rows:
         reason = f"no module can be read: {'; '.join(unseen[:SHOWN])}"
+        if params["required"] and any(port["state"] == "ACTIVE" for port in ports):
+            return observation.failed(OPTICS, "no_answer", reason[:1000], raw=raw, **fields)
         return observation.failed(OPTICS, "not_visible", reason[:1000], "not_applicable", raw=raw, **fields)
     context = {
         "modules": rows,
@@ -121,9 +123,7 @@ def _of_fabrics(node: Node, params: Params, ports: list[PlainData], fields: Plai
         reason = "the node has no InfiniBand port: the fabric is Ethernet, which only its neighbours tell"
         return observation.failed(DISCOVERY, "no_rdma_expected", reason, "not_applicable", **fields)
     refused = subnet.refusal(node)
-    if refused and refused[0] == "tool_missing" and not params["required"]:
-        return observation.failed(DISCOVERY, "not_visible", refused[1], "not_applicable", **fields)
-    if refused:
+    if refused:  # an active port is in a fabric, so that nobody has looked at it is no reason to skip it
         return observation.failed(DISCOVERY, *refused, **fields)
     fabrics: list[PlainData] = []
     raws: list[str] = []

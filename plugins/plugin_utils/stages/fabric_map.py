@@ -12,7 +12,7 @@ from __future__ import annotations
 import collections
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import judgement, plan, reading
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import judgement, plan, reading, unseen
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import NODE, SWITCH, Finding, Map, in_order
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import SEVERITY, Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
@@ -103,6 +103,8 @@ class FabricMap(base.Stage):
         self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]
     ) -> t.Iterator[tuple[Key, Opinion]]:
         own = {key: record for key, record in deciding.items() if key.stage == self.name}
+        for key, finding in unseen.findings(own):
+            yield key, Opinion(finding.verdict, finding.words, finding.code)
         discoveries = [key for key, record in own.items() if key.check == reading.DISCOVERY and record.outcome == "measured"]
         switches = [key for key in own if key.check == CABLES]
         by_bearer: dict[tuple[str, str], list[tuple[str, str, str]]] = collections.defaultdict(list)

@@ -95,7 +95,7 @@ def test_tools_beside_the_discovery_that_are_missing_are_named(tmp_path: pathlib
 @pytest.mark.parametrize(
     ("tools", "managed", "required", "outcome", "code"),
     [
-        ((), True, False, "not_applicable", "not_visible"),
+        ((), True, False, "error", "tool_missing"),
         ((), True, True, "error", "tool_missing"),
         (ALL, False, False, "error", "no_permission"),
     ],
@@ -129,6 +129,11 @@ def test_without_lldpd_the_switches_are_not_known_and_that_is_said(tmp_path: pat
 def test_modules_that_no_tool_can_read_are_skipped_with_the_reason(tmp_path: pathlib.Path) -> None:
     found = seen(RecordedNode(plant(tmp_path), ()), "optics")
     assert (found["outcome"], found["reason_code"]) == ("not_applicable", "not_visible") and "mlx5_0 port 1" in found["reason"]
+
+
+def test_modules_that_are_required_and_cannot_be_read_are_unknown(tmp_path: pathlib.Path) -> None:
+    found = seen(RecordedNode(plant(tmp_path), ()), "optics", required=True)
+    assert (found["outcome"], found["reason_code"]) == ("error", "no_answer")
 
 
 def test_a_module_that_raises_an_alarm_is_a_finding_of_its_port(tmp_path: pathlib.Path) -> None:

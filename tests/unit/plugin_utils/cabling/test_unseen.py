@@ -1,0 +1,66 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a node cannot tell of a fabric that the run has seen is UNKNOWN; where there is no such fabric nothing is said."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import unseen
+from harness import records
+
+LEAF = [["leaf-1", "swp1"]]
+
+
+def port(device: str, heard: t.Any = (), state: str = "ACTIVE") -> dict[str, t.Any]:
+    return {"device": device, "port": 1, "state": state, "link_layer": "Ethernet", "netdev": f"net-{device}", "heard": list(heard)}
+
+
+def found(nodes: dict[str, dict[str, t.Any]]) -> dict[tuple[str, str], tuple[str, str | None]]:
+    made = []
+    for node, checks in nodes.items():
+        for check, fields in checks.items():
+            subject = {"kind": "node", "id": node, "members": []}
+            made.append(records.measurement({"stage": "fabric_map", "check": check, "subject": subject, "target": node, **fields}))
+    yielded = unseen.findings({record.key: record for record in made})
+    return {(key.subject, key.check): (finding.verdict, finding.code) for key, finding in yielded}
+
+
+def ports(*each: dict[str, t.Any], **context: t.Any) -> dict[str, t.Any]:
+    return {"context": {"ports": list(each), **context}}
+
+
+UNREAD = {"outcome": "not_applicable", "reason_code": "not_visible", "reason": "no module can be read"}
+
+
+def test_a_node_that_hears_nothing_is_unknown_where_others_hear_their_switches() -> None:
+    said = found({"a": {"ports": ports(port("mlx5_0", LEAF))}, "b": {"ports": ports(port("mlx5_0"))}})
+    assert said == {("b", "ports"): ("UNKNOWN", "cable_unknown")}
+
+
+def test_ports_with_other_names_are_unknown_too_on_a_node_that_hears_nothing_at_all() -> None:
+    assert found({"a": {"ports": ports(port("mlx5_0", LEAF))}, "b": {"ports": ports(port("bnxt_re0"))}})
+
+
+def test_where_no_node_hears_a_switch_there_is_no_such_fabric_unless_it_is_required() -> None:
+    assert not found({"a": {"ports": ports(port("mlx5_0"))}, "b": {"ports": ports(port("mlx5_0"))}})
+    assert found({"a": {"ports": ports(port("mlx5_0"), required=True)}}) == {("a", "ports"): ("UNKNOWN", "cable_unknown")}
+
+
+def test_a_port_that_hears_no_switch_on_any_node_and_one_that_is_down_say_nothing() -> None:
+    silent = {name: {"ports": ports(port("mlx5_0", LEAF), port("storage"), port("mlx5_3", state="DOWN"))} for name in "ab"}
+    assert not found(silent)
+
+
+def test_modules_of_one_node_that_cannot_be_read_are_unknown_where_others_can() -> None:
+    linked = ports(port("mlx5_0", LEAF))
+    assert found({"a": {"optics": {}, "ports": linked}, "b": {"optics": UNREAD, "ports": linked}}) == {
+        ("b", "optics"): ("UNKNOWN", "no_answer")
+    }
+    assert not found({"a": {"optics": UNREAD, "ports": linked}, "b": {"optics": UNREAD, "ports": linked}})
+
+
+def test_a_node_without_an_active_port_need_not_have_a_module() -> None:
+    down = ports(port("mlx5_0", state="DOWN"))
+    assert not found({"a": {"optics": {}, "ports": ports(port("mlx5_0", LEAF))}, "b": {"optics": UNREAD, "ports": down}})
