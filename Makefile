@@ -121,8 +121,10 @@ drill-console: setup ## The console's actions each end once, whatever is killed;
 	@$(PYTHON) tests/drills/console.py --actions $(ACTIONS) --waiting $(WAITING)
 
 DEFECTS ?= all
-drill-sharing: setup ## A GPU-sharing system with planted defects: the cases that are meant to see them do (two clusters, root, hours)
-	@$(PYTHON) tests/drills/sharing.py --defects $(DEFECTS)
+CASES ?= all
+OTHERS ?= 1
+drill-sharing: setup ## Planted defects of GPU sharing, and the cases that see them: DEFECTS=third_waits CASES=none (two clusters, root; all: hours)
+	@$(PYTHON) tests/drills/sharing.py --defects $(DEFECTS) --cases $(CASES) --others $(OTHERS)
 
 INPUTS ?= 50000
 fuzz: setup ## Broken input and lies for every reader of tools: make fuzz INPUTS=1000000

@@ -72,6 +72,7 @@ class Kubernetes:
         self.kubeconfig = self.state / "admin.kubeconfig"
         self.server = f"https://{self.address(CONTROL)}:6443"
         self.bridge = f"gfk{instance}br"
+        self.kubelet: dict[str, object] = {}  # settings of the kubelets beyond those of the rig; before `up`
         self._api: api.Api | None = None
 
     @classmethod
@@ -480,7 +481,7 @@ class Kubernetes:
             "failCgroupV1": False, "localStorageCapacityIsolation": False, "oomScoreAdj": 0, "resolvConf": "/etc/resolv.conf",
             "volumePluginDir": "/var/lib/volume-plugins", "nodeStatusUpdateFrequency": "4s", "nodeStatusReportFrequency": "1m",
             "nodeLeaseDurationSeconds": 16, "evictionHard": {"memory.available": "50Mi"}, "imageGCHighThresholdPercent": 100,
-            "healthzPort": 0, "serializeImagePulls": False, "maxPods": 250,
+            "healthzPort": 0, "serializeImagePulls": False, "maxPods": 250, **self.kubelet,
         }  # fmt: skip
         labels = ",".join(f"{key}={value}" for key, value in GPU_LABELS.items())
         self._program(

@@ -23,6 +23,8 @@ class Defect:
     only: str = ""
     # Whether it is seen hangs on where pods land, or the cases may accept it: counted apart.
     by_chance: bool = False
+    # Nothing is wrong, and it can only not be seen that all is well: a FAIL is a false alarm.
+    unknown: bool = False
 
 
 def cases(text: str) -> frozenset[str]:
@@ -71,6 +73,7 @@ DEFECTS: dict[str, Defect] = {
     "core_logged_only": Defect("a change of core is logged and nothing else", CORE_CHANGES),
     "core_told_only": Defect("a change of core is told everywhere and not given", cases("PERF-7"), CORE),
     "core_metric_stale": Defect("a change of core is given, metrics say the old one", cases("FUNC-12 PERF-7 MET-5"), CORE_CHANGES),
+    "log_rotated": Defect("a kubelet takes the line of a change of core away", cases("STAB-3"), CORE_CHANGES, unknown=True),
     "core_lifted_on_update": Defect("the first change of core lifts the quota", cases("FUNC-12 COMBO-6"), CORE),
     "core_wrong_pod": Defect("a change of core reaches another pod", cases("FUNC-12 PERF-7 MET-5"), CORE_CHANGES),
     "core_update_kills": Defect("a change of core ends the pod", cases("FUNC-12 COMBO-6 PERF-7 MET-5"), CORE_CHANGES),

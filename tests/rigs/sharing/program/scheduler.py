@@ -42,6 +42,8 @@ PERIOD_S = 0.25
 SAMPLED = 4
 # How often the real one logs what the API server says of a pod.
 DEBUG_S = 5.0
+# What makes a kubelet begin a new file of a log, in lines of 8 KiB, and how long it may take for that.
+FULL_LOG, ROTATED_S = 1400, 7.0
 STARTED = time.time()
 UNITS = {"": 1, "B": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "K": 10**3, "M": 10**6, "G": 10**9}
 
@@ -93,6 +95,7 @@ class Scheduler:
         self.ghosts: list[Client] = []
         self.stale: list[Client] = []  # gone, with a series that stays
         self.strays = 0
+        self.filled = 0.0  # when the log was
         self.came = itertools.count()
         self.leaked: list[t.Any] = []
         for gpu in self.gpus:
@@ -169,7 +172,9 @@ class Scheduler:
 
     def limit_core(self, client: Client, percent: int) -> None:
         client.core = percent
-        if not (planted("core_metric_stale") and client.updated):
+        if planted("log_rotated") and client.updated:
+            threading.Thread(target=self.show_late, args=[client, percent], daemon=True).start()
+        elif not (planted("core_metric_stale") and client.updated):
             client.core_told = percent
         log("INFO", f"Sending UPDATE_CORE_LIMIT to client {client.id}: {percent}%")
         self.told(client).send({"type": "UPDATE_CORE_LIMIT", "percent": percent})
@@ -198,6 +203,16 @@ class Scheduler:
         if planted("core_update_kills"):
             client.send({"type": "END"})
         self.limit_core(self.victim(client, "core_wrong_pod"), percent)
+
+    def show_late(self, client: Client, percent: int) -> None:
+        """Show a quota in the metrics after the lines about it are gone from the log."""
+        now = time.monotonic()
+        with self.lock:
+            fill, self.filled = now - self.filled > ROTATED_S / 2, now
+        for _line in range(FULL_LOG if fill else 0):
+            log("DEBUG", "simulated by gpufleet.acceptance " * 240)
+        time.sleep(ROTATED_S)
+        client.core_told = percent
 
     def told(self, client: Client) -> Client:
         """Return the client that hears of the limit of one."""
