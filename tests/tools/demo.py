@@ -20,7 +20,8 @@ import typing as t
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# {inventory: what is planted in it}. Each is a run of its own: a fleet with the stages of single nodes, and a rack of trays.
+# {inventory: what is planted in it}. Each is a run of its own: a fleet with the stages of single nodes, and a rack of trays
+# with nodes of another vendor beside it.
 DEMOS = {"inventories/demo": "planted.yml", "inventories/demo_rack": "planted_rack.yml"}
 ACCEPTED = ("PASS", "WARN", "SKIPPED", "KNOWN_FAIL")
 
