@@ -101,6 +101,7 @@ class Amd(base.Accelerator):
     # Since Linux 5.12 NICs reach the memory by DMA-BUF, without a module.
     peer_memory = ("amdp2p", "ib_peer_mem")
     modules = ("amdgpu", *peer_memory)
+    perftest_device, perftest_dmabuf = "--use_rocm", "--use_rocm_dmabuf"
     programs: t.Mapping[str, str] = {"rocminfo": "rocminfo", "rocm_bandwidth_test": "rocm-bandwidth-test"}
     library_facts = ("rocm*", "rccl*")
     pod_facts = ("rccl_python",)
@@ -118,6 +119,15 @@ class Amd(base.Accelerator):
         super().__init__(node, program if known else path)
         self._tree = Tree(node)
         self._unsampled: set[str] = set()
+
+    @classmethod
+    def perftest_number(cls, node: Node, slot: str) -> str | None:
+        """Return the place of a GPU in the order of HIP, that of the driver's topology; of a partitioned GPU that of its first part.
+        None if a variable of the environment hides GPUs from perftest, and so changes their places."""
+        if any(name in os.environ for name in hip.HIDING):
+            return None
+        places = [on_bus.place(amd_sysfs.address(properties)) for properties in amd_sysfs.gpus(Tree(node)).values()]
+        return str(places.index(on_bus.place(slot))) if on_bus.place(slot) in places else None
 
     def is_installed(self) -> bool:
         """Return True if amd-smi is there, or if the kernel's driver has a GPU. An empty program says that AMD GPUs are not meant."""

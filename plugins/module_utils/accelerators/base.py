@@ -200,8 +200,8 @@ class Accelerator:
     # Kernel modules through which NICs reach the devices' memory, and those with others that matter to RDMA.
     peer_memory: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
-    # Options by which perftest takes its buffers from the memory of a device: with the device's PCI address behind it; and the one that
-    # is added where no module of peer_memory is loaded. Empty if it cannot.
+    # Options by which perftest takes its buffers from the memory of a device: with what perftest_number() returns behind it; and the one
+    # that is added where no module of peer_memory is loaded. Empty if it cannot.
     perftest_device = ""
     perftest_dmabuf = ""
     # Programs and systemd units that belong to the kind: {fact: program}, {fact: unit}.
@@ -229,6 +229,11 @@ class Accelerator:
     def __init__(self, node: Node, program: str) -> None:
         self.node = node
         self.program = program
+
+    @classmethod
+    def perftest_number(cls, node: Node, slot: str) -> str | None:
+        """Return how `perftest_device` names the device at a PCI address; None if that is not known on this node."""
+        return slot
 
     def is_installed(self) -> bool:
         """Return True if the node has what shows the devices: the tool, unless a kind can do without it."""

@@ -16,9 +16,12 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.rdma import po
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 # What perftest says if it was built without GPUs, or the GPU's memory cannot be registered.
-_REFUSALS = ("usage text", "Unsupported memory type", "unrecognized option", "Couldn't allocate MR", "ailed to create MR")
-ADVICE = "install a perftest that is built for GPUs, and load the kernel module for peer memory or use a driver with DMA-BUF"
-NO_GPU = "no GPU whose memory perftest can use is on the PCI bus"
+_REFUSALS = (
+    "usage text", "Unsupported memory type", "unrecognized option", "Couldn't allocate MR", "ailed to create MR", "ailed to init memory",
+    "Couldn't init GPU context", "could not open kernel conf file", "failed to export dmabuf handle", "hipMalloc error",
+)  # fmt: skip
+ADVICE = "install a perftest that is built for these GPUs, and load the kernel module for peer memory or use a driver with DMA-BUF"
+NO_GPU = "no GPU whose memory perftest can use is on the PCI bus, or its place among those that HIP sees is not known"
 
 
 def options(node: Node, devices: t.Sequence[dict[str, t.Any]]) -> dict[str, list[str]]:
@@ -30,7 +33,9 @@ def options(node: Node, devices: t.Sequence[dict[str, t.Any]]) -> dict[str, list
     for device, slot in near.items():
         kind = kinds[str(node.read(f"/sys/bus/pci/devices/{slot}/vendor"))]
         loaded = any(os.path.isdir(node.path(f"/sys/module/{name}")) for name in kind.peer_memory)
-        words[device] = [f"{kind.perftest_device}={slot}", *([] if loaded else [kind.perftest_dmabuf])]
+        number = kind.perftest_number(node, slot)
+        if number is not None:
+            words[device] = [f"{kind.perftest_device}={number}", *([] if loaded else [kind.perftest_dmabuf])]
     return words
 
 

@@ -105,12 +105,18 @@ def port(
             link.symlink_to(os.path.relpath(target, link.parent))
 
 
-def gpu(root: pathlib.Path, slot: str) -> None:
-    """A GPU at a path of the PCI bus, `0000:1b:00.0` or `pci0000:00/0000:01:00.0/0000:1b:00.0` for example."""
+def gpu(root: pathlib.Path, slot: str, place: int | None = None) -> None:
+    """A GPU at a path of the PCI bus, `0000:1b:00.0` or `pci0000:00/0000:01:00.0/0000:1b:00.0` for example. With a `place` it is one of
+    AMD, at this place of the driver's topology."""
     device = root / "sys/devices" / (slot if "/" in slot else f"pci0000:00/{slot}")
     device.mkdir(parents=True)
-    (device / "vendor").write_text("0x10de\n")
-    (device / "class").write_text("0x030200\n")
+    (device / "vendor").write_text("0x10de\n" if place is None else "0x1002\n")
+    (device / "class").write_text("0x030200\n" if place is None else "0x120000\n")
+    if place is not None:
+        node = root / f"sys/class/kfd/kfd/topology/nodes/{place + 2}"  # behind those of two processors
+        node.mkdir(parents=True)
+        bus = int(device.name.split(":")[1], 16)
+        (node / "properties").write_text(f"simd_count 1216\nvendor_id 4098\nlocation_id {bus << 8}\ndomain 0\n")
     link = root / "sys/bus/pci/devices" / device.name
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(device)

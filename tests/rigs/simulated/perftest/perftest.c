@@ -9,7 +9,7 @@
  * Devices are those of /sys/class/infiniband, below $SIMULATED_ROOT where it is set. A server listens at $SIMULATED_ADDRESS then, else at its GID.
  * /opt/simulated/perftest.conf (below it too), a word and its value a line: seconds 5 | gbps 392 | slow ADDRESS FACTOR (a GID of either side) |
  * pair ADDRESS ADDRESS FACTOR | sends ADDRESS FACTOR and way FROM TO FACTOR (data in one direction only) | version 6.06 | hang ADDRESS | die ADDRESS | count 4 (iterations that are really done)
- * cuda 1 (built for GPUs) | pace 0.1 (real seconds of each second) | deaf ADDRESS (the test breaks off) | long SECONDS ADDRESS FACTOR (tests that last so long)
+ * cuda 1, rocm 1 (built for GPUs of NVIDIA, AMD) | pace 0.1 (real seconds of each second) | deaf ADDRESS (the test breaks off) | long SECONDS ADDRESS FACTOR (tests that last so long)
  * json 0.5 (what its JSON says of the number, times that; from version 6.20 on)
  */
 #include <arpa/inet.h>
@@ -26,7 +26,7 @@
 struct said { char test[32], gid[64], version[16]; unsigned long size, iterations, qps, bidirectional; };
 
 static double seconds = 0.2, gbps = 392.0, json_factor = 1, pace = 1, lasts;
-static int deaf, cuda;
+static int deaf, cuda, rocm;
 static unsigned long count;
 static char version[16] = "6.06";
 static const char *rule = "---------------------------------------------------------------------------------------\n";
@@ -55,6 +55,7 @@ static void read_conf(const char *mine, const char *other, int sends, int receiv
         sscanf(line, "json %lf", &json_factor);
         sscanf(line, "pace %lf", &pace);
         sscanf(line, "cuda %d", &cuda);
+        sscanf(line, "rocm %d", &rocm);
         sscanf(line, "count %lu", &count);
         if (!mine)
             continue;
@@ -180,6 +181,8 @@ int main(int argc, char **argv)
         else if (!strcmp(word, "--out_json") && strcmp(version, "6.20") >= 0) ;
         else if (!strncmp(word, "--out_json_file=", 16) && strcmp(version, "6.20") >= 0) json = word + 16;
         else if (!strncmp(word, "--use_cuda", 10) && cuda) ;
+        else if (!strncmp(word, "--use_rocm=", 11) && rocm) printf("initializing HIP\n\nPicking device No. %s\n", word + 11);
+        else if (!strcmp(word, "--use_rocm_dmabuf") && rocm) ;
         else if (!strcmp(word, "-b")) us.bidirectional = 1;
         else if (word[0] != '-') peer = word;
         else if (word[1] && !word[2] && strchr("dixsqnpD", word[1])) {

@@ -174,6 +174,38 @@ def test_memory_of_the_nearest_gpu(tmp_path: pathlib.Path, peer: bool) -> None:
         assert "--use_cuda_dmabuf" not in of(found, "write_bw", port)["command"]
 
 
+@pytest.mark.parametrize("peer", [True, False])
+def test_memory_of_the_nearest_amd_gpu_is_named_by_its_place_in_the_order_of_hip(tmp_path: pathlib.Path, peer: bool) -> None:
+    machine(tmp_path, 2, "rocm 1")
+    pairs.gpu(tmp_path, "pci0000:00/0000:01:00.0/0000:1b:00.0", 0)
+    pairs.gpu(tmp_path, "pci0000:00/0000:00:00.0/0000:9d:00.0", 1)
+    if peer:
+        (tmp_path / "sys/module/ib_peer_mem").mkdir(parents=True)
+    found = measure(tmp_path, tests=["write_bw"], gpu=True)
+    assert told(found) == {("measured", None)}
+    for port, place in (("nic/mlx5_0/1", "1"), ("nic/mlx5_1/1", "0")):
+        words = of(found, "write_bw_gpu", port)["command"]
+        assert f"--use_rocm={place}" in words and ("--use_rocm_dmabuf" in words) != peer
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_an_amd_gpu_whose_place_is_not_known_is_not_guessed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, hidden: bool) -> None:
+    machine(tmp_path, 1, "rocm 1")
+    pairs.gpu(tmp_path, "0000:1b:00.0", 0)
+    if hidden:
+        monkeypatch.setenv("HIP_VISIBLE_DEVICES", "3")
+    else:
+        (tmp_path / "sys/class/kfd/kfd/topology/nodes/2/properties").unlink()
+    found = measure(tmp_path, tests=["write_bw"], gpu=True)
+    assert of(found, "write_bw_gpu", "nic/mlx5_0/1")["reason_code"] == "no_gpu"
+
+
+def test_a_perftest_without_rocm_is_named(tmp_path: pathlib.Path) -> None:
+    machine(tmp_path, 1, "cuda 1")
+    pairs.gpu(tmp_path, "0000:1b:00.0", 0)
+    assert of(measure(tmp_path, tests=["write_bw"], gpu=True), "write_bw_gpu", "nic/mlx5_0/1")["reason_code"] == "no_gpudirect"
+
+
 def test_ports_that_are_as_near_to_several_gpus_take_turns(tmp_path: pathlib.Path) -> None:
     machine(tmp_path, 2, "cuda 1")
     gpus(tmp_path, "pci0000:00/0000:1b:00.0", "pci0000:00/0000:9d:00.0")
@@ -189,7 +221,7 @@ def test_nothing_falls_back_to_host_memory(tmp_path: pathlib.Path) -> None:
     gpus(tmp_path, "pci0000:00/0000:1b:00.0")
     found = measure(tmp_path, tests=["write_bw"], gpu=True)
     bad = of(found, "write_bw_gpu", "nic/mlx5_0/1")
-    assert bad["reason_code"] == "no_gpudirect" and "built for GPUs" in bad["reason"] and bad["metrics"] == {}
+    assert bad["reason_code"] == "no_gpudirect" and "built for these GPUs" in bad["reason"] and bad["metrics"] == {}
     assert of(found, "write_bw", "nic/mlx5_0/1")["outcome"] == "measured"
 
 
