@@ -47,7 +47,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import registry as sinks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import telling
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks.base import Judged
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import network, registry
 
 
 @contextlib.contextmanager
@@ -82,12 +82,13 @@ def judge(args: dict[str, t.Any], play: t.Any, loader: t.Any, task_vars: dict[st
         inputs = _inputs_of_today(play, loader, task_vars, written)
     evidence = integrity.gather(run, written)
     records = evidence.records
-    sound = (record for record in records if isinstance(record, Measurement))
+    sound = [record for record in records if isinstance(record, Measurement)]
     stages = [registry.of(entry) for entry in written.stages]
     before = _Before(run, written, references.parse(inputs.references), inputs.rack, loader, task_vars)
     judgement = verdict.judge(
         written, records, expectations.of_run(inputs), inputs, stages=stages, earlier_runs=before.say, changed=evidence.changed,
         warnings=unused_expectations.warnings(written, sound, inputs), lending=planes.lending(),
+        places=network.newest(run, list(registry.shipped().values()), sound) if any(stage.between for stage in stages) else None,
     )  # fmt: skip
     judgement.notes += evidence.notes + inputs.notes + telling.notes_of(run.dir)
     later = verdict_files.path_in(run.dir).exists()

@@ -12,6 +12,7 @@ This plugin util is PRIVATE to the collection.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import datetime
 import itertools
 import typing as t
@@ -70,6 +71,7 @@ def judge(
     warnings: t.Sequence[str] = (),
     today: datetime.date | None = None,
     lending: t.Collection[str] = (),
+    places: Places | None = None,
 ) -> Judgement:
     """Judge a run.
 
@@ -77,11 +79,13 @@ def judge(
     the inventory says; its sets of expectations are not read. `earlier_runs` compares numbers with earlier runs. `changed` says what of the
     evidence is not as it was written: nothing is accepted then. `warnings` are about the run as a whole. `today` is the day on which
     waivers must still be valid. `lending` names the planes on which something other than the inventory decides which GPUs a test gets
-    (Plane.lends_devices). Raises WaiverError if a waiver cannot be used.
+    (Plane.lends_devices). `places` are those of the nodes in the network, as far as a map of it is known. Raises WaiverError if a waiver
+    cannot be used.
     """
     engine = Judge(plan, expected, inputs or JudgingInputs(), {stage.name: stage for stage in stages})
     engine.waiving = waiving.Waiving(waivers_of(engine.inputs.waivers), (today or datetime.date.today()).isoformat())
     engine.lending = lending
+    engine.places = places
     engine.changed = changed
     engine.warnings = list(warnings)
     engine.before = earlier_runs
@@ -91,6 +95,22 @@ def judge(
         engine.attempts.add(stage.derived(engine.attempts.deciding, plan, engine.inputs))
     engine.notes += engine.attempts.notes
     return engine.judge()
+
+
+class Places(t.Protocol):
+    """The places of nodes in the network (cabling/places.py)."""
+
+    @property
+    def leaf(self) -> t.Mapping[str, str]: ...
+
+    @property
+    def run(self) -> str: ...
+
+    def words(self, subject: str) -> str: ...
+
+
+# Opinions that convict a subject by tests between nodes.
+LOCATED = frozenset({"bad_rail", "localised"})
 
 
 class JudgedStage(t.Protocol):
@@ -148,6 +168,7 @@ class Judge:
         same_work = {(name, check): same_check for name, stage in stages.items() for check, same_check in stage.same_work.items()}
         self.single_checks = single_checks.SingleChecks(self.planned, expected, inputs.required, self._is_condition, same_work)
         self.lending: t.Collection[str] = ()
+        self.places: Places | None = None
         self.waiving = waiving.Waiving([], "")
         self.warnings: list[str] = []
         self.before: past.Past | None = None
@@ -217,7 +238,7 @@ class Judge:
             for key, record in self.attempts.deciding.items():
                 opinion, chosen[key] = self.single_checks.own(key, record)
                 opinions[key] = [opinion, *self.looks.get(key, ())]
-            of_peers = peer_comparison.opinions(self.attempts.deciding, chosen, self.inputs.leaf)
+            of_peers = peer_comparison.opinions(self.attempts.deciding, chosen, self._leaf())
             for key, opinion in itertools.chain(of_peers, sweeps.opinions(self.attempts.deciding)):
                 opinions[key].append(opinion)
             if self.before is not None and self.inputs.regression != "off":
@@ -237,7 +258,9 @@ class Judge:
             tables = self.tables[stage.name] = stage.tables(everything, self.expected)
             for opinion_or_blame in stage.opinions(self.attempts.deciding, everything, self.expected, tables):
                 if isinstance(opinion_or_blame, causes.Blame):
-                    self.blames.append(opinion_or_blame)
+                    place = self.places.words(opinion_or_blame.culprit) if self.places else ""
+                    said = "; ".join(filter(None, (opinion_or_blame.said, place)))
+                    self.blames.append(dataclasses.replace(opinion_or_blame, said=said))
                     continue
                 key, opinion = opinion_or_blame
                 if opinion.verdict == "UNKNOWN" and opinion.reason_code in identity.DOUBTS:
@@ -251,6 +274,12 @@ class Judge:
         self.notes += self.waiving.unused()
         self.warnings += self.waiving.unbound()
         return self._conclude(settled)
+
+    def _leaf(self) -> t.Mapping[str, str]:
+        """Return the leaf switch of each node, as the inventory has it, else as the map of this run has it."""
+        if self.inputs.leaf or self.places is None or self.places.run:
+            return self.inputs.leaf
+        return self.places.leaf
 
     def _among_nodes(self) -> AmongNodes:
         """Return what a comparison of nodes shows without numbers."""
@@ -291,6 +320,9 @@ class Judge:
             reason = f"it passed on attempt {record.attempt} only ({attempts_words}): {opinion.reason}"
             opinion = opinion.but("WARN", "later_attempt", reason)
         opinion = self._with_past(key, self.single_checks.with_evidence(key, record, opinion))
+        if self.places is not None and opinion.reason_code in LOCATED:
+            place = self.places.words(opinion.reason.partition(": ")[0]) or self.places.words(key[3])
+            opinion = opinion._replace(reason="; ".join(filter(None, (opinion.reason, place))))
         # A part's verdict can become its node's: say whose it is.
         return opinion if opinion.reason.startswith(key[3]) else opinion.saying(f"{key[3]}: {opinion.reason}")
 

@@ -197,6 +197,8 @@ class Stage:
     # If positive, its variable `leaf` says where nodes are connected; if a host has several such variables, that of the stage with the
     # highest number counts.
     leaf_rank: int = 0
+    # Its measurements are the map of the network (stages/network.py).
+    maps: bool = False
     # What its proof() begins the names of unproven parts with.
     unproven: str = ""
     # Its place where stages are listed for people and where the stages of a level run, the lowest first.

@@ -45,6 +45,7 @@ class FabricMap(base.Stage):
     name = "fabric_map"
     role = "gpufleet.acceptance.fabric_map"
     loads = False
+    maps = True
     place = 55
     conditions = frozenset({reading.PORTS, reading.OPTICS, reading.DISCOVERY, CABLES})
     requestable = ("devices", "watch", "timeout")

@@ -33,7 +33,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
     Variables,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, stack
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, fabric_map, network, stack
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import MEMBER
 
 # Nodes named in one reason.
@@ -180,7 +180,9 @@ class Grouped(base.Stage):
         settings = {target: todo["settings"] for target, todo in todos.items()}
         own_items = [item for item in plan.items if item.stage == self.name]
         target_of = {item.subject.id: item.target for item in own_items if item.check == MEMBER}
-        known_addresses = addresses(run.journal.read()[0])
+        records = run.journal.read()[0]
+        known_addresses = addresses(records)
+        mapped = network.of_records([fabric_map.STAGE], records)
         work: dict[str, base.StageWork] = {}
         for item in own_items:
             head = item.target
@@ -188,6 +190,9 @@ class Grouped(base.Stage):
                 members = {node: target_of[node] for node in item.subject.members}
                 checks = [(planned.check, planned.variant) for planned in own_items if planned.subject.id == item.subject.id]
                 work.update(self._of_group(item.subject.id, head, members, settings, known_addresses, run, checks))
+                options = work[head].options
+                if mapped is not None and options.get("topology") == {}:  # no host says its leaf
+                    options["topology"] = {node: mapped.leaf[node] for node in members if node in mapped.leaf}
                 floors = self.floors(plan, head)
                 work[head].options.update({"floors": floors} if floors else {})
         return work

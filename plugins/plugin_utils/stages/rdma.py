@@ -22,6 +22,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.observation import variant
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.rdma import gid
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.places import Places
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import Blame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
@@ -38,7 +39,15 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, directions, rdma_matrix, rdma_ports, rdma_rails
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import (
+    base,
+    directions,
+    fabric_map,
+    network,
+    rdma_matrix,
+    rdma_ports,
+    rdma_rails,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import TIMETABLE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.pairing import pair_rounds
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import COUNT, INT_MAX, SECONDS, Range
@@ -278,6 +287,7 @@ def work(run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWo
     asker = {(item.check, item.variant, item.subject.id): item.target for item in pairs}
     records = run.journal.read()[0]
     ports = ports_of(records)
+    mapped = network.of_records([fabric_map.STAGE], records)
     timetables: dict[str, base.StageWork] = {}
     finished = Finished(todos)
     own_measurements = [m for m in records if m.stage == "rdma" and m.outcome == "measured"]
@@ -285,7 +295,7 @@ def work(run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWo
     remaining -= unchanged
     for members in reachability_domains(nodes, settings):
         tests = kinds(settings[nodes[members[0]]])
-        book = Timetable({node: nodes[node] for node in members}, settings, ports, tests, finished)
+        book = Timetable({node: nodes[node] for node in members}, settings, ports, tests, finished, mapped)
         for packed in _rounds_again(list(dict.fromkeys(item.subject.id for item in pairs)), book.nodes):
             for number, kind in enumerate(tests):
                 candidates = [(a, b, (kind["check"], kind["variant"], s)) for a, b, s in packed]
@@ -405,12 +415,15 @@ class Timetable:
         ports: dict[str, list[Port]],
         tests: list[TestKind],
         finished: Finished | None = None,
+        places: Places | None = None,
     ) -> None:
         self.nodes = nodes
         self.settings = settings
         self.ports = ports
         self.tests = tests
         self.variables = settings[next(iter(nodes.values()))]
+        # What the inventory says of leaves counts alone: its names are not those of the map.
+        self.places = None if any(settings[target].get("rdma_leaf") for target in nodes.values()) else places
         self.number = 0
         self.rounds: dict[str, list[RoundOfNode]] = {node: [] for node in nodes}
         self.absent: dict[str, list[AbsentTest]] = {node: [] for node in nodes}
@@ -514,7 +527,7 @@ class Timetable:
             # No round shares a port with its neighbours, in which somebody may still be late.
             "tcp_port": self.first + (self.number * widest + place) % self.span,
             "peer": self.address(server, gids[0].get("address") or serving["address"] or ""),
-            "context": {**of_ports(serving, asking), **self._hops(server, client)},
+            "context": {**of_ports(serving, asking), **self._hops(server, client, (a, b))},
         }
         both: tuple[tuple[str, Port, t.Literal["server", "client"], str, tuple[Gid, Gid]], ...] = (
             (server, serving, "server", client, gids),
@@ -535,12 +548,14 @@ class Timetable:
                 },
             )
 
-    def _hops(self, server: str, client: str) -> Context:
-        """Return {"hops": 1} if both nodes are on one leaf switch by `rdma_leaf`: how many switches lie between leaves is not told."""
+    def _hops(self, server: str, client: str, ports: tuple[str, str]) -> Context:
+        """Return {"hops": 1} if both nodes are on one leaf switch by `rdma_leaf`, or both ports are by the map of the run where no host has
+        that variable: how many switches lie between leaves is not told."""
         leaves = []
-        for node in (server, client):
+        for node, port in zip((server, client), ports, strict=True):
             leaf = self.settings[self.nodes[node]].get("rdma_leaf")
-            leaves.append(leaf.get(node) if isinstance(leaf, dict) else leaf)
+            given = leaf.get(node) if isinstance(leaf, dict) else leaf
+            leaves.append(self.places.leaf_of(port) if self.places else given)
         return {"hops": 1} if leaves[0] and leaves[0] == leaves[1] and server != client else {}
 
     def _gids(self, serving: Port, asking: Port) -> tuple[Gid, Gid]:

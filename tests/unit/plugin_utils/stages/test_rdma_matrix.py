@@ -13,6 +13,7 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.places import Places
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap, page
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model as report
@@ -91,11 +92,11 @@ def run(
     return records + [record("rdma_again", n, "node", observation.measured("timetable", series=rows), n) for n, rows in repeated.items()]
 
 
-def judge(records: list[Record]) -> verdict.Judgement:
+def judge(records: list[Record], places: t.Any = None) -> verdict.Judgement:
     items = [{**{k: r[k] for k in ("stage", "check", "variant", "target")}, "subject": r["subject"]} for r in records]
     plan = make_plan({"run_id": RUN, "items": items})
     stages = [registry.shipped()[name] for name in dict.fromkeys(r["stage"] for r in records)]  # what did not run has no say
-    return verdict.judge(plan, records, lambda _node, _target: SHIPPED, stages=stages)
+    return verdict.judge(plan, records, lambda _node, _target: SHIPPED, stages=stages, places=places)
 
 
 def words(judgement: verdict.Judgement, stage: str = "rdma") -> dict[str, str]:
@@ -608,3 +609,17 @@ def test_counters_of_a_port_are_one_line_whatever_pairs_it_was_in() -> None:
     (cause,) = found.causes
     assert cause["subject"] == port("n3") and cause["verdict"] == "WARN" and found.accepted
     assert cause["said"] == "n3 mlx5_0 port 1: error counters rose in 10 tests: symbol_error; 5 pairs are a WARN because of it"
+
+
+def test_a_convicted_port_and_path_are_said_with_the_switches_that_they_are_plugged_into() -> None:
+    names = nodes(8)
+    switch = {port(name): (f"leaf-{1 + number // 4}", str(1 + number % 4)) for number, name in enumerate(names)}
+    mapped = Places({}, switch, {"leaf-1": {"spine-1"}, "leaf-2": {"spine-1"}})
+    again = [(a, "n2") for a in names if a != "n2"] + [("n2", a) for a in names if a != "n2"]
+    found = judge(run(lambda a, b: 100.0 if "n2" in (a, b) else 388.0, names, again), mapped)
+    place = "n2 mlx5_0/1 is plugged into port 3 of leaf-1"
+    assert [place in cause["said"] for cause in found.causes] == [True]
+    reasons = {v["subject"]["id"]: v["reason"] for v in found.verdicts if v["verdict"] == "FAIL" and v["stage"] == "rdma"}
+    assert reasons["n2"].endswith(place)
+    path = judge(whole(lambda a, b: 100.0 if {a, b} == {"n1", "n5"} else 388.0, names), mapped)
+    assert "port 2 of leaf-1; n5 mlx5_0/1 is plugged into port 2 of leaf-2" in path.causes[0]["said"]
