@@ -9,6 +9,7 @@ Pure functions. A rank is named only if every other explanation of what was seen
     dead      its process has ended, or is missing on a node that answered, and the other ranks live
     silent    its node alone did not answer, and all ranks of all other nodes live
     behind    it is in an earlier operation than the others, by its own word, and its stack shows that it does not wait there
+    device    it waits for its own device before the operation in which all other ranks wait
     elsewhere its stack is outside of any collective at both looks and shows what holds it, and all other ranks wait in a collective
     blocked   it is stuck in the kernel (D), and no other rank is
     idle      no thread of it has used the processor between the looks, and all other ranks poll
@@ -30,6 +31,8 @@ SHOWN = 4
 # Functions of the workload of `ddp` (workloads/ddp.py) that wait for other ranks or for the device by a builtin function, which has no
 # frame of its own.
 OWN_WAITS = ("collect", "tell", "_leave", "_queue", "settle")
+# The function of that workload in which a rank waits for its own device before it takes part in an operation.
+PREPARES = "prepare"
 
 
 class Frame(t.NamedTuple):
@@ -49,6 +52,11 @@ class Frame(t.NamedTuple):
         is_synchronising = self.function in ("synchronize", "wait") and any(word in path for word in ("/cuda/", "/npu/", "/xpu/"))
         is_own = path.endswith("/ddp.py") and self.function in OWN_WAITS
         return "torch/distributed/" in path or is_synchronising or is_own
+
+    @property
+    def prepares(self) -> bool:
+        """True if the frame is of a rank that waits for its own device alone."""
+        return self.function == PREPARES and self.file.replace("\\", "/").endswith("/ddp.py")
 
 
 class Look(t.NamedTuple):
@@ -93,6 +101,10 @@ class RankSeen(t.NamedTuple):
     @property
     def waits(self) -> bool:
         return all(look.waits for look in self.looks)
+
+    @property
+    def prepares(self) -> bool:
+        return all(any(frame.prepares for frame in look.frames) for look in self.looks)
 
     @property
     def stack(self) -> str:
@@ -150,7 +162,7 @@ def judge(scene: Scene) -> Ruling:
     if not scene.seen:
         why = "; ".join(f"{node}: {text}" for node, text in list(scene.unread.items())[:SHOWN])
         return nobody("no process of a rank could be looked at" + (f": {why}" if why else ""))
-    for rule in (_stopped, _dead, _silent, _behind, _elsewhere, _blocked, _idle):
+    for rule in (_stopped, _dead, _silent, _behind, _device, _elsewhere, _blocked, _idle):
         ruling = rule(scene)
         if ruling:
             return ruling
@@ -240,6 +252,16 @@ def _behind(scene: Scene) -> Ruling | None:
         words = f"did not come to {last[1]} (operation {last[0]}), last in {places[rank][1]} (operation {places[rank][0]})"
         text[rank] = words + _at(scene.seen[rank])
     return Ruling("behind", tuple(sorted(named)), "", text)
+
+
+def _device(scene: Scene) -> Ruling | None:
+    """Ranks whose own device does not come to an end of what it was given, by their place in the workload of `ddp`."""
+    preparing = [rank for rank in scene.seen.values() if rank.prepares]
+    others = [rank for rank in scene.seen.values() if not rank.prepares]
+    if not scene.everybody or not preparing or len(preparing) > len(others) or not all(rank.waits for rank in others):
+        return None
+    text: dict[int | None, str] = {rank.rank: f"waits for its own device, which does not finish{_at(rank)}" for rank in preparing}
+    return Ruling("device", tuple(sorted(rank.rank for rank in preparing)), "", text)
 
 
 def _elsewhere(scene: Scene) -> Ruling | None:

@@ -393,6 +393,8 @@ class Rank:
             os._exit(3)
         elif kind == "memory":
             self.torch.empty(1 << 55, dtype=self.torch.uint8, device=self.device)
+        elif kind == "kernel":
+            self.torch.cuda._sleep(1 << 62)  # a kernel that does not end: what comes after it on this GPU waits
         elif kind == "agent":
             os.kill(os.getppid(), signal.SIGKILL)
             time.sleep(1e6)
@@ -475,39 +477,46 @@ class Collectives(RankPart):
         dist, n, me = self.dist, self.world, self.rank.rank
         pattern = Pattern(self.torch, self.device, kind, n, number)
         each = share(op, self.order["elements"], n)
-        local = pattern.own(each, me)
-        if self.rank.plant("wrong", op) and number == 0:
-            local[each // 2] += 1
+        sent = self.prepare(pattern, op, each, number)
         if op == "all_reduce":
-            dist.all_reduce(local)
-            return local, pattern.sums(each), [-1]
+            dist.all_reduce(sent)
+            return sent, pattern.sums(each), [-1]
         if op == "broadcast":
             root = number % n
-            dist.broadcast(local, root)
-            return local, pattern.own(each, root), [root]
-        expected = [pattern.own(each, sender) for sender in range(n)]
+            dist.broadcast(sent, root)
+            return sent, pattern.own(each, root), [root]
         if op == "all_gather":
-            parts = [self.torch.full_like(local, 1) for _unused in range(n)]
+            parts = [self.torch.full_like(sent, 1) for _unused in range(n)]
             if self.device.type == "cpu":
-                dist.all_gather(parts, local)
+                dist.all_gather(parts, sent)
                 gathered = self.torch.cat(parts)
             else:
                 gathered = self.torch.cat(parts)
-                _first_function(dist, "all_gather_into_tensor", "_all_gather_base")(gathered, local)
-            return gathered, self.torch.cat(expected), list(range(n))
+                _first_function(dist, "all_gather_into_tensor", "_all_gather_base")(gathered, sent)
+            return gathered, self.torch.cat([pattern.own(each, sender) for sender in range(n)]), list(range(n))
         if op == "reduce_scatter":
-            sent = self.torch.cat([pattern.own(each, me, shift=part) for part in range(n)])
-            if self.rank.plant("wrong", op) and number == 0:
-                sent[0] += 1
-            out = self.torch.full_like(local, 1)
+            out = self.torch.full((each,), 1, dtype=sent.dtype, device=self.device)
             _first_function(dist, "reduce_scatter_tensor", "_reduce_scatter_base")(out, sent)
             return out, pattern.sums(each, shift=me), [-1]
-        sent = self.torch.cat([pattern.own(each, me, shift=5 * to) for to in range(n)])
-        if self.rank.plant("wrong", op) and number == 0:
-            sent[0] += 1
         received = self.torch.full_like(sent, 1)
         dist.all_to_all_single(received, sent)
         return received, self.torch.cat([pattern.own(each, sender, shift=5 * me) for sender in range(n)]), list(range(n))
+
+    def prepare(self, pattern: Pattern, op: str, each: int, number: int) -> t.Any:
+        """Return what this rank sends, once its device has it. A rank that stands here waits for nothing but its own device: hangs are
+        judged by the name of this function (localise/hang.py)."""
+        n, me = self.world, self.rank.rank
+        if op == "reduce_scatter":
+            sent = self.torch.cat([pattern.own(each, me, shift=part) for part in range(n)])
+        elif op == "all_to_all":
+            sent = self.torch.cat([pattern.own(each, me, shift=5 * to) for to in range(n)])
+        else:
+            sent = pattern.own(each, me)
+        if self.rank.plant("wrong", op) and number == 0:
+            sent[0 if op in ("reduce_scatter", "all_to_all") else each // 2] += 1
+        if self.device.type != "cpu":
+            getattr(self.torch, self.device.type).synchronize()
+        return sent
 
     def _say_checked(self, op: str, kind: str, every: t.List[PlainData]) -> None:
         bad = [rank for rank, result in enumerate(every) if result["wrong"]]

@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads impo
 FIXTURES = pathlib.Path(__file__).resolve().parents[3] / "fixtures" / "hang"
 WAITS = hang.Frame("all_reduce", "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py", 1541)
 SCRIPT = hang.Frame("<module>", "train.py", 32)
+PREPARES = (hang.Frame("synchronize", "/usr/lib/torch/cuda/__init__.py", 1160), hang.Frame("prepare", "/tmp/x/ddp.py", 504))
 
 
 def look(case: str, rank: int, how: str) -> dict[str, t.Any]:
@@ -155,6 +156,17 @@ def test_a_rank_that_is_behind_by_its_own_word_is_named_unless_it_waits_there() 
     assert not ruling.named and "may wait itself" in ruling.text[None]
 
 
+def test_a_rank_whose_device_does_not_finish_before_the_operation_is_named() -> None:
+    """As on an H100 with a kernel that does not end: all ranks say the same operation, and poll."""
+    places = {number: (5, "all_reduce") for number in range(4)}
+    ruling = hang.judge(scene(*waiting(0, 1, 3), rank(2, *PREPARES, state="R", busy=1.0), places=places))
+    assert (ruling.rule, ruling.ranks) == ("device", (2,))
+    assert ruling.text[2].startswith("waits for its own device, which does not finish, at synchronize (cuda/__init__.py:1160), prepare (")
+    assert not hang.judge(scene(*waiting(0), *(rank(number, *PREPARES) for number in (1, 2, 3)), places=places)).named  # nobody differs
+    assert not hang.judge(scene(*waiting(0, 1), rank(2, *PREPARES), rank(3, SCRIPT), places=places)).named  # rank 3 may hold it up
+    assert not hang.judge(scene(*waiting(0, 1), rank(2, *PREPARES), places=places, unread={"gpu-02": "refused"})).named
+
+
 def test_of_two_ranks_that_are_behind_the_one_that_the_other_waits_for_is_named() -> None:
     places = {0: (5, "x"), 1: (5, "x"), 2: (4, "x"), 3: (3, "x"), 4: (5, "x"), 5: (5, "x")}
     seen = (*waiting(0, 1, 2, 4, 5), rank(3, SCRIPT))
@@ -224,8 +236,8 @@ def random_scene(draw: random.Random) -> tuple[hang.Scene, set[int]]:
     step = draw.randint(2, 9)
     count = draw.choice([0, 1, 1, 1, 1, 2])
     culprits = set(draw.sample(range(world), min(count, world - 1)))
-    kind = {number: draw.choice(["stop", "thread", "sleep", "loop", "stuck", "dead"]) for number in culprits}
-    at = {number: step - 1 if number in culprits else step for number in range(world)}
+    kind = {number: draw.choice(["stop", "thread", "sleep", "loop", "stuck", "dead", "device"]) for number in culprits}
+    at = {number: step - 1 if kind.get(number, "device") != "device" else step for number in range(world)}
     if not culprits:  # a link is broken: some wait in an operation that others have left
         for number in draw.sample(range(world), draw.randint(0, world - 1)):
             at[number] = step - 1
@@ -245,6 +257,8 @@ def random_scene(draw: random.Random) -> tuple[hang.Scene, set[int]]:
             state, wchan, busy, gil = "R", "0", draw.uniform(0.1, 1.0), draw.random() < 0.7
         elif how == "stuck":
             state, wchan, busy = "D", "io_schedule", 0.0
+        elif how == "device":
+            state, wchan, busy, frames = "R", "0", 1.0, (*PREPARES, SCRIPT)
         elif how == "thread":
             held = ("worker",)
         if native or draw.random() < 0.15:
