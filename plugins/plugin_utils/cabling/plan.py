@@ -23,12 +23,14 @@ SHOWN = 6
 
 
 class Cable(t.NamedTuple):
-    """A line of the plan: the port of a node (or of a switch, for a cable between switches) and that of a switch."""
+    """A line of the plan: the port of a node (or of a switch, for a cable between switches) and that of a switch, and the rack of the
+    latter if it is known."""
 
     node: str
     port: str
     switch: str
     switch_port: str
+    rack: str = ""
 
 
 def load(path: str) -> list[Cable]:
@@ -50,8 +52,8 @@ def parse(text: str, path: str) -> list[Cable]:
         empty = next((name for name, value in values.items() if not value), None)
         if empty:
             raise RunError(f"{VARIABLE}: {path}, entry {number}: found no {empty}, expected {', '.join(COLUMNS)}")
-        cable = Cable(**values)
-        for end in (cable[:2], cable[2:]):
+        cable = Cable(**values, rack=str(row.get("rack") if row.get("rack") is not None else "").strip())
+        for end in (cable[:2], cable[2:4]):
             if seen.setdefault(end, number) != number:
                 raise RunError(
                     f"{VARIABLE}: {path}: found {' '.join(end)} in the entries {seen[end]} and {number}, expected each port once"

@@ -303,8 +303,8 @@ def _slow(fabric: Map) -> t.Iterator[Finding]:
             f"{fabric.spoken(end)} with {fabric.spoken(far)} runs at {fabric.rates[end].gbps:g} Gb/s ({fabric.rates[end].words}), "
             f"links of its kind at {expected:g}; {whose}"
         )
-        first = at[0] if at else next((each for each in ends if fabric.kind(each.device) == NODE), end)
-        yield Finding("FAIL", "link_slow", words, (first, *(each for each in ends if each != first)))
+        first = at[0] if at else next((each for each in (end, far) if fabric.kind(each.device) == NODE), end)
+        yield Finding("FAIL", "link_slow", words, (first, far if first == end else end))
     for end, far in fabric.links.items():
         if end < far and end in fabric.rates and far in fabric.rates and fabric.rates[end].gbps != fabric.rates[far].gbps:
             words = f"the ends of one link have different rates: {fabric.spoken(end)} {fabric.rates[end].words}, "

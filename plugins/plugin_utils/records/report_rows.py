@@ -237,13 +237,15 @@ class SectionChart(Chart):
 
 
 class Section(t.TypedDict):
-    """A table of the report that a stage makes itself; `said` are lines under it."""
+    """A table of the report that a stage makes itself; `said` are lines above it. `picture` is SVG, whose texts its maker has escaped; only
+    the page shows it."""
 
     title: str
     said: list[str]
     columns: list[str]
     rows: list[list[str]]
     charts: t.NotRequired[list[SectionChart]]
+    picture: t.NotRequired[str]
 
 
 # Findings --------------------------------------------------------------------------------------------------------------------------------

@@ -73,6 +73,7 @@ def json_parts(model: Report) -> t.Iterator[str]:
     """The same in parts. Of a large run some rows are not listed (report/listing.py)."""
     separator = "{\n"
     listed_model = {**model, "nodes": list(listing.nodes(model)), "stages": list(map(listing.stage, model["stages"]))}
+    listed_model["sections"] = [{name: value for name, value in section.items() if name != "picture"} for section in model["sections"]]
     for key, value in listed_model.items():
         yield f"{separator} {json.dumps(key)}: "
         separator = ",\n"

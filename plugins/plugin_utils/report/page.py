@@ -53,7 +53,7 @@ def environment(*folders: pathlib.Path) -> jinja2.Environment:
         undefined=jinja2.StrictUndefined, finalize=_seen,
     )  # fmt: skip
     templates.filters.update(number=number, seconds=seconds, left_out=left_out, counted=counted)
-    templates.filters.update(figure=figure, floor_word=charts.floor_word, parted=parted, named=_named, node_of=node_of)
+    templates.filters.update(figure=figure, picture=picture, floor_word=charts.floor_word, parted=parted, named=_named, node_of=node_of)
     templates.globals.update(heatmap=heatmap.figure, curves=curves.figure, distribution=heatmap.distribution, plural=PLURAL)
     return templates
 
@@ -125,6 +125,11 @@ def _named(name: str) -> str:
 def _seen(value: t.Any) -> t.Any:
     """Return a value for the template without invisible characters, except for the template's own markup."""
     return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def picture(svg: str) -> Markup:
+    """Return the picture of a section, whose maker has escaped its texts, without invisible characters."""
+    return Markup(plain(svg))
 
 
 def figure(drawn: charts.Figure) -> Markup:

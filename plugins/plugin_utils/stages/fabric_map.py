@@ -12,8 +12,8 @@ from __future__ import annotations
 import collections
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import judgement, plan, reading, unseen
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import NODE, SWITCH, Finding, Map, in_order
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import judgement, picture, plan, reading, unseen, walk
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import NODE, SWITCH, End, Finding, Map, in_order
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import SEVERITY, Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
@@ -38,7 +38,9 @@ CABLES = "cables"
 DISCOVERERS = 2
 # Findings that one verdict tells; the others are counted.
 SHOWN = 4
-_FOUND = "cabling"
+_FOUND, _RACKS = "cabling", "racks"
+# Cables that the report lists.
+LISTED = 1000
 
 
 class FabricMap(base.Stage):
@@ -85,7 +87,8 @@ class FabricMap(base.Stage):
             return []
         fabric, differing = reading.read(records.values())
         borne: dict[tuple[str, str], list[Finding]] = collections.defaultdict(list)
-        for finding in [*differing, *judgement.findings(fabric, _wanted(plan, records))]:
+        wanted = _wanted(plan, records)
+        for finding in [*differing, *judgement.findings(fabric, wanted)]:
             borne[judgement.bearer(fabric, finding)].append(finding)
         switches = sorted((device.name for device in fabric.devices.values() if device.kind == SWITCH), key=in_order)
         if not switches and borne:
@@ -93,8 +96,15 @@ class FabricMap(base.Stage):
         found = []
         for place, name in enumerate(switches):
             told = {key: findings for key, findings in borne.items() if key == (SWITCH, name) or (place == 0 and key[0] != SWITCH)}
-            rows = [[*key, finding.verdict, finding.code, finding.words] for key, findings in told.items() for finding in findings]
+            rows = [
+                [*key, finding.verdict, finding.code, finding.words, [list(end) for end in finding.ends]]
+                for key, findings in told.items()
+                for finding in findings
+            ]
             context: PlainData = {"condition": True, _FOUND: rows}
+            if place == 0:
+                of_switches = {cable.switch: cable.rack for cable in wanted.cables or () if cable.rack}
+                context[_RACKS] = {**inputs.rack, **of_switches}
             subject = Subject(SWITCH, name, [])
             blank: PlainData = {"evidence": {}, "series": [], "metrics": {}, "raw": None, "raw_sha256": None, "command": [], "attempt": 1}
             found.append(measured.replaced(check=CABLES, variant="", subject=subject, context=context, **blank))
@@ -110,7 +120,7 @@ class FabricMap(base.Stage):
         switches = [key for key in own if key.check == CABLES]
         by_bearer: dict[tuple[str, str], list[tuple[str, str, str]]] = collections.defaultdict(list)
         for key in switches:
-            for kind, name, verdict, code, words in own[key].context.get(_FOUND) or ():
+            for kind, name, verdict, code, words, _ends in own[key].context.get(_FOUND) or ():
                 by_bearer[kind, name].append((verdict, code, words))
         for (kind, name), found in by_bearer.items():
             where = [key for key in own if key.subject == name and key.check == (CABLES if kind == SWITCH else reading.PORTS)]
@@ -123,16 +133,39 @@ class FabricMap(base.Stage):
                     yield key, Opinion(verdict, "; ".join(texts[:SHOWN]) + more, code)
 
     def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
-        """Return the cables to look at, in the order in which a technician walks: by switch or node, then by port."""
+        """Return the picture of the fabric, the cables to check, and what nodes could not tell."""
         fabric, _differing = reading.read(record for _verdict, record in rows if record.check != CABLES)
-        table = [
-            [verdict.subject.id, verdict.verdict, verdict.reason]
-            for verdict, record in sorted(rows, key=lambda row: (row[0].subject.kind != SWITCH, in_order(row[0].subject.id)))
-            if verdict.verdict not in ("PASS", "SKIPPED") and record.check in (CABLES, reading.PORTS, reading.DISCOVERY)
-        ]
         if not fabric.links:
             return []
-        return [{"title": "Cables", "said": [_counted(fabric)], "columns": ["at", "verdict", "what to look at"], "rows": table}]
+        shown, racks = _shown(rows)
+        stops = walk.stops(fabric, shown, racks)
+        table = [[*stop[:4], stop.finding.verdict, stop.finding.words] for stop in stops[:LISTED]]
+        telling = {(NODE, end.device) for finding in shown for end in finding.ends[:1]}
+        table += [
+            ["", verdict.subject.id, "", "", verdict.verdict, verdict.reason]
+            for verdict, record in sorted(rows, key=lambda row: in_order(row[0].subject.id))
+            if verdict.verdict not in ("PASS", "SKIPPED") and record.check in (reading.PORTS, reading.DISCOVERY)
+            and (NODE, verdict.subject.id) not in telling
+        ]  # fmt: skip
+        said = [_counted(fabric)]
+        if len(stops) > LISTED:
+            said.append(f"{len(stops) - LISTED} more ports to look at are not listed.")
+        columns = ["rack", "switch or node", "port", "other end", "verdict", "what to look at"]
+        return [{"title": "Cables", "said": said, "columns": columns, "rows": table, "picture": picture.draw(fabric, shown)}]
+
+
+def _shown(rows: list[tuple[Verdict, Measurement]]) -> tuple[list[Finding], dict[str, str]]:
+    """Return the findings of the map, those that are waived as such, and the racks of nodes and switches."""
+    waived = {verdict.subject.id for verdict, _record in rows if verdict.verdict == "KNOWN_FAIL"}
+    found: list[Finding] = []
+    racks: dict[str, str] = {}
+    for _verdict, record in rows:
+        if record.check == CABLES:
+            racks.update(record.context.get(_RACKS) or {})
+            for _kind, name, verdict, code, words, ends in record.context.get(_FOUND) or ():
+                word = "KNOWN_FAIL" if verdict == "FAIL" and name in waived else verdict
+                found.append(Finding(word, code, words, tuple(End(*end) for end in ends)))
+    return found, racks
 
 
 def _counted(fabric: Map) -> str:

@@ -71,8 +71,12 @@ def test_a_plan_with_a_mistake_is_refused_with_its_place(text: str, words: str) 
         plan.parse(text, "cables.csv")
 
 
+def test_a_plan_may_say_the_rack_of_a_switch() -> None:
+    assert plan.parse("node,port,switch,switch_port,rack\na,1,leaf-1,3,R7\n", "cables.csv")[0].rack == "R7"
+
+
 def test_a_yaml_list_is_a_plan_too() -> None:
     text = "- {node: a, port: mlx5_0, switch: leaf-1, switch_port: 3}"
-    assert plan.parse(text, "cables.yml") == [("a", "mlx5_0", "leaf-1", "3")]
+    assert plan.parse(text, "cables.yml") == [("a", "mlx5_0", "leaf-1", "3", "")]
     with pytest.raises(RunError, match="expected a list"):
         plan.parse("a: 1", "cables.yml")

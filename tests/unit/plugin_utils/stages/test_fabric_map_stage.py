@@ -5,20 +5,29 @@
 
 from __future__ import annotations
 
+import json
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import judgement, picture, reading
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model, page
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.fabric_map import STAGE
 from harness import report_samples as samples
 from harness.fat_tree import FatTree
 
 
-def judged(tree: FatTree) -> dict[tuple[str, str], tuple[str, str | None]]:
+def judgement_of(tree: FatTree, **inputs: t.Any) -> tuple[t.Any, verdict.Judgement]:
     records = tree.measured()
     items = [{"stage": r.stage, "check": r.check, "variant": r.variant, "subject": r.subject, "target": r.target} for r in records]
     plan: t.Any = samples.plan(tree.hosts, ["fabric_map"], items=items)
     records = [record.replaced(run_id=plan.run_id) for record in records]
-    found = verdict.judge(plan, records, lambda *_who: expectations.shipped(), stages=[STAGE])
+    given = JudgingInputs(**inputs)
+    return plan, verdict.judge(plan, records, lambda *_who: expectations.shipped(), given, stages=[STAGE])
+
+
+def judged(tree: FatTree) -> dict[tuple[str, str], tuple[str, str | None]]:
+    _plan, found = judgement_of(tree)
     return {(v["subject"]["id"], v["check"]): (v["verdict"], v["reason_code"]) for v in found.verdicts}
 
 
@@ -33,6 +42,39 @@ def test_a_node_or_a_switch_bears_what_is_wrong_with_its_cables() -> None:
     del tree.cables["leaf-3:6"]
     bad = {who: code for who, (word, code) in judged(tree).items() if word != "PASS"}
     assert bad == {("gpu-0007", "ports"): "cable_missing", ("leaf-3", "cables"): "cable_missing"}
+
+
+def test_a_slow_cable_between_switches_is_not_blamed_on_a_node() -> None:
+    tree = FatTree(16)
+    tree.rates["leaf-2:5"] = "1xHDR"
+    assert {who for who, (word, _code) in judged(tree).items() if word != "PASS"} <= {("leaf-2", "cables"), ("spine-1", "cables")}
+
+
+def test_the_report_has_a_picture_and_the_ports_in_the_order_of_a_walk() -> None:
+    tree = FatTree(16)
+    tree.swap("gpu-0003:1", "gpu-0009:1")
+    del tree.cables["leaf-1:6"]
+    racks = {f"gpu-{number:04d}": f"R{12 - (number - 1) // 4}" for number in range(1, 17)}
+    plan, found = judgement_of(tree, rack={**racks, "gpu-0003": "R12", "gpu-0009": "R10"})
+    plan.stages = [{"name": "fabric_map", "role": STAGE.role}]
+    made = model.build(plan, found, {})
+    (section,) = [section for section in made["sections"] if section["title"] == "Cables"]
+    # Nodes of one port are as well connected at either leaf: what is wrong is the uplink, in the rack of the nodes of its leaf.
+    assert [row[:3] for row in section["rows"]] == [["", "leaf-1", "6"]]
+    assert section["picture"].startswith("<svg") and "leaf-1" in section["picture"]
+    html = page.render(made)
+    assert section["picture"] in html and "picture" not in json.loads(formats.as_json(made))["sections"][0]
+
+
+def test_a_name_out_of_the_fabric_is_no_markup_in_the_report() -> None:
+    tree = FatTree(16)
+    del tree.cables["leaf-1:6"]
+    records = tree.measured()
+    for device in records[-1].context["fabrics"][0]["devices"]:
+        device[2] = device[2].replace("leaf-1", "<script>alert(1)</script>")
+    fabric = reading.read(records).fabric
+    drawn = picture.draw(fabric, judgement.findings(fabric, judgement.Wanted(nodes=tree.hosts)))
+    assert "<script" not in drawn and "&lt;script&gt;" in drawn
 
 
 def test_two_nodes_of_a_fabric_discover_it() -> None:
