@@ -71,6 +71,9 @@ class Amd(base.Accelerator):
     article = "an"
     plural = "AMD GPUs"
     tool = "amd-smi"
+    support: t.Mapping[str, tuple[str, ...]] = {
+        f"amd-smi-{name}.json": (name, "--json") for name in ("version", "static", "metric", "bad-pages", "firmware")
+    }
     option = "amd_smi"
     # By UUID it does not matter in which order a tool counts.
     visible = "ROCR_VISIBLE_DEVICES"

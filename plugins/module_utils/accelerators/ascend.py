@@ -43,6 +43,7 @@ class Ascend(base.Accelerator):
     article = "an"
     plural = "Ascend NPUs"
     tool = "npu-smi"
+    support: t.Mapping[str, tuple[str, ...]] = {"npu-smi.txt": ("info",)}
     option = "npu_smi"
     visible = "ASCEND_RT_VISIBLE_DEVICES"  # in CANN of any version
     torch = "npu"

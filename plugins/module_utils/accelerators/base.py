@@ -146,6 +146,19 @@ class Driver(t.NamedTuple):
     bad_throttle: t.AbstractSet[str] = frozenset()
 
 
+class BugReport(t.NamedTuple):
+    """The maker's program that collects what its support asks for, and writes it to a file. It may hang on the GPU that it is about.
+
+    `options` are followed by the path of the file, to which the program adds `suffix`. `safe` are added where it is tried again after it
+    hung. `places` are paths at which it stands besides PATH."""
+
+    program: str
+    options: tuple[str, ...]
+    suffix: str
+    safe: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+
+
 class Accelerator:
     """One kind of accelerators, by its tool on a node.
 
@@ -210,6 +223,9 @@ class Accelerator:
     # Facts that say something about a pod (its Python), or about its image, and nothing about the node.
     pod_facts: tuple[str, ...] = ()
     image_facts: tuple[str, ...] = ()
+    # What goes with a part that is sent back: {name of a file: options of the tool that prints it}, and the maker's own program, if any.
+    support: t.Mapping[str, tuple[str, ...]] = {}
+    bug_report: BugReport | None = None
     # Patterns of the facts about its libraries: a difference between nodes breaks jobs or makes them slower.
     library_facts: tuple[str, ...] = ()
     # Python text that prints lines about the kind's libraries, run in the node's Python behind all other questions.

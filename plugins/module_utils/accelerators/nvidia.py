@@ -170,6 +170,15 @@ class Nvidia(base.Accelerator):
     perftest_device, perftest_dmabuf = "--use_cuda_bus_id", "--use_cuda_dmabuf"
     programs: t.Mapping[str, str] = {"fabric_manager": "nv-fabricmanager", "container_nvidia-ctk": "nvidia-ctk"}
     units: t.Mapping[str, str] = {"fabric_manager_state": "nvidia-fabricmanager.service", "imex_service": nvlink_domain.UNIT}
+    support: t.Mapping[str, tuple[str, ...]] = {
+        "nvidia-smi.xml": ("-q", "-x"), "nvidia-smi-topo.txt": ("topo", "-m"), "nvidia-smi-nvlink.txt": ("nvlink", "-s"),
+        "nvidia-smi-nvlink-errors.txt": ("nvlink", "-e"),
+    }  # fmt: skip
+    # Where it hangs, its own text advises these options. Debian has it outside of PATH.
+    bug_report = base.BugReport(
+        "nvidia-bug-report.sh", ("--output-file",), ".gz", ("--safe-mode", "--extra-system-data"),
+        ("/usr/bin/nvidia-bug-report.sh", "/usr/lib/nvidia/current/nvidia-bug-report.sh"),
+    )  # fmt: skip
     library_facts = ("cuda*", "nccl*")
     pod_facts = ("fabric_manager", "fabric_manager_state", "nccl_python", "nccl_loaded")
     image_facts = ("nccl_system", "driver_kind")
