@@ -45,7 +45,9 @@ _LARGEST_STATEMENT, _LARGEST_MANIFEST = 1 << 16, 1 << 28
 _CLOCK_S = 600
 _SSH_TIMEOUT_S = 60
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
-_FIELD = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]{1,200}\Z")
+# One line in which everything can be seen: no control characters, none of direction and none without width.
+_FIELD = re.compile(r"[^\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]{1,200}\Z")
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class Refused(Exception):
@@ -64,10 +66,10 @@ class Signature:
     key: str
     principal: str = ""
 
-    @property
-    def words(self) -> str:
-        """Return who signed, when, and by which key."""
-        role, blocks = f" as {self.role}" if self.role else "", f" for {', '.join(self.blocks)}" if self.blocks else ""
+    def words(self, states: dict[str, t.Any]) -> str:
+        """Return who signed, when, for which blocks, each with its state, and by which key."""
+        role = f" as {self.role}" if self.role else ""
+        blocks = f" for {', '.join(f'{block} ({states.get(block)})' for block in self.blocks)}" if self.blocks else ""
         who = self.principal or self.signer
         says = f", who says to be {self.signer}" if self.principal and self.principal != self.signer else ""
         return f"{who}{says}{role}{blocks} at {time.strftime(TIME, time.gmtime(self.at))} (key {self.key})"
@@ -88,7 +90,8 @@ class Pack:
         whole = f"{self.path}: whole, {len(self.manifest['files'])} files, {self.manifest['said']}"
         if not self.signatures:
             return f"{whole}; NOT SIGNED: nobody vouches for it"
-        signed = "; ".join(f"{'then ' if place else ''}signed by {one.words}" for place, one in enumerate(self.signatures))
+        states = self.manifest.get("blocks", {})
+        signed = "; ".join(f"{'then ' if place else ''}signed by {one.words(states)}" for place, one in enumerate(self.signatures))
         return f"{whole}; {signed}" + (
             "" if is_compared else "; compare the keys with those that you were told, or name them with --signers"
         )
@@ -121,11 +124,11 @@ def _check(path: str, source: t.BinaryIO, signers: str | None, now: float) -> Pa
     if MANIFEST not in of_path:
         raise Refused(f"{path}: it was cut, or is no pack: {MANIFEST} is missing")
     place = members.index(of_path[MANIFEST])
-    manifest = _manifest(path, _bytes(source, of_path[MANIFEST], _LARGEST_MANIFEST))
+    manifest = _manifest(path, name, _bytes(source, of_path[MANIFEST], _LARGEST_MANIFEST))
     created = _seconds(path, MANIFEST, manifest.get("created_at"), now)
     _check_files(path, source, manifest, members[:place])
     _check_headers(path, source, name, members[: place + 1], created)
-    signatures = _signatures(path, source, name, members[place + 1 :], created, signers, now)
+    signatures = _signatures(path, source, manifest, members[place + 1 :], created, signers, now)
     return Pack(path, name, manifest, tuple(signatures), end)
 
 
@@ -142,7 +145,7 @@ def _members(path: str, source: t.BinaryIO) -> tuple[str, list[_Member], int]:
         with tarfile.open(fileobj=source, mode="r:") as archive:
             for info in archive:
                 stop = info.offset_data + -(-info.size // BLOCK) * BLOCK
-                if not info.isreg() or info.offset != end or stop > size:
+                if not info.isreg() or info.offset != end or info.size < 0 or stop > size:
                     raise Refused(f"{path}: it was cut, or packed again: {info.name!r} is not a whole file in its place")
                 name, _slash, below = info.name.partition("/")
                 if not _NAME.match(name) or not _is_path(below):
@@ -186,17 +189,32 @@ def _json(path: str, name: str, text: bytes, schema: str) -> dict[str, t.Any]:
     return value
 
 
-def _manifest(path: str, text: bytes) -> dict[str, t.Any]:
+def _manifest(path: str, name: str, text: bytes) -> dict[str, t.Any]:
     manifest = _json(path, MANIFEST, text, PACK_SCHEMA)
     files = manifest.get("files")
-    types = {"path": str, "bytes": int, "sha256": str}
-    if not isinstance(files, list) or not all(
-        isinstance(file, dict) and all(isinstance(file.get(name), kind) for name, kind in types.items()) for file in files
-    ):
+    if not isinstance(files, list) or not all(map(_is_listed, files)):
         raise Refused(f"{path}: {MANIFEST} lists no files with path, bytes and sha256")
-    if not isinstance(manifest.get("said"), str) or not _FIELD.match(manifest["said"]):
+    if manifest.get("name") != name:
+        raise Refused(f"{path}: its folder is {name}, and {MANIFEST} is of another pack")
+    blocks = manifest.get("blocks", {})
+    if not isinstance(blocks, dict) or not all(_is_field(text) for item in blocks.items() for text in item):
+        raise Refused(f"{path}: {MANIFEST} does not say the state of each block")
+    if not _is_field(manifest.get("said")):
         raise Refused(f"{path}: {MANIFEST} does not say what the pack is about")
     return manifest
+
+
+def _is_listed(file: t.Any) -> bool:
+    """Return True for a file as a manifest lists it."""
+    return (
+        isinstance(file, dict) and isinstance(file.get("path"), str) and _is_path(file["path"]) and type(file.get("bytes")) is int
+        and isinstance(file.get("sha256"), str) and bool(_DIGEST.match(file["sha256"]))
+    )  # fmt: skip
+
+
+def _is_field(text: t.Any) -> bool:
+    """Return True for some words in one line in which everything can be seen."""
+    return isinstance(text, str) and bool(_FIELD.match(text))
 
 
 def _seconds(path: str, name: str, text: t.Any, now: float) -> int:
@@ -211,6 +229,9 @@ def _seconds(path: str, name: str, text: t.Any, now: float) -> int:
 
 def _check_files(path: str, source: t.BinaryIO, manifest: dict[str, t.Any], members: t.Sequence[_Member]) -> None:
     present = {member.path: member for member in members}
+    reserved = sorted(member for member in present if member.startswith(SIGNATURES))
+    if reserved:
+        raise Refused(f"{path}: {reserved[0]} stands before {MANIFEST}, where no signature can be")
     for file in manifest["files"]:
         member = present.pop(file["path"], None)
         if member is None:
@@ -262,9 +283,9 @@ def header(name: str, path: str, size: int, at: int) -> bytes:
 
 
 def _signatures(
-    path: str, source: t.BinaryIO, name: str, members: t.Sequence[_Member], created: int, signers: str | None, now: float
+    path: str, source: t.BinaryIO, manifest: dict[str, t.Any], members: t.Sequence[_Member], created: int, signers: str | None, now: float
 ) -> t.Iterator[Signature]:
-    before = created
+    before, name = created, manifest["name"]
     for place in range(0, len(members), 2):
         number = place // 2 + 1
         files = [f"{SIGNATURES}{number:02}.json", f"{SIGNATURES}{number:02}.json.sig"]
@@ -274,6 +295,9 @@ def _signatures(
         text = _bytes(source, statement, _LARGEST_STATEMENT)
         said = _json(path, files[0], text, STATEMENT_SCHEMA)
         signature = _said(path, files[0], said, now)
+        unknown = sorted(set(signature.blocks) - set(manifest.get("blocks", {})))
+        if unknown:
+            raise Refused(f"{path}: {files[0]} is for the block {unknown[0]!r}, which the pack does not have")
         if signature.at < before:
             raise Refused(f"{path}: {files[0]}: signed at {said['signed_at']}, before what it covers was made: a clock was wrong or set")
         if said.get("bytes") != statement.start or said.get("sha256") != _digest(source, 0, statement.start):
@@ -287,7 +311,7 @@ def _signatures(
 def _said(path: str, name: str, said: dict[str, t.Any], now: float) -> Signature:
     signer, role, blocks = said.get("signer"), said.get("role", ""), said.get("blocks", [])
     texts = [signer, *([role] if role != "" else []), *(blocks if isinstance(blocks, list) else [None])]
-    if not all(isinstance(text, str) and _FIELD.match(text) for text in texts):
+    if not all(map(_is_field, texts)):
         raise Refused(f"{path}: {name} does not say in plain words who signs, in which role and for which blocks")
     return Signature(str(signer), str(role), tuple(blocks), _seconds(path, name, said.get("signed_at"), now), "")
 
@@ -338,11 +362,12 @@ def sign(path: str, key: str, signer: str, role: str = "", blocks: t.Sequence[st
     at = int(time.time() if now is None else now)
     pack = check(path, now=now)
     for field, value in (("name", signer), *([("role", role)] if role else []), *(("block", block) for block in blocks)):
-        if not _FIELD.match(value):
+        if not _is_field(value):
             raise Refused(f"{field}: found {value!r}, expected some words in one line")
-    unknown = sorted(set(blocks) - set(pack.manifest.get("blocks") or {}))
+    of_pack = pack.manifest.get("blocks", {})
+    unknown = sorted(set(blocks) - set(of_pack))
     if unknown:
-        known = ", ".join(sorted(pack.manifest.get("blocks") or {})) or "none"
+        known = ", ".join(sorted(of_pack)) or "none"
         raise Refused(f"{path}: it has no block {unknown[0]!r}; its blocks: {known}")
     made = _seconds(path, MANIFEST, pack.manifest["created_at"], at)
     if at < max([made, *(signature.at for signature in pack.signatures)]):
