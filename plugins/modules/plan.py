@@ -43,6 +43,11 @@ options:
     type: str
     choices: [quick, standard, full]
     default: standard
+  open_checks:
+    description: The file C(next_round.csv) of a hand-over. A new run then measures its checks alone.
+    type: path
+    default: ""
+    version_added: 1.1.0
 attributes:
   check_mode:
     description: Can run in check mode.

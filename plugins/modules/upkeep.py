@@ -21,9 +21,10 @@ options:
       - V(stop) ends the run O(run_id), or all runs, whoever started them.
       - V(restore) gives back what killed runs have left, and leaves runs that live alone.
       - V(cleanup) removes all of the run O(run_id); without it, what no run will come for.
+      - V(support_files) collects what goes with the parts that are sent back, where the punch list of a hand-over has an open row of one.
       - V(observability_preflight) shows what of a cluster's storage is in the way of Prometheus.
     type: str
-    choices: [status, stop, logs, restore, cleanup, observability_preflight]
+    choices: [status, stop, logs, restore, cleanup, support_files, observability_preflight]
     required: true
   run_id:
     description: The run; all runs if it is empty.
@@ -75,6 +76,7 @@ seealso:
   - module: gpufleet.acceptance.kube_status
   - module: gpufleet.acceptance.kube_cleanup
   - module: gpufleet.acceptance.kube_storage
+  - module: gpufleet.acceptance.support_files
 """
 
 EXAMPLES = r"""

@@ -1,46 +1,70 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The nodes that the next round measures: what is open, and a sample of the others, which are its partners in pairs and groups.
+"""The checks that the next round measures: what is open, and the same checks on a sample of the other nodes. A run takes the file by
+`acceptance_open_checks` (planning/open_checks.py).
 
 This plugin util is PRIVATE to the collection.
 """
 
 from __future__ import annotations
 
+import pathlib
 import random
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover import standing as standings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover.rounds import Round
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover.standing import Standing
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import target_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
-# Of the nodes that nothing speaks against, the share that is measured again, and the least number: a pair needs a good partner.
+# Of the nodes that nothing speaks against, the share that is measured again, and the least number.
 SHARE, LEAST = 0.05, 2
-COLUMNS = ("node", "why")
+FILE = "next_round.csv"
+COLUMNS = ("node", "stage", "check", "variant", "subject", "why")
 
 
-def of(standing: Standing, seed: str) -> list[dict[str, str]]:
-    """Return the nodes of the next round, each with the reason; none if nothing is open. `seed` chooses the sample, always the same."""
-    opened = {node: keys for node, keys in standing.of_node.items() if keys}
-    if not opened:
+def of(standing: Standing, rounds: t.Sequence[Round], seed: str) -> list[dict[str, str]]:
+    """Return the checks of the next round, each with the reason; none if nothing is open. `seed` chooses the sample, always the same."""
+    if not standing.bad:
         return []
-    rows = [{"node": node, "why": _open(keys, standing)} for node, keys in sorted(opened.items())]
-    others = sorted(standing.of_node.keys() - opened.keys())
-    count = min(len(others), max(LEAST, round(len(others) * SHARE)))
-    sample = sorted(random.Random(seed).sample(others, count))
-    return [*rows, *({"node": node, "why": f"sample of {count} of {len(others)} nodes without open checks"} for node in sample)]
+    rows: dict[tuple[str, Key], str] = {}
+    for key, why in sorted(standing.bad.items()):
+        for node in sorted(_nodes(key, rounds)):
+            rows[node, key] = why
+            rows.update({(node, work): f"its load, for {key.stage} {key.check}" for work in _load_before(key, node, standing)})
+    opened = {node for node, _key in rows}
+    alone = sorted({key._replace(subject="") for node, key in rows if node_of(key.subject) == node})
+    others = sorted(standing.of_node.keys() - opened)
+    sample = sorted(random.Random(seed).sample(others, min(len(others), max(LEAST, round(len(others) * SHARE)))))
+    known = {key._replace(subject=node_of(key.subject)) for key in standing.checks}
+    for node in sample:
+        of_node = [key._replace(subject=node) for key in alone]
+        why = f"sample of {len(sample)} of {len(others)} nodes without open checks"
+        rows.update({(node, key): why for key in of_node if key in known})
+    return [{"node": node, **key._asdict(), "why": why} for (node, key), why in rows.items()]
 
 
-def _open(keys: t.Sequence[t.Any], standing: Standing) -> str:
-    checks = sorted({f"{key.stage} {key.check}" for key in keys})
-    more = f" and {len(checks) - 3} more" if len(checks) > 3 else ""
-    return f"{', '.join(checks[:3])}{more}: {standing.bad[keys[0]]}"
+def _nodes(key: Key, rounds: t.Sequence[Round]) -> set[str]:
+    """Return the node of a part or of a node's own check, and all nodes of a pair or a group."""
+    return standings.nodes_of(key, rounds) or {node_of(key.subject)}
 
 
-def line(rows: t.Sequence[t.Mapping[str, str]]) -> str:
-    """Return the option of a run that measures these nodes."""
-    targets = sorted({target_of(row["node"]) for row in rows})
-    names = sorted(row["node"].partition("/")[2] for row in rows if "/" in row["node"])
-    sample = sum(row["why"].startswith("sample") for row in rows)
-    of_clusters = f", acceptance_nodes: {{names: [{', '.join(names)}]}}" if names else ""
-    return f"next round: {len(rows) - sample} with open checks and {sample} others: --limit {','.join(targets)}{of_clusters}"
+def _load_before(key: Key, node: str, standing: Standing) -> list[Key]:
+    """Return the node's own checks that load it, for a check that looks at it after its load; else nothing."""
+    shipped = registry.shipped()
+    if key.stage not in shipped or not shipped[key.stage].looks_after:
+        return []
+    return [one for one in standing.checks if one.subject == node and one.stage in shipped and shipped[one.stage].loads and one != key]
+
+
+def line(rows: t.Sequence[t.Mapping[str, str]], path: pathlib.Path) -> str:
+    """Return what the next round is, and the command that runs it with the file at `path`."""
+    sample = {row["node"] for row in rows if row["why"].startswith("sample")}
+    nodes = {row["node"] for row in rows} - sample
+    checks = {tuple(row[name] for name in COLUMNS[1:5]) for row in rows if row["node"] in nodes}
+    words = f"{len(checks)} checks on {len(nodes)} nodes with open ones"
+    command = f"ansible-playbook {collection.playbook('acceptance')} -i INVENTORY -e acceptance_open_checks={path}"
+    return f"next round: {words} and a sample of {len(sample)} others: {command}"

@@ -26,6 +26,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover impor
     punch_list,
     rounds,
     standing,
+    support,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover.rounds import Round
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import raw
@@ -60,6 +61,7 @@ coverage.csv        the demands of public lists, by their ids: shown, in part, f
 capacity.json       delivered, healthy, held back for repair and accepted, for machines
 runs/               each round as it was judged: report, plan, journal, verdicts, raw texts
 evidence/           the raw texts behind each row of the punch list
+support/            what goes with parts that are sent back: output of their tools, the kernel's log, the maker's bug report
 
 Is it whole, and who signed it? With Python 3.8 and OpenSSH, on any machine:
 
@@ -100,6 +102,7 @@ def make(options: PlainData, groups: t.Mapping[str, t.Sequence[str]], check_mode
         with pack.Writer(path, name, created_at) as writer:
             whole.write(writer, created_at)
         write_atomically(folder / PUNCH_LIST, whole.punch_list_csv)
+        write_atomically(folder / next_round.FILE, whole.next_round_csv)
         if options["sign_key"]:
             try:
                 checker.sign(str(path), str(options["sign_key"]), str(options["signer"]), str(options["role"]))
@@ -136,7 +139,8 @@ class _Whole:
         self.order = None if order is None else delivered.against_order(self.inventory, order)
         open_nodes = {row.values["node"] for row in self.rows if row.state == punch_list.OPEN}
         self.capacity = blocks.capacity(self.blocks, self.standing, open_nodes, delivered.gpus_of(of))
-        self.next_round = next_round.of(self.standing, of[-1].run.id)
+        self.next_round = next_round.of(self.standing, of, of[-1].run.id)
+        self.collected = support.read(folder)
         self.simulated = any(round_.report["simulated"] for round_ in of)
 
     @property
@@ -181,6 +185,11 @@ class _Whole:
         ]
         return punch_list.as_csv(punch_list.COLUMNS, [*(row.values for row in self.rows), *others])
 
+    @property
+    def next_round_csv(self) -> str:
+        """Return the checks of the next round as CSV."""
+        return punch_list.as_csv(next_round.COLUMNS, self.next_round)
+
     def counts(self) -> dict[str, int]:
         """Return how many rows there are of each state."""
         return {state: sum(row.state == state for row in self.rows) for state in (punch_list.OPEN, punch_list.DONE, punch_list.WAIVED)}
@@ -195,7 +204,8 @@ class _Whole:
         return [
             self.said, *(f"block {line}" for line in block_lines), *self.notes,
             f"punch list: {counts['open']} open, {counts['done']} done, {counts['waived']} waived ({path.parent / PUNCH_LIST})",
-            *([next_round.line(self.next_round)] if self.next_round else []),
+            *([next_round.line(self.next_round, path.parent / next_round.FILE)] if self.next_round else []),
+            *support.said(self.rows, self.collected, collection.playbook("support_files")),
             f"pack: {path}{' (not written: check mode)' if check_mode else ''}",
         ]  # fmt: skip
 
@@ -205,6 +215,9 @@ class _Whole:
         program = pathlib.Path(checker.__file__).with_suffix(".py").read_bytes()
         for row in self.rows:
             self._evidence(writer, row)
+        for one in dict.fromkeys(one for row in self.rows for one in support.about(row, self.collected)):
+            for name in one.files:
+                writer.add_file(f"{support.path_in_pack(one)}{name}", one.folder / name)
         rows = [row.values for row in self.rows]
         about = {
             "name": writer.name, "said": self.said, "word": self.word, "accepted": self.accepted, "created_at": created_at,
@@ -233,7 +246,7 @@ class _Whole:
             "inventory.json", {"parts": self.inventory, "not_seen": self.not_seen, "changes": changes, "against_order": self.order}
         )
         if self.next_round:
-            writer.add("next_round.csv", punch_list.as_csv(next_round.COLUMNS, self.next_round))
+            writer.add(next_round.FILE, self.next_round_csv)
         writer.add_json("capacity.json", self.capacity)
         judged_blocks = {
             block.name: {"state": block.state, "accepted_at": block.at, "why": block.why, "nodes": list(block.nodes)}
@@ -258,11 +271,12 @@ class _Whole:
         node = row.values["node"]
         folder = f"evidence/{row.id}"
         of_node = [part for part in self.inventory if part["node"] == node]
-        writer.add_json(f"{folder}/row.json", {"row": row.values, "parts": of_node})
+        files = [support.path_in_pack(one) for one in support.about(row, self.collected)]
+        writer.add_json(f"{folder}/row.json", {"row": row.values, "parts": of_node, "support_files": files})
         for place, (number, reference) in enumerate(dict.fromkeys(row.evidence), 1):
             round_ = self.rounds[number - 1]
             writer.add(f"{folder}/{place:02}-{file_name(round_.run.id)}.txt", raw.read(round_.run.dir, reference))
-        row.values["evidence"] = f"{folder}/"
+        row.values["evidence"] = " ".join([f"{folder}/", *files])
 
     def _change(self, change: standing.Change) -> PlainData:
         behind = next((row.id for row in self.rows if not punch_list.unexplained([change], [row])), "")

@@ -4,7 +4,8 @@
 """Several rounds together: for each check the newest verdict that still holds, and what speaks against each node.
 
 A verdict holds until a part that it is about is changed. Of a check of one part that is this part, of any other check every part of its
-nodes. A part that left its node needs no verdict, but one that came in its place has to pass the same checks.
+nodes. A part that left its node needs no verdict, but one that came in its place has to pass the same checks. A pass of a group replaces no
+verdict over nodes that it lacks: two nodes together show nothing about a hundred.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -94,18 +95,27 @@ def of(rounds: t.Sequence[Round], repaired: t.Mapping[str, str] | None = None) -
         of_nobody += [] if blamed else [f"{key.stage} {key.check} of {key.subject}: {reason}"]
         for node in blamed:
             of_node.setdefault(node, []).append(key)
-    return Standing(checks, bad, of_node, changes, [*_notes(rounds, checks, bool(bad)), *of_nobody])
+    return Standing(checks, bad, of_node, changes, [*_notes(rounds, checks, bool(bad)), *_seen_twice(parts), *of_nobody])
 
 
 def _deciding(rounds: t.Sequence[Round]) -> dict[Key, Deciding]:
-    """Return the newest verdict of each check. Numbers of simulated tools replace no others."""
+    """Return the newest verdict of each check. Numbers of simulated tools replace no others, and a pass of a group none over more nodes."""
     checks: dict[Key, Deciding] = {}
+    widest: dict[Key, set[str]] = collections.defaultdict(set)
     for round_ in rounds:
         for key, verdict in round_.verdicts.items():
-            before = checks.get(key)
-            if before is None or not verdict.simulated or before.round.report["simulated"]:
+            before, nodes = checks.get(key), subjects.nodes_of(verdict.subject)
+            is_replaced = before is None or not verdict.simulated or before.round.report["simulated"]
+            if is_replaced and (nodes >= widest[key] or _against(round_, verdict)):
                 checks[key] = Deciding(round_, verdict)
+            widest[key] |= nodes
     return checks
+
+
+def nodes_of(key: Key, rounds: t.Sequence[Round]) -> set[str]:
+    """Return the nodes over which a check must pass: those of all its verdicts."""
+    found = (round_.verdicts[key].subject for round_ in rounds if key in round_.verdicts)
+    return {node for subject in found for node in subjects.nodes_of(subject)}
 
 
 def _against(round_: Round, verdict: Verdict) -> str:
@@ -250,8 +260,32 @@ def _blamed(key: Key, deciding: Deciding) -> set[str]:
 
 def _is_whole(round_: Round, nodes: t.Collection[str]) -> bool:
     """Return True if a round left nothing out, and was over all nodes of all rounds."""
-    planned = {node for item in round_.plan.items for node in subjects.nodes_of(item.subject)}
-    return not round_.report["partial"] and not set(nodes) - planned
+    return not round_.report["partial"] and not set(nodes) - _planned(round_)
+
+
+def _planned(round_: Round) -> set[str]:
+    """Return the nodes of a round's plan."""
+    return {node for item in round_.plan.items for node in subjects.nodes_of(item.subject)}
+
+
+def _missing(rounds: t.Sequence[Round], nodes: t.Collection[str]) -> str:
+    """Return which nodes the widest round did not have: they may be of another fleet, or have another name since."""
+    missing = {round_.run.id: set(nodes) - _planned(round_) for round_ in rounds}
+    widest = min(missing, key=lambda run: len(missing[run]))
+    names = sorted(missing[widest])
+    return f"; run {widest}, the widest, did not have {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}" if names else ""
+
+
+def _seen_twice(parts: t.Mapping[str, t.Mapping[str, t.Mapping[str, Part]]]) -> list[str]:
+    """Return a sentence for each GPU that two nodes list, each in its newest round."""
+    owners: dict[str, list[str]] = collections.defaultdict(list)
+    for node, kinds in parts.items():
+        for key in kinds.get("gpu", ()):
+            owners[key].append(node)
+    return [
+        f"{key} is listed on {' and on '.join(sorted(nodes))}: a node has another name since, or the part moved; measure both, or leave "
+        "out the rounds with the old name" for key, nodes in sorted(owners.items()) if len(nodes) > 1
+    ]  # fmt: skip
 
 
 def _notes(rounds: t.Sequence[Round], checks: t.Mapping[Key, Deciding], is_bad: bool) -> list[str]:
@@ -259,7 +293,7 @@ def _notes(rounds: t.Sequence[Round], checks: t.Mapping[Key, Deciding], is_bad: 
     notes = []
     nodes = {node for _round, verdict in checks.values() for node in subjects.nodes_of(verdict.subject)}
     if not any(_is_whole(round_, nodes) for round_ in rounds):
-        notes.append("PARTIAL: every round left parts of the fleet or of the stages out")
+        notes.append(f"PARTIAL: every round left parts of the fleet or of the stages out{_missing(rounds, nodes)}")
     simulated = {bool(round_.report["simulated"]) for round_ in rounds}
     notes += ["some rounds have numbers of simulated tools, and some of hardware"] if len(simulated) > 1 else []
     missing = [set(round_.report["not_proven"] or ()) for round_ in rounds]

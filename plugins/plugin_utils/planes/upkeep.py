@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.plain import plain
 
 # Each has a playbook of its name.
-OPERATIONS = ("status", "stop", "logs", "restore", "cleanup", "observability_preflight")
+OPERATIONS = ("status", "stop", "logs", "restore", "cleanup", "support_files", "observability_preflight")
 # The options of the module besides `operation`: what the user of the playbook has set.
 OPTIONS: PlainData = {
     **{name: {"type": "str", "default": ""} for name in ("run_id", "stage", "node")},

@@ -28,6 +28,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning impor
     foreseeable,
     given,
     kept,
+    open_checks,
     ranges,
     reserved,
 )
@@ -39,7 +40,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.inter
     refusal,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.layers import Layers
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import inventory
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import inventory, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
     Level,
     Plan,
@@ -273,10 +274,14 @@ class Planner:
 
     # The plan ----------------------------------------------------------------------------------------------------
 
-    def build(self, run_id: str, stage_list: t.Any, level: Level = "standard") -> tuple[Plan, list[Interface], dict[str, Variables]]:
+    def build(
+        self, run_id: str, stage_list: t.Any, level: Level = "standard", open_checks_file: str = ""
+    ) -> tuple[Plan, list[Interface], dict[str, Variables]]:
         """Return the plan of a new run, its stages, and the settings of its hosts. The stages are those of `stage_list`, or
-        those of `level` if it is None."""
-        stages, skipped = self.stages(registry.of_level(level) if stage_list is None else stage_list)
+        those of `level` if it is None. With a file of open checks the run has these checks alone, by default in the stages of these."""
+        rows = open_checks.read(open_checks_file) if open_checks_file else []
+        of_level = open_checks.stages_of(rows) if rows else registry.of_level(level)
+        stages, skipped = self.stages(of_level if stage_list is None else stage_list)
         settings = self.settings(stages)
         problem = foreseeable.problem(settings, [interface.stage for interface in stages], self.layers.variables, self._of_host)
         if problem:
@@ -300,6 +305,14 @@ class Planner:
             items += [_item(interface.name, item) for item in planned]
             self.notes += notes
             self.questions += filter(None, [interface.stage.question(nodes, settings)])
+        if rows:
+            items, missing = open_checks.chosen(items, rows, [interface.stage for interface in stages])
+            if not items:
+                raise PlanError(f"{open_checks.VARIABLE}: {open_checks_file}: {missing[0]}; expected checks of the nodes of this inventory")
+            self.notes += [f"{open_checks.VARIABLE}: not measured: {words}" for words in missing]
+            measured = {node for item in items for node in subjects.nodes_of(item.subject)}
+            left_out = sorted({*left_out, *(target_of.keys() - measured)})
+            skipped += [interface.name for interface in stages if all(item.stage != interface.name for item in items)]
         seconds = {s.name: max((estimate.of_check(s.stage, values) for values in settings.values()), default=0.0) for s in stages}
         seconds.update({s.name: estimate.between(s.stage, items, target_of, settings) for s in stages if s.stage.between})
         plan = Plan(
@@ -308,12 +321,12 @@ class Planner:
             created_at=utc(),
             inventory=inventory.of_today(),
             mode="quick" if self.quick else "run",
-            level=level if stage_list is None else "",
+            level=level if stage_list is None and not rows else "",
             chained=True,
             collection_version=collection.version(),
             ansible_version=ansible_version,
             python_version=platform.python_version(),
-            partial=bool(left_out or skipped or self.quick),
+            partial=bool(left_out or skipped or self.quick or rows),
             not_proven=[*(s.stage.not_proven for s in stages if s.stage.not_proven), NOTHING_BETWEEN] if self.quick else [],
             left_out=left_out,
             skipped_stages=skipped,

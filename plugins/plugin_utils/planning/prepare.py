@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.progress import is_counted
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import budget, estimate, inputs, kept, todo
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import budget, estimate, inputs, kept, open_checks, todo
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import Interface, PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.planner import Planner, dump, tags_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, measurement, subjects, verdict_files, versions
@@ -33,7 +33,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sinks import t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import LEVELS, stands_for_nodes
 
 # Variables that choose what a run measures, taken from its first host.
-OF_WHOLE_RUN = ("acceptance_stages", "acceptance_level", budget.VARIABLE, "acceptance_left_out")
+OF_WHOLE_RUN = ("acceptance_stages", "acceptance_level", budget.VARIABLE, "acceptance_left_out", open_checks.VARIABLE)
 # The stages of a run that is none.
 NOTHING = collection.ROOT / "roles/common/tasks/nothing.yml"
 # The arguments of the action `plan`.
@@ -155,7 +155,9 @@ def _made(args: Arguments, planner: Planner, controller: int, check: bool) -> Be
     planner.found = lambda url: _found(planner, str(args["results_dir"]), url)
     stages_named = args.get("stages")
     # Ansible before 2.19 makes an empty string of a variable without a value.
-    written, stages, settings = planner.build(run.id, None if stages_named == "" else stages_named, level)
+    written, stages, settings = planner.build(
+        run.id, None if stages_named == "" else stages_named, level, str(args.get("open_checks") or "")
+    )
     written.judging = inputs.judging_inputs(planner, settings)
     written.judging.notes += inputs.without_effect(written, settings)
     detached(stages, settings), _sinks(settings)  # refused before anything is written

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.upkeep import Operation, Upkeep
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 
@@ -46,4 +47,19 @@ def restore(upkeep: Upkeep) -> PlainData:
     return {**ended, **undone, "changed": bool(ended.get("changed") or undone.get("changed"))}
 
 
-OPERATIONS: dict[str, Operation] = {"status": status, "stop": stop, "restore": restore}
+def support_files(upkeep: Upkeep) -> PlainData:
+    """Collect what goes with a part of the machine that is sent back, if the punch list has one."""
+    tools = {name: upkeep.variable(f"acceptance_{name}", spec["default"]) for name, spec in registry.OPTIONS.items()}
+    return upkeep.module(
+        "gpufleet.acceptance.support_files",
+        results_dir=upkeep.variable("acceptance_results_dir", "results"),
+        bug_report=upkeep.variable("acceptance_bug_report", False),
+        timeout=upkeep.variable("acceptance_bug_report_timeout", 600),
+        max_mib=upkeep.variable("acceptance_bug_report_mib", 32),
+        state_dir=upkeep.variable("acceptance_state_dir"),
+        root=upkeep.variable("acceptance_root", "/"),
+        **tools,
+    )
+
+
+OPERATIONS: dict[str, Operation] = {"status": status, "stop": stop, "restore": restore, "support_files": support_files}

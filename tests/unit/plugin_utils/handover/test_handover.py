@@ -10,19 +10,22 @@ import dataclasses
 import json
 import pathlib
 import tarfile
+import types
 import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover import (
     checker,
+    next_round,
     public_lists,
     punch_list,
     request,
     rounds,
     standing,
+    support,
 )
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys, model, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import run as runs_on_disk
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from harness import history_runs as runs
@@ -210,6 +213,24 @@ def test_a_small_whole_round_does_not_complete_a_large_partial_one(tmp_path: pat
     assert not handed(tmp_path, first, second).accepted
 
 
+def test_a_round_of_another_fleet_is_named_and_speaks_against_the_whole(tmp_path: pathlib.Path) -> None:
+    first = judged(tmp_path, 1, {"a": machine("a", {1: 670}), "b": machine("b", {2: 670})})
+    foreign = judged(tmp_path, 2, {"x": machine("f", {7: 670})})
+    made = handed(tmp_path, first, foreign)
+    assert not made.accepted and any(f"run {first}, the widest, did not have x" in line for line in made.lines)
+    with pytest.raises(RunError, match="20260101T000000Z-ffffff"):
+        handed(tmp_path, first, "20260101T000000Z-ffffff", name="two")
+
+
+def test_a_node_with_another_name_is_no_second_node_of_the_fleet(tmp_path: pathlib.Path) -> None:
+    first = judged(tmp_path, 1, {"a": machine("a", {1: 500}), "b": machine("b", {2: 670})})
+    second = judged(tmp_path, 2, {"a2": machine("a", {1: 670}), "b": machine("b", {2: 670})})
+    made = handed(tmp_path, first, second)
+    said = f"gpu/{runs.uuid(1)} is listed on a and on a2: a node has another name since"
+    assert not made.accepted and any(line.startswith(said) for line in made.lines)
+    assert {row["state"] for row in content(made, "punch_list.csv")} == {"open"} and handed(tmp_path, second, name="two").accepted
+
+
 def test_blocks_are_accepted_each_by_itself(tmp_path: pathlib.Path) -> None:
     run = judged(tmp_path, 1, {"a": machine("a", {1: 670}), "b": machine("b", {2: 500}), "c": machine("c", {3: 670})})
     groups = {"left": ["a"], "right": ["b"]}
@@ -297,10 +318,39 @@ def test_the_next_round_is_what_is_open_and_a_sample_that_does_not_change(tmp_pa
     run = judged(tmp_path, 1, machines)
     made = handed(tmp_path, run)
     rows = content(made, "next_round.csv")
-    assert len(rows) == 3 and rows[0]["node"] == "c" and "gemm bf16: FAIL in round 1" in rows[0]["why"]
-    assert all(row["why"] == "sample of 2 of 4 nodes without open checks" for row in rows[1:])
-    assert any(line.startswith("next round: 1 with open checks and 2 others: --limit ") for line in made.lines)
+    assert {(row["stage"], row["check"]) for row in rows} == {("gemm", "bf16")}
+    opened, sample = [row for row in rows if row["node"] == "c"], [row for row in rows if row["node"] != "c"]
+    assert {row["subject"] for row in opened} == {"c", f"c/gpu/{runs.uuid(9)}"} and opened[0]["why"].startswith("FAIL in round 1")
+    assert len({row["node"] for row in sample}) == 2 and all(row["why"] == "sample of 2 of 4 nodes without open checks" for row in sample)
+    words = "next round: 2 checks on 1 nodes with open ones and a sample of 2 others"
+    command = "ansible-playbook playbooks/acceptance.yml -i INVENTORY"
+    assert f"{words}: {command} -e acceptance_open_checks={tmp_path}/handover/next_round.csv" in made.lines
     assert content(handed(tmp_path, run, name="again"), "next_round.csv") == rows
+    assert list(csv.DictReader((tmp_path / "handover/next_round.csv").open())) == rows
+
+
+def grouped(number: int, members: list[str], word: str) -> rounds.Round:
+    """A round with one check of a group."""
+    subject = model.Subject("group", "nccl_fabric", members)
+    verdict = t.cast("model.Verdict", types.SimpleNamespace(verdict=word, subject=subject, simulated=False, reason="slow", regressed=False))
+    plan = types.SimpleNamespace(judging=types.SimpleNamespace(warn="accept", regression="warn"), items=[])
+    report = {
+        "planned_at": f"2026-01-0{number}T00:00:00Z", "simulated": False, "causes": [], "partial": False, "not_proven": [],
+        "accepted": word == "PASS", "why": "",
+    }  # fmt: skip
+    run = types.SimpleNamespace(id=runs.run_id(number))
+    return rounds.Round(number, t.cast("t.Any", run), t.cast("t.Any", plan), report, {GROUP: verdict}, {}, {})
+
+
+GROUP = keys.Key("nccl_fabric", "all_reduce", "", "nccl_fabric")
+
+
+def test_a_group_of_two_shows_nothing_about_one_of_four(tmp_path: pathlib.Path) -> None:
+    slow, few, all_of_them = grouped(1, list("abcd"), "FAIL"), grouped(2, list("ab"), "PASS"), grouped(3, list("abcd"), "PASS")
+    assert standing.of([slow, few]).bad and not standing.of([slow, few, all_of_them]).bad
+    assert standing.of([all_of_them, few, grouped(3, list("ab"), "FAIL")]).bad
+    assert standing.of([all_of_them, grouped(2, list("ab"), "FAIL"), grouped(3, list("ab"), "PASS")]).bad, "four have not passed since"
+    assert {row["node"] for row in next_round.of(standing.of([slow, few]), [slow, few], "seed")} == set("abcd")
 
 
 def test_public_lists_are_held_against_the_rounds_by_their_ids(tmp_path: pathlib.Path) -> None:
@@ -335,3 +385,16 @@ def test_each_public_list_names_every_id_once_and_only_stages_and_files_that_the
             assert {check.split()[0] for check in entry.checks} <= set(registry.shipped())
             assert entry.checks or entry.files or entry.why, f"{entry.ids}: says neither what shows it nor why nothing does"
             assert all(content(made, name) for name in entry.files if name != "punch_list.csv")
+
+
+def test_support_files_go_into_the_pack_with_the_row_that_they_are_about(tmp_path: pathlib.Path) -> None:
+    run = judged(tmp_path, 1, {"a": machine("a", {1: 670}), "b": machine("b", {2: 500})})
+    first = handed(tmp_path, run)
+    assert "1 open rows of parts without support files: playbooks/support_files.yml collects them" in first.lines
+    support.keep(tmp_path / request.FOLDER, "b", [{"file": "smi.xml", "content": "eA==", "why": ""}], 100)
+    made = handed(tmp_path, run, name="again")
+    (row,) = content(made, "punch_list.csv")
+    _texts, folder = row["evidence"].split()
+    assert content(made, f"{folder}smi.xml") == "x" and not any("without support files" in line for line in made.lines)
+    assert content(made, f"evidence/{row['id']}/row.json")["support_files"] == [folder]
+    assert checker.check(made.path)
