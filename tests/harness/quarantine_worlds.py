@@ -260,6 +260,8 @@ class Sequence:
         self.runs: list[str] = []
         # Of each node: when it was given back last, and what each run has found.
         self.back: dict[str, float] = {}
+        # When we saw a node out of service last: what others take and give back between two looks of ours is not known.
+        self.seen: dict[str, float] = {}
         self.found: dict[str, dict[str, str]] = {}
         self.taken: collections.deque[tuple[float, str]] = collections.deque()
         self.wrong: list[str] = []
@@ -310,7 +312,8 @@ class Sequence:
             return f"somebody takes {name}: {other}"
         if act == "release" and held:
             self.world.release(name)
-            self.back[name] = self.clock
+            if name in self.seen:
+                self.back[name] = self.seen.pop(name)
             return f"somebody gives {name} back"
         if act == "reword" and reason.mark_of(words):
             self.world.reword(name, f"{words} (bob)"[:250])
@@ -339,7 +342,7 @@ class Sequence:
             with unittest.mock.patch(f"{KUBE}.PATIENCE_S", 0.5), unittest.mock.patch(f"{KUBE}.FIRST_S", 0.5):
                 options = self._options(up=False)
                 try:
-                    done = self._carry_out(options)
+                    done = self._carry_out(options, up=False)
                     if done.changed and options["confirm"]:
                         self.wrong.append(f"step {len(self.told)}: {done.changed} although nobody answers")
                 except RunError as error:
@@ -365,12 +368,20 @@ class Sequence:
             "second_run": second if what == "take" and second != run else "",
         }  # fmt: skip
 
-    def _carry_out(self, options: dict[str, t.Any]) -> doing.Done:
+    def _carry_out(self, options: dict[str, t.Any], up: bool = True) -> doing.Done:
         hosts = request.Hosts([HOST], lambda _host, name: self.world.variables.get(name))
         others: list[str] = []
+        state = self.world.state() if up and options["confirm"] else {}
+        held = {f"{HOST}/{name}" for name, (is_held, _words, _comment) in state.items() if is_held}
+
+        def look(name: str) -> None:
+            if name in held:
+                self.seen[name.removeprefix(f"{HOST}/")] = self.clock
 
         def meanwhile(name: str) -> None:
             if self.dice.random() < self.chance:
+                look(name)
+                held.discard(name)
                 others.append(self._foreign(name.removeprefix(f"{HOST}/")))
                 self.before = self.world.state()
 
@@ -380,7 +391,10 @@ class Sequence:
 
         hosts.controls[HOST] = Disturbed(hosts.controls[HOST], meanwhile, touch)
         try:
-            return request.carry_out(options, hosts, False)
+            done = request.carry_out(options, hosts, False)
+            for line in done.lines:
+                look(line.partition(": ")[0])
+            return done
         finally:
             words = {name: value for name, value in options.items() if value and name not in ("results_dir", "percent", "percent_per_hour")}
             self.told.append(f"ours: {json.dumps(words)}{''.join(f'; meanwhile {line}' for line in others)}")
@@ -433,9 +447,11 @@ class Sequence:
             return "the comment of somebody else was touched"
         if now[0] and not was[0]:
             self.drained += 1
+            self.seen[name] = self.clock
             return self._wrongly_taken(name, now[1], options)
         if was[0] and not now[0]:
             self.resumed += 1
+            self.seen.pop(name, None)
             self.back[name] = self.clock
             return self._wrongly_given_back(name, was[1], options)
         return ""

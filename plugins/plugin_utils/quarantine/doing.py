@@ -15,7 +15,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_control import NodeChangedError, NodeControl, NodeState
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine import reason, rules
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.ledger import Entry, Ledger
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.ledger import SEEN, Entry, Ledger
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import target_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
@@ -73,7 +73,8 @@ def carry_out(
     by_run: bool = False,
 ) -> Done:
     """Do the steps, or only say what would be done. Each is written to the record `ledger`: that a node is given back before that is done,
-    since an old run must not take it again, anything else behind it. `by_run`: no person but a run asks for it."""
+    since an old run must not take it again, anything else behind it; and that it was out of service, whoever
+    had taken it. `by_run`: no person but a run asks for it."""
     done = Done()
 
     def record(step: rules.Step) -> None:
@@ -83,6 +84,8 @@ def carry_out(
 
     for step in steps:
         state = fleet.states.get(step.node)
+        if really and state is not None and state.held and step.do != rules.RESUME:
+            record(step._replace(do=SEEN))
         if step.do == rules.LEAVE:
             done.lines.append(f"{step.node}: left: {step.why}")
             continue

@@ -1,7 +1,8 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The record of what quarantine has done to nodes: a JSON line for each change, in the results folder.
+"""The record of what quarantine has done to nodes: a JSON line for each change, in the results folder,
+and for each node that was out of service when it was about to be changed.
 
 Nothing is done to a node because the record says so: what stands at the node decides that. The record only keeps nodes from being taken for
 an old run after they were given back, and knows which checks somebody has confirmed.
@@ -20,11 +21,14 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors
 
 NAME = "quarantine.jsonl"
 SCHEMA = "quarantine/v1"
+# What an entry says was done if nothing was: the node was out of service when it was looked at.
+SEEN = "seen"
 
 
 class Entry(t.NamedTuple):
-    """A change of a node: what was done (`drain`, `resume`, `comment`, `uncomment`), for which run, in seconds since 1970. `grounds` are
-    the findings that it was drained for, `by_run` is True if no person but a run asked for it, `undone` if it takes back a drain."""
+    """A change of a node: what was done (`drain`, `resume`, `comment`, `uncomment`, or SEEN), for which run, in seconds since 1970.
+    `grounds` are the findings that it was drained for, `by_run` is True if no person but a run asked for it, `undone` if it takes back a
+    drain."""
 
     at: int
     node: str

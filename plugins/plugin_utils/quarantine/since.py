@@ -16,7 +16,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_control import NodeState
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine import convictions, reason
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.convictions import Conviction, Judged
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.ledger import Ledger
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.ledger import SEEN, Ledger
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.measured import Measured
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import judged_runs
@@ -84,6 +84,9 @@ class Since:
             return f"it was given back at {_at(returned.at)}, after run {self.run} began: {AGAIN}"
         if drained is not None and drained.at >= self.began and not state.held:
             return f"it was taken at {_at(drained.at)} for run {drained.run}, and somebody has given it back since: {AGAIN}"
+        seen = self.ledger.last(state.name, SEEN)
+        if seen is not None and seen.at >= self.began and not state.held:
+            return f"it was out of service at {_at(seen.at)}, after run {self.run} began, and somebody has given it back since: {AGAIN}"
         return ""
 
     def _restarted(self, state: NodeState) -> str:

@@ -85,6 +85,20 @@ def test_a_node_that_somebody_else_has_given_back_is_not_taken_for_the_old_run(
     assert "somebody has given it back since" in line_of(do(1), "b")
 
 
+def test_a_node_that_others_took_and_gave_back_is_not_taken_for_the_old_run(
+    machines: dict[str, Cluster], do: Do, tmp_path: pathlib.Path
+) -> None:
+    """If it was seen out of service in between: nothing of another's drain stays at the node."""
+    runs.judged(tmp_path, 1, silent("b"))
+    machines["b"].put("b", held=True, reason="bob: RMA 4711")
+    do(1, confirm=False)
+    assert not (tmp_path / ledger.NAME).exists()
+    assert do(1, mode="comment").changed == {"b": "commented"}
+    machines["b"].put("b", held=False, reason="")
+    again = do(1)
+    assert not again.changed and "b: left: it was out of service at " in line_of(again, "b") and "has given it back" in line_of(again, "b")
+
+
 def test_a_node_that_a_later_run_finds_good_is_left_and_one_that_it_convicts_is_taken(do: Do, tmp_path: pathlib.Path) -> None:
     runs.judged(tmp_path, 1, silent("b", "c"))
     runs.judged(tmp_path, 2, silent("c"))
