@@ -39,16 +39,21 @@ TOTAL_S, COLLECT_S, WAY_S = launching.HANG_S, 8.0, 2.0
 LEAST_S = collector.WINDOW_S + WAY_S
 # The seconds that a connection takes to open, of which group.AT_ONCE are opened at a time.
 OPENING_S = 0.5
+# Seconds before the launch from which on lines of the kernel's log are kept, and how many of a node the measurement has.
+KERNEL_S, KERNEL_LINES = 60.0, 10
 # Characters of the answers of all nodes that are kept.
 KEPT = 4 << 20
 _NO_CONNECTION = re.compile(r"(?i)timed out|no route to host|not responding")
 
 
 class Answer(t.NamedTuple):
-    """Evidence that the collector took on one node. `local`: {rank: its number on the node, None if unknown}."""
+    """Evidence that the collector took on one node. `local`: {rank: its number on the node, None if unknown}. `kernel`: lines that the
+    kernel has logged since the launch; `unread`: why they are not known, or ""."""
 
     seen: tuple[hang.RankSeen, ...]
     local: dict[int, int | None]
+    kernel: tuple[str, ...] = ()
+    unread: str = ""
 
 
 class Asked(t.NamedTuple):
@@ -76,13 +81,15 @@ class Evidence:
         self.silent: list[str] = []
         self.unread: dict[str, str] = {}
         self.seconds = 0.0
+        # When the launch that hangs began, by time.time().
+        self.launched_at = 0.0
         # Where the ranks were by their own word when they were looked at.
         self.places: dict[int, tuple[int, str]] = {}
 
     def gather(self, job: launching.Job) -> str:
         """Look at every rank of a launch, within TOTAL_S and so that launching.END_S are left before the deadline of the probe. Return the
         raw texts."""
-        self.gathered = True
+        self.gathered, self.launched_at = True, job.started_at
         self.answers, self.silent, self.unread, self.seconds = {}, [], {}, 0.0
         began = time.monotonic()
         seconds = min(TOTAL_S, self.group.node.remaining() - launching.END_S)
@@ -130,7 +137,10 @@ class Evidence:
         return texts
 
     def _start(self, member: group.GroupMember, files: tuple[str, str], seconds: float) -> Asked | None:
-        order = {"mark": session.MARK, "token": self.group.params["token"], "seconds": min(COLLECT_S, seconds), "tool": self.tool}
+        order = {
+            "mark": session.MARK, "token": self.group.params["token"], "seconds": min(COLLECT_S, seconds), "tool": self.tool,
+            "since": max(0.0, time.time() - self.launched_at) + KERNEL_S,
+        }  # fmt: skip
         argv = [self.python or (sys.executable if member.local else "") or "python3", "-c", BOOT, SOURCE, json.dumps(order)]
         if not member.local:
             # A step of Slurm may hand the variables of a rank on: what the collector starts is none.
@@ -209,7 +219,9 @@ class Evidence:
     def summary(self) -> dict[str, t.Any]:
         """Return what was gathered, for the context of a measurement."""
         fields = {"nodes": len(self.answers), "ranks": self.ranks, "seconds": round(self.seconds, 1)}
-        return {**fields, "silent": self.silent, "unread": self.unread}
+        kernel = {name: list(answer.kernel[-KERNEL_LINES:]) for name, answer in self.answers.items() if answer.kernel}
+        unread = {name: answer.unread for name, answer in self.answers.items() if answer.unread}
+        return {**fields, "silent": self.silent, "unread": self.unread, "kernel": kernel, "kernel_unread": unread}
 
 
 def answer_of(node: str, line: str) -> Answer:
@@ -226,7 +238,10 @@ def answer_of(node: str, line: str) -> Answer:
         local = {int(of_rank["rank"]): None if of_rank["local"] is None else int(of_rank["local"]) for of_rank in record["ranks"]}
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ValueError("its answer is not as the collector writes it") from error
-    return Answer(seen, local)
+    kernel = record.get("kernel")
+    if not isinstance(kernel, dict) or not isinstance(kernel.get("lines"), list):
+        return Answer(seen, local, (), "its answer does not have the kernel's log")
+    return Answer(seen, local, tuple(map(_plain, kernel["lines"])), _plain(kernel.get("why") or ""))
 
 
 def _rank(node: str, record: dict[str, t.Any], hertz: int) -> hang.RankSeen:

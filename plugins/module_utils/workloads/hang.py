@@ -5,7 +5,8 @@
 
     python hang.py '{"mark": "GPUFLEET_GROUP", "token": "...", "seconds": 8, "tool": ["nvidia-smi", ...]}'
 
-Prints one line of JSON: {"kind": "hang", "ranks": [...], "counters": {name: [before, after]}, "tool": text, "ras": text, "seconds"}. Each
+Prints one line of JSON: {"kind": "hang", "ranks": [...], "counters": {name: [before, after]}, "kernel": {"lines": [...], "why": text},
+"tool": text, "ras": text, "seconds"}. Each
 rank is looked at twice, `window` seconds apart: the state of its process and of its threads, where the kernel has it (wchan, syscall,
 stack), how much CPU it has used, and its Python stacks, from py-spy if that is installed, else from faulthandler if the rank has armed it.
 Nothing is changed: py-spy pauses a process for some milliseconds.
@@ -47,6 +48,8 @@ NUMBERS = (
     ("PMIX_RANK", "SLURM_LOCALID", ""),
     ("PMI_RANK", "MPI_LOCALRANKID", ""),
 )
+# The kernel's log, and how many of its lines are kept, the newest; a record of it has at most RECORD bytes.
+KERNEL_LOG, KERNEL_LINES, RECORD = "/dev/kmsg", 60, 8192
 # Where NCCL's own service for questions (RAS) listens, from NCCL 2.24 on.
 RAS_PORT = 28028
 TEXT_LIMIT, THREAD_LIMIT, FRAME_LIMIT = 16384, 64, 60
@@ -120,6 +123,41 @@ def state_of(pid: int) -> PlainData:
         "at": time.monotonic(),
         "threads": threads,
     }
+
+
+def kernel_lines(since_s: float, until: float) -> PlainData:
+    """Return {"lines": the newest lines that the kernel has logged in the last `since_s` seconds, each with its age, "why": why they could
+    not all be read, or ""}. Lines of processes, which may write there too, are left out."""
+    try:
+        handle = os.open(KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        return {"lines": [], "why": f"{KERNEL_LOG}: {error.strerror}"}
+    lines: t.List[str] = []
+    why = ""
+    now = time.monotonic()
+    try:
+        while time.monotonic() < until:
+            try:
+                record = os.read(handle, RECORD)
+            except BrokenPipeError:  # the next read goes on behind what was overwritten
+                continue
+            except BlockingIOError:
+                break
+            header, _semicolon, text = record.decode("utf-8", "replace").partition(";")
+            fields = header.split(",")
+            if not record:
+                break
+            if len(fields) > 2 and fields[0].isdigit() and fields[2].isdigit() and int(fields[0]) < 8:
+                ago = now - int(fields[2]) / 1e6
+                if ago <= since_s:
+                    lines.append(f"{max(0.0, ago):.0f} s ago: {text.partition(chr(10))[0][:300]}")
+        else:
+            why = "it could not be read to its end in time"
+    except OSError as error:
+        why = f"{KERNEL_LOG}: {error.strerror}"
+    finally:
+        os.close(handle)
+    return {"lines": lines[-KERNEL_LINES:], "why": why}
 
 
 def counters() -> t.Dict[str, int]:
@@ -317,6 +355,8 @@ def collect(order: PlainData) -> PlainData:
             for rank, of in sorted(processes.items())
         ],
         "counters": {name: [value, counted_again[name]] for name, value in counted.items() if counted_again.get(name, value) != value},
+        # The log is by the time since boot, which stands still while the machine sleeps, as the clock of Python does.
+        "kernel": kernel_lines(float(order.get("since") or 0.0), max(until, time.monotonic() + RAS_S / 4)),
         "tool": words,
         "ras": ras(largest, max(until, time.monotonic() + RAS_S / 4)),
         "flights": flights(largest),

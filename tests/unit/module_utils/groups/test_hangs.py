@@ -212,3 +212,26 @@ def test_ranks_are_known_by_the_variables_of_their_launcher() -> None:
     assert of({"PMI_RANK": "2", "MPI_LOCALRANKID": "0"}) == (2, 0)
     assert of({"PMIX_RANK": "4", "SLURM_LOCALID": "0", "SLURM_PROCID": "4"}) == (4, 0)
     assert of({"SLURM_PROCID": "0"}) is None  # the step by which a node was entered
+
+
+def test_lines_of_the_kernel_since_the_launch_are_kept_and_those_of_processes_and_of_long_ago_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader, writer = os.pipe2(os.O_DIRECT | os.O_NONBLOCK)  # of packets, as /dev/kmsg has records
+    monkeypatch.setattr(collector, "KERNEL_LOG", f"/proc/self/fd/{reader}")
+    now = time.monotonic()
+    for priority, ago, text in ((4, 5000, "old"), (3, 30, "NVRM: Xid (PCI:0000:3b:00): 79\n SUBSYSTEM=pci"), (12, 5, "a process")):
+        os.write(writer, f"{priority},1,{int((now - ago) * 1e6)},-;{text}\n".encode())
+    seen = collector.kernel_lines(60.0, now + 60)
+    os.close(writer)
+    os.close(reader)
+    assert seen["why"] == "" and [text.partition(": ")[2] for text in seen["lines"]] == ["NVRM: Xid (PCI:0000:3b:00): 79"]
+
+
+def test_a_kernel_log_that_cannot_be_read_is_said_and_not_taken_for_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector, "KERNEL_LOG", "/nonexistent/kmsg")
+    assert "No such file" in collector.kernel_lines(60.0, time.monotonic() + 60)["why"]
+    line = '{"kind":"hang","hertz":100,"ranks":[]'
+    assert hangs.answer_of("a", line + "}").unread == "its answer does not have the kernel's log"
+    answer = hangs.answer_of("a", line + ',"kernel":{"lines":["3 s ago: hung_task\\u001b"],"why":""}}')
+    assert (answer.kernel, answer.unread) == (("3 s ago: hung_task?",), "")
