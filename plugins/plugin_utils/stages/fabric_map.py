@@ -48,9 +48,11 @@ class FabricMap(base.Stage):
     role = "gpufleet.acceptance.fabric_map"
     loads = False
     maps = True
+    last: tuple[str, ...] = ("fabric_map_after",)
+    beside: tuple[str, ...] = ("fabric_map_after",)
     place = 55
     conditions = frozenset({reading.PORTS, reading.OPTICS, reading.DISCOVERY, CABLES})
-    requestable = ("devices", "watch", "timeout")
+    requestable: tuple[str, ...] = ("devices", "watch", "timeout")
     ranges: t.Mapping[str, Range] = {"tool_timeout": TIMEOUT, "watch": SECONDS}
 
     def isolation(self, settings: Variables) -> base.Isolation:
@@ -85,10 +87,9 @@ class FabricMap(base.Stage):
         measured = next((record for record in records.values() if record.outcome == "measured"), None)
         if measured is None:
             return []
-        fabric, differing = reading.read(records.values())
+        fabric, listed, racks = self.looked(deciding, records, plan, inputs)
         borne: dict[tuple[str, str], list[Finding]] = collections.defaultdict(list)
-        wanted = _wanted(plan, records)
-        for finding in [*differing, *judgement.findings(fabric, wanted)]:
+        for finding in listed:
             borne[judgement.bearer(fabric, finding)].append(finding)
         switches = sorted((device.name for device in fabric.devices.values() if device.kind == SWITCH), key=in_order)
         if not switches and borne:
@@ -103,12 +104,20 @@ class FabricMap(base.Stage):
             ]
             context: PlainData = {"condition": True, _FOUND: rows}
             if place == 0:
-                of_switches = {cable.switch: cable.rack for cable in wanted.cables or () if cable.rack}
-                context[_RACKS] = {**inputs.rack, **of_switches}
+                context[_RACKS] = racks
             subject = Subject(SWITCH, name, [])
             blank: PlainData = {"evidence": {}, "series": [], "metrics": {}, "raw": None, "raw_sha256": None, "command": [], "attempt": 1}
             found.append(measured.replaced(check=CABLES, variant="", subject=subject, context=context, **blank))
         return found
+
+    def looked(
+        self, deciding: t.Mapping[Key, Measurement], own: t.Mapping[Key, Measurement], plan: Plan, inputs: JudgingInputs
+    ) -> tuple[Map, list[Finding], dict[str, str]]:
+        """Return the fabric by the stage's `own` records, what is wrong with it, and the racks of nodes and switches."""
+        fabric, differing = reading.read(own.values())
+        wanted = _wanted(plan, own)
+        racks = {**inputs.rack, **{cable.switch: cable.rack for cable in wanted.cables or () if cable.rack}}
+        return fabric, [*differing, *judgement.findings(fabric, wanted)], racks
 
     def opinions(
         self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]
@@ -134,7 +143,7 @@ class FabricMap(base.Stage):
 
     def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
         """Return the picture of the fabric, the cables to check, and what nodes could not tell."""
-        fabric, _differing = reading.read(record for _verdict, record in rows if record.check != CABLES)
+        fabric, _differing = reading.read(record for _verdict, record in rows if record.stage == self.name and record.check != CABLES)
         if not fabric.links:
             return []
         shown, racks = _shown(rows)

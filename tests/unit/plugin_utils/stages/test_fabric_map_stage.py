@@ -13,6 +13,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model, page
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.fabric_map import STAGE
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.fabric_map_after import STAGE as AFTER
 from harness import report_samples as samples
 from harness.fat_tree import FatTree
 
@@ -84,3 +85,30 @@ def test_two_nodes_of_a_fabric_discover_it() -> None:
     items, _notes = STAGE.items({name: name for name in names}, settings)
     assert [item.target for item in items if item.check == "discovery"] == names[:2]  # type: ignore[union-attr]
     assert len(items) == 10
+
+
+def test_errors_counted_and_links_lost_or_slower_during_the_run_are_findings_of_their_switches() -> None:
+    tree, later = FatTree(16), FatTree(16)
+    tree.errors[("leaf-1", 2)] = later.errors[("leaf-1", 2)] = {"SymbolErrorCounter": 40}
+    tree.errors[("leaf-2", 5)] = {"SymbolErrorCounter": 20}
+    later.errors[("leaf-2", 5)] = {"SymbolErrorCounter": 1220, "LinkDownedCounter": 12}
+    later.rates["leaf-3:5"] = "1xHDR"
+    del later.cables["leaf-4:6"]
+    records = tree.measured()
+    second = [r.replaced(stage=AFTER.name) for r in later.measured() if r.check == "discovery"]
+    found = after([*records, *second])
+    assert found["leaf-2"][:2] == ("WARN", "port_errors") and "SymbolErrorCounter by 1200 to 1220" in found["leaf-2"][2]
+    assert found["leaf-3"][:2] == ("FAIL", "link_slow") and found["leaf-4"][:2] == ("FAIL", "cable_missing")
+    assert {name: word for name, (word, _code, _why) in found.items() if word != "PASS"}.keys() == {"leaf-2", "leaf-3", "leaf-4"}
+    for record in second:  # where one look could not read the counters, nothing rose
+        record.context["fabrics"][0]["not_looked_for"] = {"ibqueryerrors": "it is not installed"}
+    assert after([*records, *second])["leaf-2"][0] == "PASS"
+
+
+def after(records: list[t.Any]) -> dict[str, tuple[str, str | None, str]]:
+    items = [{"stage": r.stage, "check": r.check, "variant": r.variant, "subject": r.subject, "target": r.target} for r in records]
+    plan: t.Any = samples.plan(["gpu-0001"], [STAGE.name, "rdma", AFTER.name], items=items)
+    records = [record.replaced(run_id=plan.run_id) for record in records]
+    found = verdict.judge(plan, records, lambda *_who: expectations.shipped(), stages=[STAGE, AFTER])
+    listed = [v for v in found.verdicts if v["stage"] == AFTER.name and v["check"] == "cables"]
+    return {v["subject"]["id"]: (v["verdict"], v["reason_code"], v["reason"]) for v in listed}
