@@ -153,7 +153,17 @@ class SlurmWorld(World):
                 self.slurm.client("sbatch", "-J", "work", "-w", name, "-n1", "-o", "/dev/null", "--wrap", "sleep 3600")
             while sum(" RUNNING " in line for line in self.slurm.jobs()) < len(self.names):
                 time.sleep(0.1)
+            # A slurmctld that is killed before it has saved its jobs knows them no more. It saves some seconds after a change.
+            changed_at = time.time()
+            self.slurm.client("scontrol", "update", f"jobid={self.slurm.jobs()[0].split()[0]}", "priority=1")
+            while self._saved_at() <= changed_at:
+                time.sleep(0.1)
         return {line.split()[0] for line in self.slurm.jobs() if " RUNNING " in line}
+
+    def _saved_at(self) -> float:
+        """Return when slurmctld has saved its jobs last, 0 if it has not."""
+        found = self.slurm.fleet.find(self.slurm.controller, "/var/lib/slurm/ctld", "-name", "job_state", "-printf", "%T@\\n")
+        return float(found[0]) if found else 0.0
 
     def rest(self) -> None:
         self.slurm.client("scancel", "-n", "work")
