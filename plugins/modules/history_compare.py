@@ -58,6 +58,10 @@ places:
   returned: success
   type: list
   elements: dict
+not_in_scope:
+  description: Under C(before) and C(after), the nodes of the other run that this one was not to measure.
+  returned: success
+  type: dict
 facts:
   description: Facts that changed, with the nodes.
   returned: success

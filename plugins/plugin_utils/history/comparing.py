@@ -69,11 +69,13 @@ class SubjectPlace(t.NamedTuple):
 
 
 class ComparedRun(t.NamedTuple):
-    """One of the two runs that are compared."""
+    """One of the two runs that are compared. `left_out` are the hosts and nodes that the run was not to measure."""
 
     run: str
     accepted: bool
+    partial: bool
     targets: frozenset[str]
+    left_out: frozenset[str]
     verdicts: dict[About, ComparedVerdict]
     places: dict[Whom, SubjectPlace]
     facts: dict[Whom, Facts]
@@ -99,7 +101,10 @@ def of_content(store: Store, content: importing.Content) -> ComparedRun:
         subject_key = who(m)
         if subject_key.kind == "node" and isinstance(m.context.get("facts"), dict):
             facts[identities[subject_key], subject_key.simulated] = importing.lasting(m)
-    return ComparedRun(content.plan.run_id, judged.accepted, frozenset(content.plan.targets), verdicts, places, facts)
+    plan = content.plan
+    return ComparedRun(
+        plan.run_id, judged.accepted, plan.partial, frozenset(plan.targets), frozenset(plan.left_out), verdicts, places, facts
+    )
 
 
 def of_run(store: Store, name: str) -> ComparedRun:
@@ -107,7 +112,7 @@ def of_run(store: Store, name: str) -> ComparedRun:
     with store.reading() as connection:
         run, judgement = schema.run, schema.judgement
         query = (
-            sa.select(run.c.id, run.c.scope, run.c.pruned, judgement.c.id.label("judgement"), judgement.c.accepted)
+            sa.select(run.c.id, run.c.scope, run.c.partial, run.c.pruned, judgement.c.id.label("judgement"), judgement.c.accepted)
             .join(judgement, judgement.c.run_id == run.c.id)
             .where(run.c.name == name)
             .order_by(judgement.c.folder.desc())
@@ -118,10 +123,10 @@ def of_run(store: Store, name: str) -> ComparedRun:
             raise HistoryError(f"run {name} is not in the history {store.where}; {collection.playbook('history_import')} brings it in")
         if row.pruned:
             raise HistoryError(f"run {name} was taken out of the history by its age; its folder, if it is there still, can be judged")
-        places = _places(connection, row.id)
+        places, scope = _places(connection, row.id), json.loads(row.scope)
         return ComparedRun(
-            name, bool(row.accepted), frozenset(json.loads(row.scope)["targets"]), _verdicts(connection, row.id, row.judgement),
-            places, _facts(connection, row.id),
+            name, bool(row.accepted), bool(row.partial), frozenset(scope["targets"]), frozenset(scope.get("left_out") or ()),
+            _verdicts(connection, row.id, row.judgement), places, _facts(connection, row.id),
         )  # fmt: skip
 
 
@@ -269,6 +274,9 @@ def compare(store: Store, old: ComparedRun, new: ComparedRun) -> Comparison:
         "after": new.run,
         "before_accepted": old.accepted,
         "after_accepted": new.accepted,
+        "before_partial": old.partial,
+        "after_partial": new.partial,
+        "not_in_scope": _not_in_scope(old, new),
         "compared": len(values),
         "not_looked_up": len(values) - len(looked_up),
         "values": values,
@@ -321,8 +329,8 @@ def _scattered(store: Store, values: list[ValueChange], new: ComparedRun) -> Non
 
 
 def _moved(old: ComparedRun, new: ComparedRun) -> list[PlaceChange]:
-    """Return the subjects that came, went, moved to another node or have another name. A subject of a target that the new run does not
-    have did not go, and a part did neither if the other run did not measure any stage that measured it."""
+    """Return the subjects that came, went, moved to another node or have another name. What the other run was not to measure neither came
+    nor went, and a part did neither if the other run did not measure any stage that measured it."""
     old_nodes = {place.name: whom for whom, place in old.places.items() if place.kind == "node"}
     old_stages, new_stages = _stages(old), _stages(new)
 
@@ -343,9 +351,9 @@ def _moved(old: ComparedRun, new: ComparedRun) -> list[PlaceChange]:
                 kind = "renamed"
             else:
                 continue
-        elif new_place and (new_place.kind == "node" or is_known(new_stages, whom, old_stages)):
+        elif new_place and not _names(new_place.node) & old.left_out and (new_place.kind == "node" or is_known(new_stages, whom, old_stages)):
             kind = "came"
-        elif not old_place or keys.target_of(old_place.node) not in new.targets:
+        elif not old_place or not _has_in_scope(new, old_place.node):
             continue
         elif old_place.kind == "node" or is_known(old_stages, whom, new_stages):
             kind = "went"
@@ -359,6 +367,29 @@ def _moved(old: ComparedRun, new: ComparedRun) -> list[PlaceChange]:
             }
         )  # fmt: skip
     return changes
+
+
+def _names(node: str) -> set[str]:
+    """Return the names under which a run can leave a node out: its own, that of its target, and that of requests (NODE of CLUSTER/NODE)."""
+    return {node, keys.target_of(node), node.rpartition("/")[2]}
+
+
+def _has_in_scope(run: ComparedRun, node: str) -> bool:
+    """Return True if a run was to measure a node, as far as it was there."""
+    return keys.target_of(node) in run.targets and not _names(node) & run.left_out
+
+
+def _not_in_scope(old: ComparedRun, new: ComparedRun) -> dict[t.Literal["before", "after"], list[str]]:
+    """Return the nodes of each run that the other one was not to measure. A node that the older run does not name as left out was not known
+    to it, and came."""
+
+    def only_in(run: ComparedRun, other: ComparedRun) -> set[str]:
+        return {place.name for whom, place in run.places.items() if place.kind == "node" and whom not in other.places}
+
+    return {
+        "before": sorted(node for node in only_in(new, old) if _names(node) & old.left_out),
+        "after": sorted(node for node in only_in(old, new) if not _has_in_scope(new, node)),
+    }
 
 
 def _stages(of: ComparedRun) -> dict[Whom, set[str]]:
@@ -432,6 +463,10 @@ def sentences(comparison: Comparison, limit: int = 20) -> list[str]:
             for row in comparison["facts"]
         ]
     )
+    for run, nodes in ((comparison[side], comparison["not_in_scope"][side]) for side in ("before", "after")):
+        other = comparison["after" if run == comparison["before"] else "before"]
+        more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
+        sections.append([f"not in scope of {run}, only of {other}: {', '.join(map(spoken, nodes[:5]))}{more}"] if nodes else [])
     lines = []
     for section in sections:
         lines += section[:limit] + ([f"and {len(section) - limit} more like these"] if len(section) > limit else [])

@@ -286,6 +286,13 @@ def runs(store: Store, name: str = "", before_run: str = "", limit: int = 50, si
     return [{**_found_run(dict(row)), "counts": json.loads(row["counts"]), "journal_sha256": row["journal_sha256"]} for row in rows]
 
 
+def partial_runs(store: Store, names: t.Iterable[str]) -> set[str]:
+    """Return those of the named runs that measured only a part of the fleet or of the stages."""
+    query = sa.select(schema.run.c.name).where(schema.run.c.name.in_(sorted(names)), schema.run.c.partial)
+    with store.reading() as connection:
+        return set(connection.execute(query).scalars())
+
+
 def run_of_digest(store: Store, sha256: str) -> str | None:
     """Return the name of the run whose journal has this digest, None if there is none."""
     with store.reading() as connection:

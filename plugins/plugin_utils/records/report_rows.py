@@ -520,12 +520,16 @@ class FactChange(t.TypedDict):
 
 
 class Comparison(t.TypedDict):
-    """The run `after` compared with the run `before`. `not_looked_up` values were not held against the scatter of their subject."""
+    """The run `after` compared with the run `before`. `not_in_scope` are under `before` and `after` the nodes of the
+    other run that this one was not to measure. `not_looked_up` values were not held against the scatter of their subject."""
 
     before: str
     after: str
     before_accepted: bool
     after_accepted: bool
+    before_partial: bool
+    after_partial: bool
+    not_in_scope: dict[t.Literal["before", "after"], list[str]]
     compared: int
     not_looked_up: int
     values: list[ValueChange]

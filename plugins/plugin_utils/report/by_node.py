@@ -43,10 +43,11 @@ class Check(t.NamedTuple):
 
 
 class Packed(t.NamedTuple):
-    """`nodes` are the nodes with their verdicts, the worst first, `starts` the number of the first node of each chunk. `left_out` are the
-    nodes for which there is no room."""
+    """`shown` are the places of the checks whose numbers are not judged, `nodes` the nodes with their verdicts, the worst first, `starts` the
+    number of the first node of each chunk. `left_out` are the nodes for which there is no room."""
 
     checks: list[Check]
+    shown: list[int]
     nodes: list[tuple[str, str | None]]
     starts: list[int]
     chunks: list[str]
@@ -57,7 +58,7 @@ class Packed(t.NamedTuple):
         """Return what the page's script reads before it unpacks anything."""
         nodes = [[plain(name), _RANK[verdict] if verdict else -1] for name, verdict in self.nodes]
         checks = [list(map(plain, check)) for check in self.checks]
-        return {"checks": checks, "nodes": nodes, "starts": self.starts, "words": WORST_FIRST}
+        return {"checks": checks, "shown": self.shown, "nodes": nodes, "starts": self.starts, "words": WORST_FIRST}
 
 
 class _Rows:
@@ -73,11 +74,14 @@ class _Rows:
 def pack(model: Report, most: int = MOST) -> Packed:
     """Return all rows of a run, packed by node, groups and switches as nodes of their own. A pair is at both of its nodes."""
     checks: list[Check] = []
+    shown: list[int] = []
     verdicts: dict[str, str | None] = {node["name"]: node["verdict"] for node in model["nodes"] if node["kind"] != "pair"}
     of_node = {name: _Rows() for name in verdicts}
     for stage in model["stages"]:
         for group in stage["checks"]:
             checks.append(Check(stage["name"], group["check"], group["variant"]))
+            if group["shown_only"]:
+                shown.append(len(checks) - 1)
             for row in group["rows"]:
                 at_nodes = sorted(set(map(node_of, ends_of(row["subject"])))) if row["kind"] == "pair" else [row["node"]]
                 for name in at_nodes:
@@ -86,7 +90,7 @@ def pack(model: Report, most: int = MOST) -> Packed:
                     of_node[name].checks.append(len(checks) - 1)
                     of_node[name].rows.append(row)
     names = [name for name in of_node if of_node[name].rows]
-    packed = Packed(checks, [], [], [], sum(len(of_node[name].rows) for name in names), [])
+    packed = Packed(checks, shown, [], [], [], sum(len(of_node[name].rows) for name in names), [])
     first = size = 0
     while first < len(names):
         last, rows = first, 0

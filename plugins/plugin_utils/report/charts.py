@@ -47,7 +47,7 @@ def of_check(check: CheckRows) -> Figure | None:
     nodes_with_value = {r["node"] for r in rows}
     without = [r for r in check["rows"] if r["value"] is None and r["node"] not in nodes_with_value and r["kind"] != "gpu"]
     rows = sorted(rows + without, key=lambda r: r["subject"])
-    return strip(rows) if len(rows) <= DOTS else histogram(rows)
+    return strip(rows, bool(check.get("shown_only"))) if len(rows) <= DOTS else histogram(rows)
 
 
 def floor_word(unit: str) -> str:
@@ -55,8 +55,9 @@ def floor_word(unit: str) -> str:
     return "limit" if unit in TIMES else "floor"
 
 
-def strip(rows: list[Row]) -> Figure:
-    """A dot for each subject, nodes side by side in the order of their names; without a value it stands at the bottom."""
+def strip(rows: list[Row], is_shown: bool = False) -> Figure:
+    """Return a dot for each subject, nodes side by side in the order of their names; without a value it stands at the bottom. If `is_shown`,
+    nothing was held against the numbers, and a PASS is drawn as such."""
     nodes = list(dict.fromkeys(r["node"] for r in rows))
     names_fit = len(nodes) <= NAMED_NODES
     place: dict[str, str | int] = {n: label(n) if names_fit else i + 1 for i, n in enumerate(nodes)}
@@ -75,7 +76,7 @@ def strip(rows: list[Row]) -> Figure:
             "y": [bottom if r["value"] is None else r["value"] for r in of],
             "cliponaxis": False,
         }
-        for of, dots in _traces(rows, word)
+        for of, dots in _traces(rows, word, is_shown)
     ]
     shapes: list[Figure] = []
     annotations: list[Figure] = []
@@ -156,7 +157,7 @@ def _unit(rows: list[Row]) -> str:
     return next((r["unit"] for r in rows if r["unit"] and r["value"] is not None), "")
 
 
-def _traces(rows: list[Row], word: str) -> t.Iterator[tuple[list[Row], Figure]]:
+def _traces(rows: list[Row], word: str, is_shown: bool = False) -> t.Iterator[tuple[list[Row], Figure]]:
     """Yield the rows of each verdict, and how they are drawn: the worst last, so that nothing lies over it."""
     for verdict in reversed(WORST_FIRST):
         for simulated in (False, True):
@@ -164,6 +165,7 @@ def _traces(rows: list[Row], word: str) -> t.Iterator[tuple[list[Row], Figure]]:
             if not of:
                 continue
             symbol = SYMBOLS[verdict]
+            of_shown = is_shown and verdict == "PASS"
             size = 9 if len(rows) < 200 else 6
             yield (
                 of,
@@ -171,8 +173,8 @@ def _traces(rows: list[Row], word: str) -> t.Iterator[tuple[list[Row], Figure]]:
                     "type": "scatter",
                     "mode": "markers",
                     # Hollow is simulated; the word says it too.
-                    "name": verdict + (" (simulated)" if simulated else ""),
-                    "meta": verdict,
+                    "name": verdict + (", not judged" if of_shown else "") + (" (simulated)" if simulated else ""),
+                    "meta": "soft" if of_shown else verdict,
                     "legendrank": WORST_FIRST.index(verdict),
                     "marker": {"symbol": f"{symbol}-open" if simulated else symbol, "size": size, "line": {"width": 2 * simulated}},
                     "text": [_hover(r, word) for r in of],

@@ -55,6 +55,12 @@ def number(value: t.Any) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:#.4g}"
 
 
+def is_only_shown(row: t.Mapping[str, t.Any]) -> bool:
+    """Return True if a row is a PASS of a number that nothing was held against. Of other checks than those that are `shown_only` such a row
+    was compared with peers."""
+    return row["verdict"] == "PASS" and row["value"] is not None and row["floor"] is None
+
+
 def seconds(value: float | None) -> str:
     """A duration as people say it."""
     if value is None:
@@ -288,7 +294,8 @@ def _markdown_check(lines: list[str], stage: str, group: CheckRows) -> None:
         unit = cell(r["unit"] or "")
         ungated = ", ".join(f"{name} {number(m['value'])} {m['unit']}" for name, m in r["ungated"].items())
         values = (f"{number(r['value'])} {unit}".strip(), number(r["floor"]), cell(ungated))
-        lines.append(_row(cell(r["subject"]) + _simulated(r), cell(r["verdict"]), *values))
+        word = cell(r["verdict"]) + (", not judged" if group["shown_only"] and is_only_shown(r) else "")
+        lines.append(_row(cell(r["subject"]) + _simulated(r), word, *values))
     if len(group["rows"]) > len(rows):
         lines += ["", f"{len(group['rows']) - len(rows)} more rows stand in {verdict_files.WORDS}."]
     for r in rows:

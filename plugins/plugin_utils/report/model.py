@@ -53,6 +53,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report
     WarningRow,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import heatmap, listing, looked_for
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import is_only_shown
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
@@ -308,10 +309,6 @@ def _texts(items: t.Any) -> list[str]:
     return [str(i.get("text") or i.get("code") or i) if isinstance(i, dict) else str(i) for i in items]
 
 
-def _is_only_shown(row: Row) -> bool:
-    return row["verdict"] == "PASS" and row["value"] is not None and row["floor"] is None
-
-
 def _checks(
     verdicts: list[Verdict], judged: t.Mapping[Key, Measurement], shown_only: t.Collection[tuple[str, str]]
 ) -> dict[str, list[CheckRows]]:
@@ -324,7 +321,7 @@ def _checks(
     for (stage, check, variant), rows in sorted(rows_of.items()):
         rows.sort(key=lambda row: (_RANK[row["verdict"]], row["subject"]))
         counts: dict[str, int] = dict(collections.Counter(row["verdict"] for row in rows))
-        shown = sum(map(_is_only_shown, rows)) if (stage, check) in shown_only else 0
+        shown = sum(map(is_only_shown, rows)) if (stage, check) in shown_only else 0
         group: CheckRows = {
             "check": check, "variant": variant, "rows": rows, "counts": counts, "summary": _summary(rows), "unlisted": 0,
             "shown_only": shown,

@@ -23,7 +23,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Report, Row
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.subjects import PLURAL, counted
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import by_node, charts, curves, heatmap, paper
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import left_out, number, plain, seconds
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import is_only_shown, left_out, number, plain, seconds
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from markupsafe import Markup
 
 TEMPLATES = pathlib.Path(__file__).resolve().parent / "templates"
@@ -45,6 +46,17 @@ LIMITS = {
 }  # fmt: skip
 
 
+@functools.cache
+def _shown_only() -> frozenset[tuple[str, str]]:
+    """Return (stage, check) of the collection's checks whose numbers are not judged."""
+    return frozenset((name, check) for name, stage in registry.shipped().items() for check in stage.shown_only)
+
+
+def is_not_judged(row: t.Mapping[str, t.Any]) -> bool:
+    """Return True if a verdict of any run is a PASS of a number that is only shown."""
+    return is_only_shown(row) and (row["stage"], row["check"]) in _shown_only()
+
+
 def environment(*folders: pathlib.Path) -> jinja2.Environment:
     """For every page of ours: what came from a node is escaped by the template, or stands in JSON without any `<`. `folders`: of templates
     beside those of the report."""
@@ -54,6 +66,7 @@ def environment(*folders: pathlib.Path) -> jinja2.Environment:
     )  # fmt: skip
     templates.filters.update(number=number, seconds=seconds, left_out=left_out, counted=counted)
     templates.filters.update(figure=figure, picture=picture, floor_word=charts.floor_word, parted=parted, named=_named, node_of=node_of)
+    templates.tests.update(only_shown=is_only_shown, not_judged=is_not_judged)
     templates.globals.update(heatmap=heatmap.figure, curves=curves.figure, distribution=heatmap.distribution, plural=PLURAL)
     return templates
 

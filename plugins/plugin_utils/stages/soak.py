@@ -143,14 +143,14 @@ def _number(m: Measurement, metric: str) -> float | None:
     return float(found.value) if found is not None and is_number(found.value) else None
 
 
-def _above(m: Measurement, metric: str, criterion: str, code: str, words: str) -> t.Iterator[Opinion]:
-    """Yield a FAIL if a metric is above a criterion, UNKNOWN if one of the two is missing."""
+def _above(m: Measurement, metric: str, criterion: str, code: str, words: str, more: str = "") -> t.Iterator[Opinion]:
+    """Yield a FAIL if a metric is above a criterion, UNKNOWN if one of the two is missing. `more` ends the sentence of the FAIL."""
     value, most = _number(m, metric), _criterion(m, criterion)
     if value is None or most is None:
         yield Opinion("UNKNOWN", f"{metric} or soak_{criterion} is missing", "no_number", metric=metric)
     elif value > most:
         unit = m.metrics[metric].unit
-        reason = f"{words} {value:.4g} {unit}, more than soak_{criterion} {most:g}"
+        reason = f"{words} {value:.4g} {unit}, more than soak_{criterion} {most:g}{more}"
         yield Opinion("FAIL", reason, code, value, unit, most, source=SOURCES[criterion], metric=metric)
 
 
@@ -218,6 +218,9 @@ _JUDGES: dict[str, t.Callable[[Measurement], t.Iterator[Opinion]]] = {
 }  # fmt: skip
 
 
+# Of two GPUs on either side of what is usual none stands out if one is more than this share as far from it as the other.
+ALIKE = 0.7
+
 # What nodes have in common whose GPUs are cooled alike, and a slot; None if the node did not tell it.
 Slot = t.Tuple[str, t.Any]
 # {slot: {GPU: its mean temperature}}
@@ -253,19 +256,26 @@ def _slot_offsets(fleet: Fleet) -> dict[Slot, float]:
 
 
 class _Ends(t.NamedTuple):
-    """How much hotter and cooler than usual in its slot a GPU was in any ten minutes, both against the median of its node."""
+    """How much hotter and cooler than usual in its slot a GPU was in any ten minutes, both against the median of its node. If what is usual
+    there is not known (`is_usual_known`), nothing is subtracted."""
 
     above: float
     below: float
     gpu: t.Any
+    is_usual_known: bool
+
+    def off(self, centre: float) -> float:
+        """Return how far its end that is further from `centre` is from it."""
+        above, below = self.above - centre, self.below - centre
+        return above if above >= -below else below
 
 
 def _ends(m: Measurement, offsets: t.Mapping[Slot, float]) -> _Ends | None:
-    """Return the ends of a GPU, None if they or what is usual in its slot are not known."""
+    """Return the ends of a GPU, None if they are not known."""
     above, below, offset = _number(m, "most_above"), _number(m, "most_below"), offsets.get(_slot(m))
-    if above is None or below is None or offset is None:
+    if above is None or below is None:
         return None
-    return _Ends(above - offset, below - offset, m.context.get("slot"))
+    return _Ends(above - (offset or 0.0), below - (offset or 0.0), m.context.get("slot"), offset is not None)
 
 
 def _apart(mine: t.Mapping[Key, Measurement], fleet: Fleet) -> t.Iterator[tuple[Key, Opinion]]:
@@ -284,22 +294,36 @@ def _apart(mine: t.Mapping[Key, Measurement], fleet: Fleet) -> t.Iterator[tuple[
 def _judge_spread(m: Measurement, ends: t.Sequence[_Ends | None]) -> t.Iterator[Opinion]:
     known = [end for end in ends if end is not None]
     most = _criterion(m, "temperature_spread")
-    if most is None or len(known) < max(2, len(ends)):
+    if most is None or len(known) < max(2, len(ends)) or not all(end.is_usual_known for end in known):
         words = "what is usual in its slots is not known, and its GPUs were apart by"
-        yield from _above(m, "spread", "temperature_spread", "temperature", words)
+        odd = f"; {_odd_one(known, 'the median of its node')}" if len(known) == len(ends) > 1 else ""
+        yield from _above(m, "spread", "temperature_spread", "temperature", words, odd)
         return
-    hottest, coolest = max(known, key=lambda end: end.above), min(known, key=lambda end: end.below)
-    spread = hottest.above - coolest.below
+    spread = max(end.above for end in known) - min(end.below for end in known)
     if spread > most:
-        reason = (
-            f"GPU {hottest.gpu} was {hottest.above:+.1f} C and GPU {coolest.gpu} {coolest.below:+.1f} C off what is usual in their slots, "
-            f"more than soak_temperature_spread {most:g} C apart"
-        )
+        reason = f"{_odd_one(known, 'what is usual in its slot')}; {spread:.1f} C apart, more than soak_temperature_spread {most:g}"
         source = SOURCES["temperature_spread"]
         yield Opinion("FAIL", reason, "temperature", round(spread, 3), "C", most, source=source, metric="spread")
     else:
         words = "the same slots are hot in all nodes; its GPUs were apart by"
         yield from _above(m, "spread", "temperature_slots", "temperature", words)
+
+
+def _odd_one(ends: t.Sequence[_Ends], usual: str) -> str:
+    """Return which GPU differs from what is usual, and by how much: the hotter one or the cooler one. The others are not named, since the
+    parts that a finding names are where somebody looks. If two GPUs differ about as much, as where there are only two, both are named.
+
+    Where half of the slots are warm, one hot GPU moves the median of its node by some degrees, and all others seem cool. So the GPUs are
+    held to the middle of their own differences."""
+    centre = statistics.median((end.above + end.below) / 2 for end in ends)
+    first = max(ends, key=lambda end: abs(end.off(centre)))
+    off, others = first.off(centre), [end for end in ends if end is not first]
+    lowest, highest = min(others, key=lambda end: end.below), max(others, key=lambda end: end.above)
+    against, other_off = (lowest, lowest.below - centre) if off > 0 else (highest, highest.above - centre)
+    if off * other_off < 0 and abs(other_off) > ALIKE * abs(off):
+        pair = " and ".join(f"GPU {gpu} was {value:+.1f} C" for gpu, value in ((first.gpu, off), (against.gpu, other_off)))
+        return f"{pair} off {usual}, and neither stands out"
+    return f"GPU {first.gpu} was {off:+.1f} C off {usual}, the others {lowest.below - centre:+.1f} to {highest.above - centre:+.1f} C"
 
 
 def _hotter(mine: t.Mapping[Key, Measurement], fleet: Fleet) -> t.Iterator[tuple[Key, Opinion]]:

@@ -205,7 +205,10 @@ def _runs(ask: RequestContext) -> Response:
     except actions.ActionError as error:
         wrong, page = str(error), actions.Page(())
     rows = [{**api.shown(action), **_in_words(action)} for action in page.actions]
-    return draw(ask, "runs", rows=rows, may=ask.may("patch"), more=page.more, wrong=wrong, sort=ask.one("sort"), runs=_lately(ask))
+    partial = ask.console.past.partial(action.status.run_id for action in page.actions)
+    return draw(
+        ask, "runs", rows=rows, may=ask.may("patch"), more=page.more, wrong=wrong, sort=ask.one("sort"), runs=_lately(ask), partial=partial,
+    )  # fmt: skip
 
 
 def _in_words(action: actions.Action) -> PlainData:
@@ -254,7 +257,7 @@ def _action(ask: RequestContext) -> Response:
         rows=_first_unfinished(grid) if grid else [], log=ask.console.progress.log(action.uid, node), node=node, is_running=is_running,
         output=output, output_at=calendar.text(output.at) if output and output.at else "",
         again_failed=url("/start", forms.fields_again(failed)) if failed else "", times=_times(status),
-        has_notes=_has_begun(ask.console.past, status.run_id), **_notes(ask, status.run_id, name),
+        is_partial=bool(ask.console.past.partial([status.run_id])), has_notes=_has_begun(ask.console.past, status.run_id), **_notes(ask, status.run_id, name),
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import re
 import threading
@@ -81,6 +82,14 @@ class Past:
     def run(self, name: str) -> searching.JudgedRun | None:
         store = self.store()
         return next(iter(searching.runs(store, name=name)), None) if store else None
+
+    def partial(self, names: t.Iterable[str]) -> set[str]:
+        """Return those of the named runs that are partial; none if the history cannot be read now."""
+        wanted = {name for name in names if name}
+        with contextlib.suppress(HistoryError):
+            store = self.store() if wanted else None
+            return searching.partial_runs(store, wanted) if store else set()
+        return set()
 
     def of_digest(self, sha256: str) -> str | None:
         store = self.store()

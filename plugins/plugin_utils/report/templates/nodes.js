@@ -3,7 +3,7 @@
   "use strict";
   const PREFIX = "#node=";
   const SIGNS = { FAIL: "✕", UNKNOWN: "?", WARN: "▲", KNOWN_FAIL: "■", SKIPPED: "–", PASS: "✓" };
-  const { checks, nodes, starts, words } = JSON.parse(document.getElementById("nodes-index").textContent);
+  const { checks, shown: notJudged, nodes, starts, words } = JSON.parse(document.getElementById("nodes-index").textContent);
   const chunks = document.querySelectorAll("script.packed-nodes");
   const box = document.getElementById("open-node"), field = document.getElementById("node-name");
   const said = document.getElementById("node-said"), opened = document.getElementById("opened");
@@ -15,7 +15,7 @@
     if (style) element.className = style;
     return element;
   };
-  const badge = (word) => made("span", SIGNS[word] + " " + word, "b " + word);
+  const badge = (word, isShown) => isShown ? made("span", "○ " + word + ", not judged", "b shown") : made("span", SIGNS[word] + " " + word, "b " + word);
   const stamp = () => made("span", "simulated", "sim");
   const at = (column, row) => Array.isArray(column) ? column[row] : column;
   const joined = (value, unit) => value && unit && unit !== "count" ? value + " " + unit : value;
@@ -43,6 +43,7 @@
     return [{
       stage, check: variant ? check + " " + variant : check, part, verdict: words[at(of.verdict, row)], value: joined(at(of.value, row), at(of.unit, row)),
       floor: at(of.floor, row), layer: at(of.layer, row), other: metrics(of.other, row), ungated: metrics(of.ungated, row),
+      isShown: notJudged.includes(of.check) && words[at(of.verdict, row)] === "PASS" && at(of.value, row) !== "" && at(of.floor, row) === "",
       time: time(at(of.seconds, row)), simulated: at(of.simulated, row),
       reason: [at(of.reason, row), evidence, unreadable && "not read: " + unreadable].filter(Boolean).join("; "),
     }];
@@ -60,7 +61,7 @@
       const line = made("tr");
       for (const [key, , style] of columns) {
         const cell = made("td", key === "verdict" ? undefined : row[key], style);
-        if (key === "verdict") cell.append(badge(row.verdict));
+        if (key === "verdict") cell.append(badge(row.verdict, row.isShown));
         if (key === "check" && row.simulated) cell.append(stamp());
         line.append(cell);
       }

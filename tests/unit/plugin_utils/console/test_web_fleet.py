@@ -75,6 +75,23 @@ def test_home_names_what_is_worse_than_in_the_last_accepted_run(console: memory.
     assert re.findall(r'name=(\w+)">[^<]*</a> <span class="sub">([^<]*)</span>', worse) == [("b", "gemm bf16: PASS → FAIL")] * 2
 
 
+def test_every_list_of_runs_says_of_a_partial_run_that_it_is_one(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(current, "DAYS", 36500)
+    runs.judged(tmp_path, 1, runs.fleet(a=672.0, b=670.0), acceptance_history=True)
+    runs.judge(runs.measured(tmp_path, 2, runs.fleet(a=671.0), partial=True, left_out=["b"]), acceptance_history=True)
+    opened = memory.opened(tmp_path)
+    status = actions.Status(phase=actions.FINISHED, verdict=actions.ACCEPTED, run_id=runs.run_id(2))
+    opened.actions.put(actions.Action("mine", "", {"stages": {"names": ["gemm"], "nodes": ["a"]}}, status, "2026-11-22T10:00:00Z", "tester"))
+    client = opened.signed_in()
+    for page in ("/", "/history", "/runs", "/runs/mine", f"/results/{runs.run_id(2)}"):
+        text = client.get(page).text
+        assert "✓ ACCEPTED (partial)" in text, page
+        assert text.count("✓ ACCEPTED (partial)") == (2 if page == "/runs" else 1), "the other run is whole"
+    compared = client.get(f"/compare?before={runs.run_id(1)}&after={runs.run_id(2)}").text
+    assert f"{runs.run_id(1)}</a> (ACCEPTED)" in compared and f"{runs.run_id(2)}</a> (ACCEPTED, partial)" in compared
+    assert f"not in scope of {runs.run_id(2)}, only of {runs.run_id(1)}: b" in compared and "gone" not in compared
+
+
 def test_nothing_is_worse_that_a_newer_run_has_made_good(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(current, "DAYS", 36500)
     for day, slow in enumerate((671.0, 400.0, 670.0), 1):

@@ -227,6 +227,28 @@ def test_the_last_accepted_run_is_that_of_the_same_subjects(store: Store, result
     assert not [one for one in compared(store, 5, 9)["places"] if one["what"] == "went" and one["kind"] == "node"]
 
 
+def test_nodes_that_a_run_was_not_to_measure_neither_came_nor_went(tmp_path: pathlib.Path) -> None:
+    """Of hosts behind --limit and of the nodes of a cluster that a request does not name."""
+    whole = {name: Machine(name[-1] * 32, {number: 670.0}) for number, name in enumerate(("a", "lab/n1", "lab/n2", "lab/n3"), 1)}
+    targets = {"a": {"plane": "ssh"}, "lab": {"plane": "kubernetes"}}
+    runs.judge(runs.measured(tmp_path, 1, whole, targets=targets))
+    some = {name: whole[name] for name in ("lab/n1",)}
+    runs.judge(runs.measured(tmp_path, 2, some, targets={"lab": targets["lab"]}, partial=True, left_out=["a", "n2", "n3"]))
+    runs.judge(runs.measured(tmp_path, 3, {name: whole[name] for name in ("a", "lab/n1", "lab/n2")}, targets=targets))
+    with Store(url_of(str(tmp_path)), make=True) as store:
+        folders.bring(store, str(tmp_path))
+        narrowed, widened = compared(store, 1, 2), compared(store, 2, 3)
+        assert narrowed["places"] == widened["places"] == []
+        assert narrowed["not_in_scope"] == {"before": [], "after": ["a", "lab/n2", "lab/n3"]}
+        assert widened["not_in_scope"] == {"before": ["a", "lab/n2"], "after": []}
+        assert (narrowed["before_partial"], narrowed["after_partial"]) == (False, True)
+        said = f"not in scope of {runs.run_id(2)}, only of {runs.run_id(1)}: a, lab/n2, lab/n3"
+        assert said in comparing.sentences(narrowed) and "gone" not in str(comparing.sentences(narrowed))
+        # A node that neither run left out is gone.
+        gone = compared(store, 1, 3)
+        assert {(one["what"], one["subject"]) for one in gone["places"]} >= {("went", "lab/n3")} and not any(gone["not_in_scope"].values())
+
+
 def test_parts_neither_come_nor_go_with_stages_that_only_one_run_has(tmp_path: pathlib.Path) -> None:
     """As after a run of RDMA alone, which sees no GPU."""
     runs.judged(tmp_path, 1, {"a": Machine("a" * 32, {1: 670.0, 2: 670.0})})

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import json
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import model, page, paper
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model, page, paper
 from harness import report_samples as samples
 
 
@@ -60,6 +61,14 @@ def test_a_number_that_is_only_shown_is_no_judged_pass() -> None:
     text = page.render(made)
     assert text.count("3 PASS of numbers that are shown and not judged") == 1
     assert "PASS without a judgement of the number, which is only shown: bidirectional_all." in text
+    # Nothing that is only shown has the colour of a judged PASS: in its rows, its counts, its chart and the rows of a node.
+    of_check = text.partition("<h3>bidirectional_all")[2].partition("<h3>d2h_all")[0]
+    assert of_check.count('<span class="b shown">○ PASS, not judged</span>') == 4 and 'class="b PASS"' not in of_check
+    assert '"name":"PASS, not judged","meta":"soft"' in of_check and '"meta":"PASS"' not in of_check
+    index = json.loads(text.partition('id="nodes-index">')[2].partition("</script>")[0])
+    assert [index["checks"][place][1] for place in index["shown"]] == ["bidirectional_all"]
+    markdown = formats.markdown(made)
+    assert markdown.count("| PASS, not judged |") == 3 and markdown.count("| PASS |") >= 3
 
 
 def test_a_signature_under_a_run_that_is_not_accepted_accepts_nothing() -> None:

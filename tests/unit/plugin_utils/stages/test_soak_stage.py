@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import typing as t
 
@@ -98,6 +99,27 @@ def test_a_slot_that_is_warm_in_all_nodes_is_no_finding_and_a_single_hot_gpu_is(
         hot = FRONT + BACK
         hot[slot] += degrees
         assert opinions(*fleet, *cooled("hot", hot)) == [("hot", "FAIL", "temperature")], (slot, degrees)
+
+
+def reasons(*records: t.Any) -> list[str]:
+    found = STAGE.opinions({m.key: m for m in records}, list(records), lambda _node, _target: None, [])  # type: ignore[arg-type, return-value]
+    return [one.reason for _key, one in found if one.verdict == "FAIL"]  # type: ignore[misc, union-attr]
+
+
+def test_the_gpu_that_differs_is_named_whether_it_is_hotter_or_cooler_and_no_good_one() -> None:
+    fleet = [record for n in range(6) for record in cooled(f"n{n}", FRONT + BACK)]
+    for slot, degrees in ((2, 9), (5, -9)):
+        hot = FRONT + BACK
+        hot[slot] += degrees
+        (said,) = reasons(*fleet, *cooled("odd", hot))
+        assert f"GPU {slot} was {degrees:+d}.0 C off what is usual in its slot, the others" in said, said
+        assert re.findall(r"GPU \d", said) == [f"GPU {slot}"], said
+    # Of few nodes nobody knows what is usual: the one that differs from its own node is named.
+    for degrees in (9, -9):
+        (said,) = reasons(*cooled("lone", [60.0, 60.0 + degrees, 60.0, 60.0]))
+        assert re.findall(r"GPU \d", said) == ["GPU 1"] and f"GPU 1 was {degrees:+d}.0 C off the median of its node" in said, said
+    (said,) = reasons(*cooled("two", [60.0, 70.0]))
+    assert "GPU 0 was -5.0 C and GPU 1 was +5.0 C" in said and "neither stands out" in said, said
 
 
 def test_slots_excuse_no_more_than_their_limit_and_only_on_the_same_product() -> None:
