@@ -34,6 +34,7 @@ WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}\Z")
 MOST = 10**12
 # More seconds hold nodes that others wait for.
 MOST_SECONDS = 86400
+HOURS = f"more than 0 and at most {MOST_SECONDS // 3600} hours"
 MOST_WORDS = 64
 _TRUTHS = {"true": True, "false": False}
 
@@ -60,6 +61,8 @@ def value(variable: str, raw: t.Any) -> t.Any:
         checked = _one(kind, raw, choices)
         if variable.endswith(("_timeout", "_seconds")) and checked > MOST_SECONDS:
             raise ValueError(f"at most {MOST_SECONDS} seconds")
+        if variable.endswith("_hours") and not 0 < checked <= MOST_SECONDS / 3600:
+            raise ValueError(HOURS)
         return checked
     items = [item.strip() for item in raw.split(",")] if isinstance(raw, str) else raw
     if not isinstance(items, list) or not 0 < len(items) <= MOST_WORDS:

@@ -43,19 +43,32 @@ def shown(stages: t.Sequence[str], variables: t.Mapping[str, t.Any], nodes: t.Se
     return next((command for command in commands if command), [])
 
 
-def every(stages: t.Sequence[str], variables: t.Mapping[str, t.Any], nodes: t.Sequence[str]) -> t.List[t.List[str]]:
-    """Return the commands of all stages, one for each operation and range of sizes; at most MOST_COMMANDS."""
+class Shown(t.NamedTuple):
+    """The commands of stages, of which `more` are left out, and the stages that have no single command, whose program calls several
+    tools."""
+
+    commands: t.List[t.List[str]]
+    more: int
+    without: t.List[str]
+
+
+def every(stages: t.Sequence[str], variables: t.Mapping[str, t.Any], nodes: t.Sequence[str]) -> Shown:
+    """Return the commands of all stages, one for each operation, number of GPUs, type and range of sizes; at most MOST_COMMANDS."""
     shipped = registry.shipped()
     settings = settings_of([name for stage in stages for name in (*shipped[stage].before, stage)], variables)
     commands: t.List[t.List[str]] = []
+    without: t.List[str] = []
     for stage in stages:
-        axes = [f"{stage}_{axis}" for axis in ("ops", "sizes") if isinstance(settings.get(f"{stage}_{axis}"), list)]
-        for values in itertools.product(*(settings[axis] for axis in axes)):
-            chosen = {axis: [value] for axis, value in zip(axes, values, strict=True)}
-            command = shipped[stage].command({**settings, **chosen}, len(nodes))
-            if command and command not in commands:
-                commands.append(command)
-    return commands[:MOST_COMMANDS]
+        axes = [f"{stage}_{axis}" for axis in shipped[stage].command_axes if isinstance(settings.get(f"{stage}_{axis}"), list)]
+        of_stage = [
+            shipped[stage].command({**settings, **{axis: [value] for axis, value in zip(axes, values, strict=True)}}, len(nodes))
+            for values in itertools.product(*(settings[axis] for axis in axes))
+        ]
+        if not any(of_stage):
+            without.append(stage)
+        commands += [command for command in of_stage if command]
+    commands = [command for number, command in enumerate(commands) if command not in commands[:number]]
+    return Shown(commands[:MOST_COMMANDS], len(commands[MOST_COMMANDS:]), without)
 
 
 def seconds(stages: t.Sequence[str], variables: t.Mapping[str, t.Any], nodes: int) -> float:

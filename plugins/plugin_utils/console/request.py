@@ -186,7 +186,7 @@ class Request:
         stages, settings = self._stages(), self._settings()
         return commands.shown(stages, settings, self.nodes)
 
-    def commands_shown(self) -> t.List[t.List[str]]:
+    def commands_shown(self) -> commands.Shown:
         """Return all commands that run on the nodes, as far as they are known before the nodes are asked, for people."""
         return commands.every(self._stages(), self._settings(), self.nodes)
 
@@ -337,6 +337,9 @@ class _Reader:
                 settings[name] = allowed.value(name, value)
             except ValueError as error:
                 self.wrong(field, value, str(error))
+        for variable in (f"{name}_{must}" for name in names if name in allowed.NAMES for must in registry.shipped()[name].must_request):
+            if variable not in (asked.variables or {}):
+                self.wrong(f"stages.variables[{variable}]", None, allowed.HOURS)
         return names, settings
 
     # What all have ---------------------------------------------------------------------------------------------------

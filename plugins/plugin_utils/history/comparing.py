@@ -351,7 +351,9 @@ def _moved(old: ComparedRun, new: ComparedRun) -> list[PlaceChange]:
                 kind = "renamed"
             else:
                 continue
-        elif new_place and not _names(new_place.node) & old.left_out and (new_place.kind == "node" or is_known(new_stages, whom, old_stages)):
+        elif new_place and _names(new_place.node) & old.left_out:
+            continue
+        elif new_place and (new_place.kind == "node" or is_known(new_stages, whom, old_stages)):
             kind = "came"
         elif not old_place or not _has_in_scope(new, old_place.node):
             continue

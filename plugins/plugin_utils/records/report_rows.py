@@ -273,8 +273,8 @@ class Finding(CheckOf):
 
 
 class CauseRow(t.TypedDict):
-    """A Cause (records/model.py) with the findings of its own checks; `name` is its subject in words, `place` says where the parts are, one
-    line each (records/parts.py), `advice` is what to do next."""
+    """A Cause (records/model.py) with the findings of its own checks; `name` is its subject in words, `title` that with the
+    parts that it is about, `place` says where the parts are, one line each (records/parts.py), `advice` is what to do next."""
 
     subject: str
     kind: str
@@ -283,6 +283,7 @@ class CauseRow(t.TypedDict):
     whole: bool
     said: str
     name: str
+    title: str
     place: list[str]
     simulated: bool
     advice: list[str]

@@ -43,8 +43,8 @@ class Check(t.NamedTuple):
 
 
 class Packed(t.NamedTuple):
-    """`shown` are the places of the checks whose numbers are not judged, `nodes` the nodes with their verdicts, the worst first, `starts` the
-    number of the first node of each chunk. `left_out` are the nodes for which there is no room."""
+    """`shown` are the places of the checks whose numbers are not judged, `nodes` the nodes with their verdicts, the worst first, `starts`
+    the number of the first node of each chunk. `left_out` are the nodes for which there is no room."""
 
     checks: list[Check]
     shown: list[int]

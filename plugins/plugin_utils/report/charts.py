@@ -56,8 +56,8 @@ def floor_word(unit: str) -> str:
 
 
 def strip(rows: list[Row], is_shown: bool = False) -> Figure:
-    """Return a dot for each subject, nodes side by side in the order of their names; without a value it stands at the bottom. If `is_shown`,
-    nothing was held against the numbers, and a PASS is drawn as such."""
+    """Return a dot for each subject, nodes side by side in the order of their names; without a value it stands at the bottom. If
+    `is_shown`, nothing was held against the numbers, and a PASS is drawn as such."""
     nodes = list(dict.fromkeys(r["node"] for r in rows))
     names_fit = len(nodes) <= NAMED_NODES
     place: dict[str, str | int] = {n: label(n) if names_fit else i + 1 for i, n in enumerate(nodes)}

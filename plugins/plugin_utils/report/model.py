@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import operator
+import re
 import shlex
 import statistics
 import typing as t
@@ -69,11 +70,17 @@ WORDS = ("ACCEPTED", "NOT ACCEPTED", "PASSED, NOT PROVEN", "QUICK TEST PASSED", 
 UNPROVEN = tuple(stage.unproven for stage in registry.shipped().values() if stage.unproven)
 
 
+# The parts in the title of a cause, and how a finding about a node begins that is about a part of it: behind the check, or another one.
+TITLE_PARTS = 2
+_ABOUT_PART = re.compile(r"(?:(?<=[:;] )|(?<= and ))(\S+ port \d+|GPU \d+)(?=: | was )")
+
+
 class _Named(t.TypedDict):
     """The words about a cause."""
 
     said: str
     name: str
+    title: str
     place: list[str]
 
 
@@ -270,7 +277,16 @@ def _named(cause: Cause, known: parts.Parts) -> _Named:
     spoken = subjects.spoken(cause["subject"])
     name = parts.name(known, cause["subject"]) or spoken
     said = name + cause["said"].removeprefix(spoken) if cause["said"].startswith(spoken) else cause["said"]
-    return {"said": said, "name": name, "place": parts.places(known, cause["subject"], [said])}
+    return {"said": said, "name": name, "title": _title(name, cause), "place": parts.places(known, cause["subject"], [said])}
+
+
+def _title(name: str, cause: Cause) -> str:
+    """Return the name of a cause with the parts of a node that its findings are about, `gpu-03 mlx5_3 port 1`; of many the first ones."""
+    if cause["kind"] != "node":
+        return name
+    found = list(dict.fromkeys(_ABOUT_PART.findall(cause["said"].removeprefix(name))))
+    unsaid = f" and {len(found) - TITLE_PARTS} more" if len(found) > TITLE_PARTS else ""
+    return f"{name} {', '.join(found[:TITLE_PARTS])}{unsaid}".rstrip()
 
 
 def _findings(verdicts: list[Verdict], judged: t.Mapping[Key, Measurement]) -> list[Finding]:

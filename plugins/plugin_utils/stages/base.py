@@ -208,6 +208,10 @@ class Stage:
     # The variables of it, without its name, that a request to the console may set: never one that holds a path, a program, arguments, an
     # environment or a setting of pods. Empty if no request may name the stage.
     requestable: tuple[str, ...] = ()
+    # Of these, the ones that a request must set: nobody asks for days of load by saying nothing.
+    must_request: tuple[str, ...] = ()
+    # Its variables, lists, of which each combination of values is a command of its own (`command`).
+    command_axes: tuple[str, ...] = ()
     # The collective library that it measures, as a request to the console names it.
     library: str = ""
     # Stages that a request to the console runs before it, which the plan would not bring.

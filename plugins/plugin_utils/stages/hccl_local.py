@@ -25,6 +25,7 @@ class HcclLocal(Stage):
     sees_all_gpus = True
     sees: t.Mapping[str, tuple[str, ...]] = {"nvlink": ()}
     requestable = (*sweep.REQUESTABLE, "reduction")
+    command_axes = sweep.AXES
     library = "HCCL"
 
     def problem(self, settings: Variables) -> str | None:

@@ -62,6 +62,7 @@ class NcclFabric(grouping.Grouped):
     sees: t.Mapping[str, tuple[str, ...]] = {"nic": (), "fabric": ()}
     leaf_rank = 2
     requestable = (*sweep.REQUESTABLE, "layout", "localise", "repeats")
+    command_axes = sweep.AXES
     requested_before: tuple[str, ...] = (stack.STAGE.name,)
     library = "NCCL"
 

@@ -25,6 +25,7 @@ class NcclNode(Stage):
     sees_all_gpus = True
     sees: t.Mapping[str, tuple[str, ...]] = {"nvlink": ()}
     requestable = sweep.REQUESTABLE
+    command_axes = sweep.AXES
     library = "NCCL"
     quick = {"ops": ["all_reduce"], "types": ["float"], "gpus": ["all"], "sizes": ["1G:1G"], "test_timeout": 60, "timeout": 75}
     not_proven = "bandwidth at other sizes than 1 GiB and by other operations than all_reduce"

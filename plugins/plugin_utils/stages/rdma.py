@@ -640,6 +640,7 @@ class Rdma(base.Stage):
         "scope", "partners", "seed", "tests", "rails_together", "crossed", "size", "iterations", "qps", "bidirectional", "latency_size",
         "latency_iterations", "duration",
     )  # fmt: skip
+    command_axes = ("tests",)
 
     def lacks(self, fault: str, measurement: Measurement) -> str | None:
         if fault == "fabric" and len(set(ends_of(measurement.subject.id))) == 1:

@@ -69,6 +69,8 @@ class Soak(Stage):
     devices = True
     sees_all_gpus = True
     continues = True
+    requestable = ("hours", "loopback")
+    must_request = ("hours",)
     sees: t.Mapping[str, tuple[str, ...]] = {
         "compute": (probe.LOAD, probe.STEADINESS), "device_memory": (probe.LOAD,), "pcie": (probe.LOAD,),
         "thermal": (probe.COOLING, probe.POWER), "nic": (probe.LOOPBACK,),

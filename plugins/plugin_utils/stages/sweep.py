@@ -68,6 +68,10 @@ def of_sizes(name: str, sizes: t.Iterable[t.Any]) -> str | None:
 REQUESTABLE = ("ops", "types", "gpus", "sizes", "factor", "iterations", "warmup", "test_timeout", "timeout")
 
 
+# Its axes: each combination is a command of its own.
+AXES = ("ops", "gpus", "types", "sizes")
+
+
 def first(stage: str, settings: t.Mapping[str, t.Any]) -> tuple[str, str, str]:
     """Return the first operation, number of GPUs and type that a stage measures."""
     op, gpus, type_ = (str(settings[f"{stage}_{axis}"][0]) for axis in ("ops", "gpus", "types"))

@@ -203,8 +203,10 @@ def preview(ask: RequestContext, spec: t.Any) -> PlainData:
         request = request.on(nodes)
     unknown = [node for node in nodes if node not in limits.devices] if request.device else []
     state, _problem = ask.console.fleet.state()
+    shown = request.commands_shown()
     return {
-        "command": request.command_shown(), "commands": request.commands_shown(), "seconds": request.estimate(), "nodes": nodes,
+        "command": request.command_shown(), "commands": shown.commands, "commandsMore": shown.more, "withoutCommand": shown.without,
+        "seconds": request.estimate(), "nodes": nodes,
         "devicesUnknown": unknown, "withoutExpectation": request.without_expectation(limits, state.models if state else {}),
     }  # fmt: skip
 

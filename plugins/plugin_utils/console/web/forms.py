@@ -13,14 +13,9 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import allowed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import request as requests
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.spec import LIBRARIES
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import fleet
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
 Fields = t.Sequence[tuple[str, str]]
 
@@ -137,43 +132,16 @@ def fields_of(spec: t.Mapping[str, t.Any]) -> list[tuple[str, str]]:
         if name == "names":
             fields += [(field, str(item)) for item in value or ()]
         elif name == "variables":
-            fields.append((field, "\n".join(f"{item}: {_typed(of)}" for item, of in (value or {}).items())))
+            fields.append((field, "\n".join(f"{item}: {text_of(of)}" for item, of in (value or {}).items())))
         elif value is not None:
-            fields.append((field, _typed(value)))
+            fields.append((field, text_of(value)))
     if spec.get("ttlSecondsAfterFinished") is not None:
         fields.append(("ttl", str(spec["ttlSecondsAfterFinished"])))
     return fields
 
 
-def fields_again(causes: t.Sequence[CauseRow]) -> list[tuple[str, str]]:
-    """Return the fields of a form that measures the nodes of these causes again, by the stages that found them; empty if there are none.
-
-    A stage between nodes needs a second node: it gets the good ends of up to two bad pairs."""
-    nodes: list[str] = []
-    partners: list[str] = []
-    stages: list[str] = []
-    for cause in causes:
-        ends = _ends(cause["subject"])
-        if cause["kind"] not in ("group", "switch", "nvlink_domain"):
-            nodes += ends
-        stages += [finding["stage"] for finding in cause["findings"]]
-        partners += [end for check in cause["explains"] for end in _ends(check["subject"]) if "|" in check["subject"]]
-    # A repetition of a stage is not asked for by itself.
-    stages = [name for name in dict.fromkeys(stage.removesuffix("_again") for stage in stages) if name in allowed.NAMES]
-    nodes = list(dict.fromkeys(nodes))
-    if not nodes or not stages:
-        return []
-    if any(registry.shipped()[name].between for name in stages) and len(nodes) < 3:
-        nodes += [name for name in dict.fromkeys(partners) if name not in nodes][:2]
-    return [("kind", "stages"), ("where", "nodes"), ("nodes", "\n".join(nodes)), *(("stage", name) for name in stages)]
-
-
-def _ends(subject: str) -> list[str]:
-    """Return the nodes of a subject, as requests name them."""
-    return [fleet.requested(keys.node_of(end)) for end in subject.split("|")]
-
-
-def _typed(value: t.Any) -> str:
+def text_of(value: t.Any) -> str:
+    """Return the value of a variable as somebody types it."""
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -55,8 +55,8 @@ WANTED = _object(("spec",), name=TEXT, spec={"$ref": "#/components/schemas/Spec"
 SET = {**_object(suspend={"type": "boolean"}, cancel={"type": "boolean"}), "minProperties": 1}
 SPEC_ONLY = _object(("spec",), spec={"$ref": "#/components/schemas/Spec"})
 NOTHING = _object()
-PREVIEW = _whole(command=_list(TEXT), commands=_list(_list(TEXT)), seconds={"type": "number"}, nodes=_list(TEXT),
-                 devicesUnknown=_list(TEXT), withoutExpectation=_list(TEXT))  # fmt: skip
+PREVIEW = _whole(command=_list(TEXT), commands=_list(_list(TEXT)), commandsMore={"type": "integer"}, withoutCommand=_list(TEXT),
+                 seconds={"type": "number"}, nodes=_list(TEXT), devicesUnknown=_list(TEXT), withoutExpectation=_list(TEXT))  # fmt: skip
 _NODE = _whole(
     name=TEXT, gpus={"type": ["integer", "null"]}, free={"type": ["integer", "null"]},
     labels={"type": "object", "additionalProperties": TEXT}, used_by=_list(TEXT), problem=TEXT,

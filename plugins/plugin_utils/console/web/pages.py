@@ -31,6 +31,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web im
     ordering,
     parts,
     progress,
+    rerun,
     standing,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.auth import LocalLogin
@@ -90,6 +91,11 @@ def _start(ask: RequestContext) -> Response:
         fields = [(name, value) for name, value in fields if name != "do"]
         fields = [field for field in fields if field[0] not in ("nodes", "found")] + [("nodes", "\n".join(forms.nodes_of(fields)))]
         return starlette.responses.RedirectResponse(url("/start", fields), 303)
+    if again := ask.one("again"):
+        past = ask.console.past
+        if not RUN_ID.fullmatch(again) or past.head(again) is None:
+            raise RequestRefused(404, "error_no_run")
+        return _form(ask, rerun.fields(past.causes(again), past.plan(again)), shown=True)
     if ask.one("template"):
         saved = ask.console.saved_forms.one(ask.one("template"))
         if saved is None:
@@ -256,8 +262,9 @@ def _action(ask: RequestContext) -> Response:
         ask, "action", of=of, spec=spec, again=again_url, may=ask.may("patch", name), may_delete=ask.may("delete", name), grid=grid,
         rows=_first_unfinished(grid) if grid else [], log=ask.console.progress.log(action.uid, node), node=node, is_running=is_running,
         output=output, output_at=calendar.text(output.at) if output and output.at else "",
-        again_failed=url("/start", forms.fields_again(failed)) if failed else "", times=_times(status),
-        is_partial=bool(ask.console.past.partial([status.run_id])), has_notes=_has_begun(ask.console.past, status.run_id), **_notes(ask, status.run_id, name),
+        again_failed=rerun.link(status.run_id, failed), times=_times(status),
+        is_partial=bool(ask.console.past.partial([status.run_id])),
+        has_notes=_has_begun(ask.console.past, status.run_id), **_notes(ask, status.run_id, name),
     )  # fmt: skip
 
 
@@ -398,7 +405,7 @@ def _result(ask: RequestContext) -> Response:
         rows=ordering.verdicts(rows_found.rows, ask.one("sort")) if rows_found else [], cut=bool(rows_found and rows_found.cut),
         sort=ask.one("sort"),
         earlier=past.runs(before=run, limit=ON_A_PAGE), causes=causes[:MOST_CAUSES], causes_all=len(causes),
-        again=url("/start", forms.fields_again(causes)), **_notes(ask, run),
+        again=rerun.link(run, causes), **_notes(ask, run),
         **_places(past.seen(run).parts if causes else {}, causes[:MOST_CAUSES]),
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, is_there, url_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import integrity, raw, verdict_files
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, Plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.parts import Seen
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow, Comparison
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID, Run
@@ -181,6 +181,12 @@ class Past:
         except (OSError, ValueError) as error:
             raise HistoryError(f"run {run}: report.json cannot be read: {type(error).__name__}") from None
         return causes
+
+    def plan(self, run: str) -> Plan | None:
+        """Return the plan of a run; None if it cannot be read."""
+        with contextlib.suppress(RunError, OSError, ValueError):
+            return Run(self._results, run).plan()
+        return None
 
     @staticmethod
     def verdicts(head: PlainData) -> list[str]:

@@ -114,9 +114,9 @@ def test_a_variable_of_a_stage_that_is_not_chosen_is_answered_with_that_stage() 
 
 
 def test_the_variables_of_the_list_are_there_and_carry_no_program() -> None:
-    # What confirms or looks again comes with the stage before it, the cases of GPU sharing need a cluster that is prepared, a soak
-    # holds nodes for hours and outlives its controller, and storage writes to file systems that the inventory names.
-    assert set(allowed.STAGES) == set(registry.shipped()) - {"rdma_again", "host_health_after", "gpu_sharing", "soak", "storage"}
+    # What confirms or looks again comes with the stage before it, the cases of GPU sharing need a cluster that is prepared, and
+    # storage writes to file systems that the inventory names.
+    assert set(allowed.STAGES) == set(registry.shipped()) - {"rdma_again", "host_health_after", "gpu_sharing", "storage"}
     for name in allowed.VARIABLES:
         stage = allowed.stage_of(name)
         spec = allowed.role(stage)[0][name]
@@ -127,13 +127,37 @@ def test_the_variables_of_the_list_are_there_and_carry_no_program() -> None:
 
 def test_the_preview_has_every_operation_and_range_of_sizes_and_the_products() -> None:
     asked = request.read({"collective": {"nodes": ["gpu-01"], "operation": "all_reduce", "sizes": ["8M:64M", "1G:1G"]}}, CLUSTER)
-    assert [command[command.index("-b") + 1] for command in asked.commands_shown()] == ["8M", "1G"]
+    assert [command[command.index("-b") + 1] for command in asked.commands_shown().commands] == ["8M", "1G"]
     variables = {"gemm_types": "bf16,fp16", "gemm_modes": "alone", "nccl_node_ops": "all_reduce,broadcast"}
     asked = request.read({"stages": {"nodes": ["gpu-01"], "names": ["nccl_node", "gemm"], "variables": variables}}, CLUSTER)
-    reduce, broadcast, products = asked.commands_shown()
+    (reduce, broadcast, products), more, without = asked.commands_shown()
+    assert (more, without) == (0, [])
     assert (reduce[0], broadcast[0], products[:2]) == ("all_reduce_perf", "broadcast_perf", ["python3", "-"])
     checks = json.loads(products[2].strip("'"))["checks"]
     assert checks == [{"dtype": dtype, "mode": "alone", "shape": [8192, 8192, 8192]} for dtype in ("bf16", "fp16")]
+
+
+def test_the_preview_has_each_stage_with_all_its_commands_or_by_name() -> None:
+    names = ["stack", "host_health", "gpu_memory", "nccl_node", "gemm"]
+    variables = {"nccl_node_ops": "all_reduce,broadcast", "nccl_node_types": "float,half"}
+    shown = request.read({"stages": {"nodes": ["gpu-01"], "names": names, "variables": variables}}, CLUSTER).commands_shown()
+    assert [command[0] for command in shown.commands] == ["all_reduce_perf"] * 2 + ["broadcast_perf"] * 2 + ["python3"]
+    assert shown.without == ["stack", "host_health", "gpu_memory"] and not shown.more
+    tests = {"rdma_tests": "write_bw,send_bw,read_lat"}
+    shown = request.read({"stages": {**PAIR, "names": ["rdma"], "variables": tests}}, CLUSTER).commands_shown()
+    assert [command[0] for command in shown.commands] == ["ib_write_bw", "ib_send_bw", "ib_read_lat"]
+    many = {"nccl_node_ops": "all_reduce,broadcast,all_gather", "nccl_node_sizes": ",".join(f"{2**n}M:1G" for n in range(8))}
+    shown = request.read({"stages": {"nodes": ["gpu-01"], "names": ["nccl_node"], "variables": many}}, CLUSTER).commands_shown()
+    assert (len(shown.commands), shown.more) == (commands.MOST_COMMANDS, 24 - commands.MOST_COMMANDS)
+
+
+def test_a_soak_is_asked_for_with_its_hours_and_for_no_longer_than_a_day() -> None:
+    asked = request.read({"stages": {**PAIR, "names": ["soak"], "variables": {"soak_hours": "0.5"}}}, CLUSTER)
+    assert asked.variables()["soak_hours"] == 0.5 and asked.estimate() >= 1800
+    for variables in ({}, {"soak_hours": "0"}, {"soak_hours": 25}):
+        with pytest.raises(request.RequestError) as refused:
+            request.read({"stages": {**PAIR, "names": ["soak"], "variables": variables}}, CLUSTER)
+        assert [(one.field, one.expected) for one in refused.value.problems] == [("stages.variables[soak_hours]", allowed.HOURS)]
 
 
 def test_a_schedule_and_a_time_to_live_are_read() -> None:

@@ -17,7 +17,7 @@ import typing as t
 
 import jsonschema
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import actions, allowed, request
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web import (
     fleet,
     forms,
@@ -26,6 +26,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web im
     parts,
     past,
     progress,
+    rerun,
     standing,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import current
@@ -81,7 +82,8 @@ def test_every_list_of_runs_says_of_a_partial_run_that_it_is_one(tmp_path: pathl
     runs.judge(runs.measured(tmp_path, 2, runs.fleet(a=671.0), partial=True, left_out=["b"]), acceptance_history=True)
     opened = memory.opened(tmp_path)
     status = actions.Status(phase=actions.FINISHED, verdict=actions.ACCEPTED, run_id=runs.run_id(2))
-    opened.actions.put(actions.Action("mine", "", {"stages": {"names": ["gemm"], "nodes": ["a"]}}, status, "2026-11-22T10:00:00Z", "tester"))
+    spec = {"stages": {"names": ["gemm"], "nodes": ["a"]}}
+    opened.actions.put(actions.Action("mine", "", spec, status, "2026-11-22T10:00:00Z", "tester"))
     client = opened.signed_in()
     for page in ("/", "/history", "/runs", "/runs/mine", f"/results/{runs.run_id(2)}"):
         text = client.get(page).text
@@ -173,7 +175,8 @@ def test_a_result_has_a_card_for_each_cause_and_runs_again_on_the_failed_nodes(c
     text = client.get(f"/results/{runs.run_id(3)}").text
     assert len(re.findall(r'<section class="card', text)) == 1  # of the GPU, of which the node's number is
     assert text.count("What to do:") == 1
-    again = client.get(re.findall(r'href="(/start\?[^"]+)"', text)[0].replace("&amp;", "&")).text
+    assert f'href="/start?again={runs.run_id(3)}"' in text
+    again = client.get(f"/start?again={runs.run_id(3)}").text
     assert ">b</textarea>" in again and re.search(r'name="stage" value="gemm" checked', again)
     assert "card" not in client.get(f"/results/{runs.run_id(1)}").text
 
@@ -189,10 +192,32 @@ def test_a_stage_between_nodes_gets_good_partners_for_its_failed_node() -> None:
     pair = {"stage": "rdma", "check": "read_bw", "variant": "", "verdict": "FAIL"}
     finding = {**pair, "subject": "b/nic/mlx5_0/1", "reason": "slow", "evidence": [], "raw": None, "command": "", "also": []}
     explains = [{**pair, "subject": subject} for subject in ("a|b", "b|c", "b|d")]
-    cause: t.Any = {"subject": "b/nic/mlx5_0/1", "kind": "nic", "findings": [finding], "explains": explains}
-    fields = dict(forms.fields_again([cause]))
+    cause: t.Any = {"subject": "b/nic/mlx5_0/1", "kind": "nic", "verdict": "FAIL", "findings": [finding], "explains": explains}
+    fields = dict(rerun.fields([cause], None))
     assert (fields["nodes"], fields["stage"]) == ("b\na\nc", "rdma")
-    assert forms.fields_again([]) == []
+    assert rerun.fields([], None) == []
+
+
+def test_to_run_again_on_failed_nodes_is_without_those_with_a_warning_and_with_the_variables_of_the_run(tmp_path: pathlib.Path) -> None:
+    def cause(node: str, verdict: str, stage: str = "gemm") -> t.Any:
+        findings = [{"stage": stage, "check": "bf16", "variant": "", "verdict": verdict, "subject": node, "reason": ""}]
+        return {"subject": node, "kind": "node", "verdict": verdict, "findings": findings, "explains": []}
+
+    defaults = allowed.role("gemm")[1]
+    settings = {**defaults, "gemm_seconds": 5.0, "gemm_types": ["bf16", "fp16"], "gemm_env": {"A": "1"}, "stack_cuda": False}
+    plan = runs.measured(tmp_path, 1, runs.fleet(a=1.0, b=1.0, c=1.0), settings={"sets": [settings], "of": {"a": 0, "b": 0, "c": 0}}).plan()
+    causes = [cause("a", "FAIL"), cause("b", "UNKNOWN"), cause("c", "WARN", "stack"), cause("d", "KNOWN_FAIL")]
+    found = rerun.fields(causes, plan)
+    assert dict(found)["nodes"] == "a\nb" and [value for name, value in found if name == "stage"] == ["gemm"]
+    assert dict(found)["variables"] == "gemm_types: bf16, fp16\ngemm_seconds: 5.0"
+    spec = forms.spec_of(found)["stages"]
+    assert request.read({"stages": spec}, request.Limits(plane="ssh", nodes={"a": {}, "b": {}})).variables()["gemm_types"] == ["bf16", "fp16"]
+    assert rerun.link(plan.run_id, [cause("c", "WARN")]) == "" and rerun.link(plan.run_id, causes) == f"/start?again={plan.run_id}"
+    # A variable that differs between the hosts comes from the inventory, and of a plan of an older version nothing is known.
+    apart = {"sets": [settings, {**settings, "gemm_seconds": 7.0}], "of": {"a": 0, "b": 1}}
+    plan = runs.measured(tmp_path, 2, runs.fleet(a=1.0, b=1.0), settings=apart).plan()
+    assert dict(rerun.fields(causes, plan))["variables"] == "gemm_types: bf16, fp16"
+    assert "variables" not in dict(rerun.fields(causes, runs.measured(tmp_path, 3, runs.fleet(a=1.0, b=1.0)).plan()))
 
 
 def test_a_node_has_a_timeline_of_its_runs_with_the_worst_verdict_of_each(console: memory.Opened) -> None:

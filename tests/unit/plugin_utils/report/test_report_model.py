@@ -225,3 +225,17 @@ def test_causes_stand_first_and_pairs_are_no_nodes() -> None:
     shown = page.render(made)
     assert "2 nodes of 2 nodes and 1 pair" in shown and shown.index("slow; 1 pair is low") < shown.index("another driver")
     assert "<h3>a|b" not in shown
+
+
+def test_the_title_of_a_finding_about_a_node_names_its_ports_and_gpus() -> None:
+    def title(*reasons: str, check: str = "ports") -> str:
+        verdicts = [samples.verdict("a", f"rdma_{n}", check, "FAIL", reason=f"a: {text}") for n, text in enumerate(reasons)]
+        return str(build(verdicts)["causes"][0]["title"])
+
+    assert title("mlx5_3 port 1: the port is DOWN (Polling)") == "a mlx5_3 port 1"
+    assert title("mlx5_3 port 1: the port is DOWN; mlx5_4 port 1: link_downed rose") == "a mlx5_3 port 1, mlx5_4 port 1"
+    assert title("; ".join(f"mlx5_{n} port 1: the port is DOWN" for n in range(8))) == "a mlx5_0 port 1, mlx5_1 port 1 and 6 more"
+    assert title("GPU 7: the PCIe link is x8 under load") == "a GPU 7"
+    assert title("GPU 7 was +9.1 C off what is usual in its slot, the others -0.3 to +0.4 C") == "a GPU 7"
+    # A part that is only compared with is none that the finding is about.
+    assert title("slower than GPU 7: 12 GB/s") == title("nothing answers") == "a"
