@@ -224,7 +224,12 @@ class Nodes:
 
     def _another_model(self, stated: Stated, rules: t.Mapping[str, FactRules]) -> t.Iterator[tuple[Key, Opinion]]:
         """Nodes with another GPU than more than half of their pool: a machine of another pool, or a GPU that was exchanged. A pool are the
-        nodes with accelerators of one maker and the same acceptance_gpu_count."""
+        nodes with accelerators of one maker and the same acceptance_gpu_count. A node of a group of the inventory without any node of the
+        usual model is of a pool of its own: somebody has set these machines apart."""
+
+        def groups(node: str) -> set[str]:
+            return set((stated.get(self.views[node][0].target) or {}).get("groups") or ())
+
         pools: dict[tuple[str, t.Any], dict[str, list[str]]] = collections.defaultdict(lambda: collections.defaultdict(list))
         for model, counts in self._counts().items():
             for node in counts:
@@ -233,7 +238,8 @@ class Nodes:
         for models in pools.values():
             nodes = sum(map(len, models.values()))
             usual = max(models, key=lambda model: len(models[model]))
-            differing = [(model, node) for model, of in models.items() if model != usual for node in of]
+            of_usual = {group for node in models[usual] for group in groups(node)}
+            differing = [(model, node) for model, of in models.items() if model != usual for node in of if groups(node) <= of_usual]
             for model, node in differing if 2 * len(models[usual]) > nodes else ():
                 views = self.views[node]
                 if any(drift.named("gpu", rules.get(view.target) or {}) for view in views):

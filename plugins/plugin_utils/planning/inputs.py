@@ -79,6 +79,8 @@ def judging_inputs(planner: Planner, settings: dict[str, Variables]) -> JudgingI
         if plane_facts:
             own_facts[host] = list(plane_facts)
         stated[host] = {"gpu_count": values.get("acceptance_gpu_count"), "mig": values.get("acceptance_mig")}
+        if groups := planner.layers.groups(host):
+            stated[host]["groups"] = groups
     return JudgingInputs(
         sets=[s.dump() for s in sets],
         of=of,

@@ -34,6 +34,7 @@ class Layers:
             names = [host.name for host in self._inventory.get_hosts(play.hosts)]
             self._scope = {"play": play, "_hosts": names, "_hosts_all": names}
         self._groups: dict[str, Variables] = {}
+        self._sizes: dict[str, int] = {}
 
     def of(self, host_name: str, name: str) -> list[tuple[str, t.Any]]:
         """Every value that `name` was given for a host, as (layer, raw value), weakest first."""
@@ -49,6 +50,13 @@ class Layers:
             values.append(("host", host_values[name]))
         values += [("run", of_run[name]) for of_run in (self.of_play, self._manager.extra_vars) if name in of_run]
         return values
+
+    def groups(self, host_name: str) -> list[str]:
+        """Return the groups of a host that say something of it: those with several hosts, and not all of the inventory."""
+        if not self._sizes:
+            self._sizes = {group.name: len(group.get_hosts()) for group in self._inventory.groups.values()}
+        names = [group.name for group in self._inventory.get_host(host_name).get_groups()]
+        return sorted(name for name in names if name != "ungrouped" and 1 < self._sizes[name] < self._sizes["all"])
 
     def variables(self, host_name: str) -> Variables:
         """All variables of a host, merged and not yet templated."""

@@ -446,10 +446,12 @@ class FactRules(t.TypedDict, total=False):
 
 
 class StatedHardware(t.TypedDict, total=False):
-    """The inventory's statements on the GPUs of a target's nodes: how many each has, None if it does not say, and whether MIG may be on."""
+    """The inventory's statements on the GPUs of a target's nodes: how many each has, None if it does not say, and whether MIG may be on.
+    `groups` are the groups of a machine that have other machines too, and not all."""
 
     gpu_count: int | None
     mig: str | None
+    groups: list[str]
 
 
 class JudgingInputs(Record):

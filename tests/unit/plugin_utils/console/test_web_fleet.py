@@ -211,7 +211,8 @@ def test_to_run_again_on_failed_nodes_is_without_those_with_a_warning_and_with_t
     assert dict(found)["nodes"] == "a\nb" and [value for name, value in found if name == "stage"] == ["gemm"]
     assert dict(found)["variables"] == "gemm_types: bf16, fp16\ngemm_seconds: 5.0"
     spec = forms.spec_of(found)["stages"]
-    assert request.read({"stages": spec}, request.Limits(plane="ssh", nodes={"a": {}, "b": {}})).variables()["gemm_types"] == ["bf16", "fp16"]
+    limits = request.Limits(plane="ssh", nodes={"a": {}, "b": {}})
+    assert request.read({"stages": spec}, limits).variables()["gemm_types"] == ["bf16", "fp16"]
     assert rerun.link(plan.run_id, [cause("c", "WARN")]) == "" and rerun.link(plan.run_id, causes) == f"/start?again={plan.run_id}"
     # A variable that differs between the hosts comes from the inventory, and of a plan of an older version nothing is known.
     apart = {"sets": [settings, {**settings, "gemm_seconds": 7.0}], "of": {"a": 0, "b": 1}}

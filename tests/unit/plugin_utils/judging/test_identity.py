@@ -191,13 +191,13 @@ def test_a_count_that_nobody_stated_is_a_warn_of_the_run() -> None:
 
 
 def test_a_minority_model_is_a_warn() -> None:
-    def models(*names: str, rules: t.Any = None) -> list[str]:
+    def models(*names: str, rules: t.Any = None, groups: t.Any = None) -> list[str]:
         nodes = [f"n{number}" for number in range(len(names))]
         seen = [
             record(node, "stack", "cuda", context={"gpu": name, "gpus": 8, "identities": {node: who(8, f"{n:032x}", node)}})
             for n, (node, name) in enumerate(zip(nodes, names, strict=True))
         ]
-        stated = {node: {"gpu_count": 8} for node in nodes}
+        stated = {node: {"gpu_count": 8, "groups": (groups or {}).get(node, [])} for node in nodes}
         found = judge([item(node, "stack", "cuda") for node in nodes], seen, stated=stated, stack=rules)
         assert found.accepted
         return [v["verdict"] for v in found.planned]
@@ -208,6 +208,10 @@ def test_a_minority_model_is_a_warn() -> None:
     assert models(*[h200] * 9, "Ascend 910B3") == ["PASS"] * 10, "accelerators of another maker are another pool"
     assert models(*[h200] * 10) == ["PASS"] * 10 and models(h100) == ["PASS"]
     assert models(*[h200] * 9, h100, rules={"n9": {"golden": {"gpu": h100}}}) == ["PASS"] * 10, "it is meant"
+    apart = {"n0": ["h200", "rack1"], "n1": ["h200", "rack1"], "n2": ["h100", "rack1"]}
+    assert models(h200, h200, h100, groups=apart) == ["PASS"] * 3, "the inventory has them in groups of their own"
+    together = {node: ["rack1"] for node in ("n0", "n1", "n2")}
+    assert models(h200, h200, h100, groups=together) == ["PASS", "PASS", "WARN"], "one of its group was exchanged"
 
 
 def test_the_number_that_the_inventory_states_counts_whatever_a_record_says() -> None:

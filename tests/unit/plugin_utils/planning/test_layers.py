@@ -57,3 +57,14 @@ def test_variables_of_the_play_are_those_of_all_hosts(layers: Layers) -> None:
 def test_a_pattern_stands_for_its_hosts_whatever_the_limit_says(layers: Layers) -> None:
     layers._inventory.subset("n1")
     assert layers.matching("r1") == ["n1", "n2"] and layers.matching("r1:!n1") == ["n2"]
+
+
+def test_groups_that_say_something_of_a_host_are_neither_alone_nor_all(layers: Layers) -> None:
+    assert layers.groups("n1") == [], "every host is in these groups"
+    layers._inventory.add_group("h100")
+    for name, group in (("m1", "h100"), ("m2", "h100"), ("lone", "ungrouped")):
+        layers._inventory.add_host(name, group)
+    fresh = Layers(HostVars(layers._inventory, layers._manager, layers._loader))
+    assert (fresh.groups("n1"), fresh.groups("m1"), fresh.groups("lone")) == (["r1", "racks"], ["h100"], [])
+    layers._inventory.subset("m1")
+    assert Layers(HostVars(layers._inventory, layers._manager, layers._loader)).groups("m1") == ["h100"], "whatever --limit says"
