@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.lib import starlette
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.request_context import RequestContext
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.words import languages
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.advice import ADVICE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import page
 
@@ -49,7 +50,7 @@ def _address_of_files() -> dict[str, str]:
 @functools.lru_cache(maxsize=1)
 def _environment() -> jinja2.Environment:
     environment = page.environment(HERE / "templates")
-    environment.filters.update(when=when, url=url, said=said, node_of=node_of)
+    environment.filters.update(when=when, url=url, said=said, node_of=node_of, advised=ADVICE.get)
     environment.globals.update(static=_address_of_files(), languages=languages(), phases=actions.PHASES, ended=actions.ENDED)
     return environment
 

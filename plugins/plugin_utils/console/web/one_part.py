@@ -18,7 +18,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.re
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.hardware import SWITCH, FoundPart
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import FoundVerdict, Query, literally
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.advice import ADVICE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import GOOD
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import parts as seen_parts
@@ -41,10 +40,11 @@ NAMED_ONLY = ("dimm", "disk")
 
 
 class Shown(t.NamedTuple):
-    """The verdicts of a part, the newest first; those of them that are bad and stand; and causes that name it, each with its run."""
+    """The verdicts of a part, the newest first; the problems of those that are bad and stand; and causes that name it, each with
+    its run."""
 
     rows: list[FoundVerdict]
-    broken: list[FoundVerdict]
+    broken: list[standing.Problem]
     causes: list[tuple[str, CauseRow]]
 
 
@@ -60,7 +60,7 @@ def part(ask: RequestContext) -> Response:
     known = about(ask.console.past, one)
     query = {"part": one.address}
     return draw(
-        ask, "part", one=one, uuid=one.part.key.partition("/")[2] if one.kind == "gpu" else "", advice=ADVICE, broken=known.broken,
+        ask, "part", one=one, uuid=one.part.key.partition("/")[2] if one.kind == "gpu" else "", broken=known.broken,
         causes=known.causes, rows=ordering.verdicts(known.rows[:SHOWN], ask.one("sort")), sort=ask.one("sort"), cut=len(known.rows) > SHOWN,
         history=url("/history", query), curves=url("/history/curves", query) if any(row["numbers"] for row in known.rows) else "",
     )  # fmt: skip
@@ -98,7 +98,7 @@ def about(past: Past, one: FoundPart) -> Shown:
         stands = standing.of_node(rows, lambda _key: True)
     causes = list(_causes(past, one, rows))
     broken = [row for row in stands if row["verdict"] not in GOOD]
-    return Shown(rows, standing.causes_first(broken, lambda run: [cause for of_run, cause in causes if of_run == run]), causes)
+    return Shown(rows, standing.problems(broken, lambda run: [cause for of_run, cause in causes if of_run == run]), causes)
 
 
 def _naming(past: Past, one: FoundPart) -> tuple[list[FoundVerdict], list[FoundVerdict]]:

@@ -16,15 +16,16 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import GOOD
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import alike
 
-# Causes of each run.
+# Lines of each run.
 CAUSES_OF_RUN = 20
 # Verdicts that need a cause.
 BAD = ("FAIL", "UNKNOWN")
 
 
 class CauseLine(t.NamedTuple):
-    """A cause of a run in one sentence, and the node that it is about."""
+    """A cause of a run in one sentence, and the node that it is about, empty if it is about several."""
 
     run: str
     node: str
@@ -68,18 +69,23 @@ class OpenProblems:
         return not self._unexplained
 
     def add(self, run: str, causes: t.Iterable[CauseRow], only_unexplained: bool = False) -> None:
-        """Take the causes of a run that still hold, the worst first; of each name and verdict only the first. With `only_unexplained`,
-        those that explain a verdict that has no cause yet."""
-        added = 0
+        """Take the causes of a run that still hold, the worst first; of each name and verdict only the first, and those that say the same
+        of many as one line. With `only_unexplained`, those that explain a verdict that has no cause yet."""
+        found: list[CauseRow] = []
         for cause in causes:
             explained = _explained(cause)
-            if added == CAUSES_OF_RUN or not self._is_open(cause) or (only_unexplained and not explained & self._unexplained):
+            if not self._is_open(cause) or (only_unexplained and not explained & self._unexplained):
                 continue
-            added += 1
+            # A cause that is shown no more explains its verdicts all the same.
             self._unexplained -= explained
             if (cause["name"], cause["verdict"]) not in self._named:
                 self._named.add((cause["name"], cause["verdict"]))
-                self.lines.append(_line(run, cause))
+                found.append(cause)
+        lines = alike.lines(found)
+        self.lines += [_line(run, first, said, len(of_line)) for first, said, of_line in lines[:CAUSES_OF_RUN]]
+        if hidden := lines[CAUSES_OF_RUN:]:
+            worst = min((first["verdict"] for first, _said, _causes in hidden), key=WORST_FIRST.index)
+            self.lines.append(CauseLine(run, "", str(worst), f"{len(hidden)} more findings of run {run}", False))
 
     def add_unreadable(self, run: str, text: str) -> None:
         """Take a run whose causes cannot be read."""
@@ -109,6 +115,6 @@ def _explained(cause: CauseRow) -> set[BadStage]:
     return {BadStage(name, check["stage"], check["verdict"]) for check in checks for name in (keys.node_of(check["subject"]), subject)}
 
 
-def _line(run: str, cause: CauseRow) -> CauseLine:
-    node = keys.node_of(cause["subject"].partition("|")[0]) if cause["kind"] != "group" else ""
-    return CauseLine(run, node, str(cause["verdict"]), str(cause["said"]), bool(cause["simulated"]))
+def _line(run: str, cause: CauseRow, said: str, count: int) -> CauseLine:
+    node = keys.node_of(cause["subject"].partition("|")[0]) if cause["kind"] != "group" and count == 1 else ""
+    return CauseLine(run, node, str(cause["verdict"]), said, bool(cause["simulated"]))

@@ -47,7 +47,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.se
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import comparing, exporting, machine, part_sheets, searching
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import Query, literally
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.advice import ADVICE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import GOOD
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import parts as seen_parts
@@ -573,10 +572,10 @@ def _node(ask: RequestContext) -> Response:
     shown = ordering.verdicts(rows, ask.one("sort"))
     findings = [row for row in shown if row["verdict"] not in GOOD]
     return draw(
-        ask, "node", advice=ADVICE, name=name, info=info, facts=facts, changes=_changes(facts), sort=ask.one("sort"), timeline=timeline,
+        ask, "node", name=name, info=info, facts=facts, changes=_changes(facts), sort=ask.one("sort"), timeline=timeline,
         hardware=_verdicts_of_parts(name, hardware, stands),
         rows=rows, findings=findings, passed=[row for row in shown if row["verdict"] in GOOD], cut=len(every) > len(rows),
-        broken=standing.causes_first(broken, lambda run: _causes(past, run)),
+        broken=standing.problems(broken, lambda run: _causes(past, run)),
         curves=url("/history/curves", {"node": literally(name)}) if rows else "",
         start=url("/start", {"nodes": fleet.requested(name)}), history=url("/history", {"node": literally(name)}),
     )  # fmt: skip

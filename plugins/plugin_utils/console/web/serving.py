@@ -19,6 +19,8 @@ if t.TYPE_CHECKING:
     import uvicorn
 
 CONNECTIONS = 512
+# How long an answer may take when the server ends. An open page follows the changes in an answer without an end.
+END_S = 1.0
 # For the head of a request to come whole, and how long it may be.
 HEAD_S, HEAD_BYTES = 10.0, 48 * 1024
 
@@ -52,6 +54,10 @@ def server(app: App, address: str, port: int, certificate: str = "", key: str = 
             self._done()
             super().connection_lost(exc)
 
+        def shutdown(self) -> None:
+            super().shutdown()
+            self.loop.call_later(END_S, self.transport.close)
+
         def _wait(self) -> None:
             self._done()
             self._deadline = self.loop.call_later(HEAD_S, self._late)
@@ -70,6 +76,6 @@ def server(app: App, address: str, port: int, certificate: str = "", key: str = 
             app, host=address, port=port, http=Patient, ws="none", lifespan="off", log_level="warning", access_log=False,
             proxy_headers=False, server_header=False, date_header=True, h11_max_incomplete_event_size=HEAD_BYTES,
             timeout_keep_alive=int(HEAD_S),
-            timeout_graceful_shutdown=2, ssl_certfile=certificate or None, ssl_keyfile=key or None,
+            timeout_graceful_shutdown=int(END_S) + 2, ssl_certfile=certificate or None, ssl_keyfile=key or None,
         )
     )  # fmt: skip

@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web im
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web.past import Past
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.searching import FoundVerdict, Query, literally
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import WORST_FIRST
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.causes import GOOD
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow
@@ -73,13 +74,70 @@ def _part(subject: str) -> str:
     return "/".join(subject[len(keys.node_of(subject)) + 1 :].split("/")[:2]) if "|" not in subject else ""
 
 
-def causes_first(rows: t.Iterable[FoundVerdict], causes: t.Callable[[str], t.Iterable[CauseRow]]) -> list[FoundVerdict]:
-    """Return rows with those that another cause explains below the others. `causes` has the causes of a run."""
-    rows = list(rows)
-    effects = {
-        (run, check["stage"], check["check"], check["subject"])
-        for run in {row["run"] for row in rows}
-        for cause in causes(run)
-        for check in cause["explains"]
-    }
-    return sorted(rows, key=lambda row: (row["run"], row["stage"], row["check"], row["subject"]) in effects)
+class Problem(t.NamedTuple):
+    """The bad verdicts of one run that have one cause, or say the same if the run's report has no cause for them. `is_effect`: the cause is
+    elsewhere. `codes` are the reason codes, from which follows what to do where the report does not say it (`advice`)."""
+
+    verdict: str
+    text: str
+    run: str
+    planned_at: str
+    rows: list[FoundVerdict]
+    is_effect: bool
+    advice: tuple[str, ...]
+    codes: tuple[str, ...]
+
+
+def problems(rows: t.Iterable[FoundVerdict], causes: t.Callable[[str], t.Iterable[CauseRow]]) -> list[Problem]:
+    """Return the problems of rows with bad verdicts, one for each cause, those that a cause elsewhere explains last. `causes` has the
+    causes of a run."""
+    groups: dict[tuple[str, ...], list[FoundVerdict]] = {}
+    of_key: dict[tuple[str, ...], CauseRow | None] = {}
+    own: set[tuple[str, ...]] = set()
+    of_runs: dict[str, _Causes] = {}
+    for row in rows:
+        if row["run"] not in of_runs:
+            of_runs[row["run"]] = _Causes(causes(row["run"]))
+        cause, is_own = of_runs[row["run"]].of(row)
+        reason = (row["reason"] or "").removeprefix(f"{row['subject']}: ").removeprefix(f"{keys.node_of(row['subject'])}: ")
+        key = (row["run"], cause["subject"], cause["said"]) if cause else (row["run"], row["verdict"], row["stage"], reason)
+        groups.setdefault(key, []).append(row)
+        of_key[key] = cause
+        if is_own:
+            own.add(key)
+    found = [_problem(of, of_key[key], is_effect=key not in own) for key, of in groups.items()]
+    return sorted(found, key=lambda problem: problem.is_effect)
+
+
+class _Causes:
+    """The causes of a run by the verdicts that they are about."""
+
+    def __init__(self, causes: t.Iterable[CauseRow]) -> None:
+        self._own: dict[tuple[str, ...], CauseRow] = {}
+        self._same: dict[tuple[str, ...], CauseRow] = {}
+        self._explained: dict[tuple[str, ...], CauseRow] = {}
+        for cause in causes:
+            for finding in cause["findings"]:
+                self._own.setdefault((finding["stage"], finding["check"], finding["variant"], finding["subject"]), cause)
+                # A finding stands for all checks that say the same.
+                self._same.setdefault((keys.node_of(finding["subject"]), finding["reason"]), cause)
+            for check in cause["explains"]:
+                self._explained.setdefault((check["stage"], check["check"], check["variant"], check["subject"]), cause)
+
+    def of(self, row: FoundVerdict) -> tuple[CauseRow | None, bool]:
+        """Return the cause of a verdict, and whether it is about its subject and not elsewhere; a verdict without a cause is its own."""
+        key = (row["stage"], row["check"], row["variant"], row["subject"])
+        cause = self._own.get(key) or self._same.get((keys.node_of(row["subject"]), row["reason"] or ""))
+        if cause is not None:
+            return cause, True
+        cause = self._explained.get(key)
+        return cause, cause is None
+
+
+def _problem(rows: list[FoundVerdict], cause: CauseRow | None, is_effect: bool) -> Problem:
+    first = rows[0]
+    text = cause["said"] if cause else f"{first['stage']} {first['check']} {first['variant']} {first['subject']}: {first['reason'] or ''}"
+    verdict = min((row["verdict"] for row in rows), key=WORST_FIRST.index)
+    codes = tuple(dict.fromkeys(str(row["reason_code"]) for row in rows if row["reason_code"]))
+    advice = tuple(cause.get("advice") or ()) if cause else ()
+    return Problem(verdict, text, first["run"], first["planned_at"], rows, is_effect, advice, codes)

@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.console.web im
     fleet,
     forms,
     home,
+    open_problems,
     openapi,
     parts,
     past,
@@ -339,11 +340,53 @@ def test_the_verdict_of_a_part_that_was_replaced_does_not_stand_and_of_one_that_
     assert len(standing.of_node(rows, lost.has)) == 2
 
 
-def test_a_cause_stands_above_what_it_explains() -> None:
-    cause: t.Any = {"explains": [{"stage": "rdma_ports", "check": "link", "subject": "b"}]}
-    rows = [verdict(2, "FAIL", "b"), verdict(2, "FAIL", "b/nic/mlx5_0/1"), verdict(1, "FAIL", "b")]
-    ordered = standing.causes_first(rows, lambda run: [cause] if run == runs.run_id(2) else [])
-    assert ordered == [rows[1], rows[2], rows[0]]
+def a_cause(subject: str, *checks: str, explains: t.Sequence[str] = ()) -> t.Any:
+    """A cause with findings of checks of rdma_ports, which explains their `link` at other subjects."""
+    about = {"stage": "rdma_ports", "variant": "", "verdict": "FAIL"}
+    findings = [{**about, "check": check, "subject": subject, "reason": f"{subject}: {check} is bad"} for check in checks]
+    return {
+        "subject": subject, "name": subject, "kind": "nic", "verdict": "FAIL", "said": f"{subject}: is bad", "advice": ["Swap the cable."],
+        "convicted": False, "simulated": False, "findings": findings,
+        "explains": [{**about, "check": "link", "subject": of} for of in explains],
+    }  # fmt: skip
+
+
+def bad(check: str, subject: str, run: int = 2, reason: str = "") -> t.Any:
+    reason = reason or f"{subject}: {check} is bad"
+    return {**verdict(run, "FAIL", subject), "check": check, "reason": reason, "planned_at": "", "reason_code": "slow"}
+
+
+def test_one_cause_is_one_problem_with_all_its_verdicts_and_its_effects_below() -> None:
+    port, other = "b/nic/mlx5_0/1", a_cause("c/nic/mlx5_0/1", "link", explains=["b"])
+    # The node repeats what its port says; seven checks of the port have one cause.
+    rows = [bad("link", "b"), *(bad(f"read_{number}", port) for number in range(7))]
+    rows += [bad(f"read_{number}", "b", reason=f"{port}: read_{number} is bad") for number in range(6)]
+    found = standing.problems(rows, lambda _run: [other, a_cause(port, *(f"read_{number}" for number in range(7)))])
+    told = [(one.text, len(one.rows), one.is_effect) for one in found]
+    assert told == [(f"{port}: is bad", 13, False), ("c/nic/mlx5_0/1: is bad", 1, True)]
+    assert found[0].advice == ("Swap the cable.",)
+    # Without its report what says the same is one problem; another run is another one.
+    same = [bad(check, "b", reason="b: was lost") for check in ("link", "ports")] + [bad("link", "b", 1, "b: was lost")]
+    without = standing.problems(same, lambda _run: [])
+    assert [(one.run, len(one.rows)) for one in without] == [(runs.run_id(2), 2), (runs.run_id(1), 1)]
+    assert without[0].text == "rdma_ports link  b: b: was lost" and without[0].codes == ("slow",)
+
+
+def test_a_cause_that_is_not_shown_any_more_is_none_that_is_not_named() -> None:
+    """Many causes of a run are one line where they say the same, and a count of lines where they do not."""
+    check = current.Check("rdma_ports", "link", "")
+    failed = current.CurrentResult("FAIL", None, None, None, None, None, False)
+    names = [f"n{number:02}" for number in range(72)]
+    of_node = {name: types.SimpleNamespace(kind="node", checks={check: failed}) for name in names}
+    state: t.Any = types.SimpleNamespace(nodes=of_node, pairs={})
+    alike_ones = open_problems.OpenProblems(state)
+    alike_ones.add("run", [{**a_cause(name, "link"), "kind": "node"} for name in names])
+    assert [line.text for line in alike_ones.lines] == ["n[00-71] (72 nodes): is bad"] and not alike_ones.without_cause()
+    unlike = open_problems.OpenProblems(state)
+    unlike.add("run", [{**a_cause(name, "link"), "kind": "node", "said": f"{name}: the cable {name * 2} is bad"} for name in names])
+    most = open_problems.CAUSES_OF_RUN
+    assert len(unlike.lines) == most + 1 and unlike.lines[-1].text == f"{len(names) - most} more findings of run run"
+    assert not unlike.without_cause()
 
 
 def test_counts_say_of_what_and_are_as_new_as_the_map(console: memory.Opened) -> None:
@@ -598,7 +641,9 @@ def test_nodes_of_a_cluster_are_the_same_on_every_page(tmp_path: pathlib.Path, m
         node = client.get("/node", params={"name": name}).text
         assert '<ol class="timeline">' in node and "not in the inventory" not in node and 'href="/start?nodes=b"' in node
     result = client.get(f"/results/{runs.run_id(1)}").text
-    assert "/node?name=lab%2Fb" in result and "nodes=b&amp;stage=gemm" in result
+    assert "/node?name=lab%2Fb" in result and f"/start?again={runs.run_id(1)}" in result
+    again = client.get(f"/start?again={runs.run_id(1)}").text
+    assert ">b</textarea>" in again and 'value="gemm" checked' in again
 
 
 def test_a_device_that_a_node_did_not_have_is_refused_and_an_unknown_one_has_a_hint(
