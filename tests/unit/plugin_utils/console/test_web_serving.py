@@ -30,6 +30,7 @@ def test_a_server_that_ends_while_a_page_follows_the_changes_says_nothing(capfd:
     server = serving.server(t.cast(t.Any, Starlette(routes=[Route("/", follow)])), "127.0.0.1", 0)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
+        listening.listen()
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         page = http.client.HTTPConnection("127.0.0.1", listening.getsockname()[1], timeout=60)
