@@ -26,6 +26,7 @@ from rigs import common
 from rigs.fleet.fleet import Fleet
 from rigs.kubernetes.kubernetes import Kubernetes
 from rigs.simulated import nodes
+from rigs.slurm.slurm import Slurm
 
 pytestmark = [pytest.mark.kubernetes(own=True), pytest.mark.fleet]
 LONG = pytest.mark.long
@@ -132,7 +133,7 @@ def bad(done: Done) -> dict[str, set[str]]:
     for verdict in done.verdicts:
         if verdict["verdict"] not in ("PASS", "WARN", "SKIPPED"):
             parts = verdict["subject"]["id"].split("/")
-            node = "/".join(parts[:2]) if parts[0] == "lab" else parts[0]
+            node = "/".join(parts[:2]) if parts[0] in ("lab", "batch") else parts[0]
             found.setdefault(node, set()).add(verdict["reason_code"])
     return found
 
@@ -172,6 +173,34 @@ def test_planted_faults_on_both_planes_and_only_those_are_found(healthy: Mixed) 
     assert len(images) == 1 and images.pop()
     assert len(list((done.folder / "nodes").iterdir())) == HOSTS + 2 + KWOK - 3
     healthy.nothing_left()
+
+
+@LONG
+def test_machines_a_cluster_and_slurm_give_one_report(healthy: Mixed, rig_slurm: Slurm) -> None:
+    """A fault on each plane, and nothing else, is found; nothing is left on any."""
+    hosts = rig_slurm.fleet.hosts
+    for number, host in enumerate(hosts, 201):
+        nodes.planted(rig_slurm.fleet.plant(host), number, faults="ecc" if host == hosts[1] else "")
+    nodes.planted(healthy.fleet.plant(healthy.fleet.hosts[2]), 3, faults="ecc")
+    healthy.cluster.plant("kube-02").write_text(nodes.conf(102, faults="fewer_gpus=7"))
+    batch = {
+        "acceptance_plane": "slurm",
+        "acceptance_slurm_ssh": ["ssh", "-F", str(rig_slurm.fleet.ssh_config), rig_slurm.controller],
+        "acceptance_nodes": {"expected": hosts},
+        **nodes.tools_at("/opt/simulated/bin"),
+    }
+    done = healthy.run(
+        {"lab": healthy.lab(acceptance_nodes={"names": ["kube-01", "kube-02"]}), "batch": batch}, "--tags", "stack,nccl_node"
+    )
+    assert done.status != 0
+    assert bad(done) == {healthy.fleet.hosts[2]: {"ecc"}, "lab/kube-02": {"gpu_count"}, f"batch/{hosts[1]}": {"ecc"}}, done.output[-3000:]
+    assert {m["plane"] for m in done.journal} == {"ssh", "kubernetes", "slurm"}
+    measured = {"/".join(m["subject"]["id"].split("/")[: 1 + (m["plane"] != "ssh")]) for m in done.journal if m["outcome"] == "measured"}
+    assert measured == {*healthy.fleet.hosts, "lab/kube-01", "lab/kube-02", *(f"batch/{host}" for host in hosts)}
+    page = (done.folder / "report.html").read_text(encoding="utf-8")
+    assert all(name in page for name in measured)
+    healthy.nothing_left()
+    assert not rig_slurm.jobs()
 
 
 # What each playbook of the README needs besides a run, over machines and a cluster together.
