@@ -48,7 +48,8 @@ NOT_RUN = {
     r"ansible-playbook playbooks/rdma_pair\.yml .*": "needs RDMA ports; test_rdma_fleet.py and test_rdma_guests.py run it",
     r"ansible-playbook playbooks/(handover|verify)\.yml .*(RUN\d?\b|pack=).*|python3 verify\.py .*":
         "needs rounds and keys; test_handover.py and test_pack.py make packs, check and sign them",
-    r"ansible-playbook playbooks/acceptance\.yml .*--limit gpu-07,.*": "is the next round of a hand-over; test_handover.py holds the line",
+    r"ansible-playbook playbooks/(acceptance\.yml .*acceptance_open_checks=|support_files\.yml).*":
+        "needs the files of a hand-over; test_open_checks.py, test_handover.py and test_support.py hold what they do",
     r"ansible-playbook \S+ .*acceptance_slurm_\S+=.*": "needs a Slurm cluster; test_slurm_faults.py runs it",
     r"ansible-playbook playbooks/quarantine\.yml .*": "needs nodes of a cluster; test_slurm.py and test_quarantine_kubernetes.py run it",
     r"ansible-playbook \S+ .*--tags copy": "needs the stage of docs/stages.md; test_docs_stages.py runs it",

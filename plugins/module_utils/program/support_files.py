@@ -45,9 +45,13 @@ def collect(node: Node, bug_report: bool, limit: int, folder: str) -> t.Iterator
     if not present:
         yield _nothing("output of a GPU's tool", "no tool of any kind of GPUs is on this node")
     for accelerator in present:
+        hung = ""
         for name, options in accelerator.support.items():
+            if hung:
+                yield _nothing(name, f"{accelerator.program} hung before, for {hung}")
+                continue
             result = node.run([accelerator.program, *options], timeout=TOOL_S, merge=True)
-            why = _why(result)
+            why, hung = _why(result), name if result.timed_out else ""
             yield _file(name, result.out.encode("utf-8", "replace"), why) if result.out else _nothing(name, why or "it printed nothing")
     yield _kernel_log(node)
     for accelerator in present if bug_report else ():

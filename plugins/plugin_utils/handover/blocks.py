@@ -11,6 +11,7 @@ from __future__ import annotations
 import fnmatch
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover import checker
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover.rounds import Round
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover.standing import Standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
@@ -45,7 +46,7 @@ def members(
 
     Raise RunError if the value has another form, or if a node is in two blocks."""
     if not asked:
-        names = {node: f"rack {racks[node]}" for node in nodes if racks.get(node)}
+        names = {node: _named(f"rack {racks[node]}", "acceptance_rack") for node in nodes if racks.get(node)}
         blocks = {name: tuple(sorted(node for node in nodes if names.get(node) == name)) for name in sorted(set(names.values()))}
         return blocks or {FLEET: tuple(sorted(nodes))}
     if not isinstance(asked, dict):
@@ -64,8 +65,15 @@ def members(
             if node in of_node:
                 raise RunError(f"{VARIABLE}: {node} is in {of_node[node]} and in {name}; expected each node in one block")
             of_node[node] = str(name)
-        blocks[str(name)] = tuple(sorted(found))
+        blocks[_named(str(name), VARIABLE)] = tuple(sorted(found))
     return blocks
+
+
+def _named(name: str, variable: str) -> str:
+    """Return the name of a block. Raise RunError for one that nobody can sign for."""
+    if not checker.is_field(name):
+        raise RunError(f"{variable}: found the block {name!r}, expected a name of at most 200 characters in one line")
+    return name
 
 
 def judge(blocks: t.Mapping[str, t.Sequence[str]], rounds: t.Sequence[Round], standings: t.Sequence[Standing]) -> list[Block]:

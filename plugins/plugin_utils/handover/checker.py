@@ -148,7 +148,7 @@ def _members(path: str, source: t.BinaryIO) -> tuple[str, list[_Member], int]:
                 if not info.isreg() or info.offset != end or info.size < 0 or stop > size:
                     raise Refused(f"{path}: it was cut, or packed again: {info.name!r} is not a whole file in its place")
                 name, _slash, below = info.name.partition("/")
-                if not _NAME.match(name) or not _is_path(below):
+                if not _NAME.match(name) or not is_path(below):
                     raise Refused(f"{path}: {info.name!r} is no name of a file in a pack")
                 names.add(name)
                 members.append(_Member(below, info, end, stop))
@@ -166,7 +166,7 @@ def _members(path: str, source: t.BinaryIO) -> tuple[str, list[_Member], int]:
     return names.pop(), members, end
 
 
-def _is_path(below: str) -> bool:
+def is_path(below: str) -> bool:
     """Return True for a path that no extraction can lead out of its folder."""
     parts = below.split("/")
     return bool(below) and not any(part in ("", ".", "..") or "\\" in part or not part.isprintable() for part in parts)
@@ -197,9 +197,9 @@ def _manifest(path: str, name: str, text: bytes) -> dict[str, t.Any]:
     if manifest.get("name") != name:
         raise Refused(f"{path}: its folder is {name}, and {MANIFEST} is of another pack")
     blocks = manifest.get("blocks", {})
-    if not isinstance(blocks, dict) or not all(_is_field(text) for item in blocks.items() for text in item):
+    if not isinstance(blocks, dict) or not all(is_field(text) for item in blocks.items() for text in item):
         raise Refused(f"{path}: {MANIFEST} does not say the state of each block")
-    if not _is_field(manifest.get("said")):
+    if not is_field(manifest.get("said")):
         raise Refused(f"{path}: {MANIFEST} does not say what the pack is about")
     return manifest
 
@@ -207,12 +207,12 @@ def _manifest(path: str, name: str, text: bytes) -> dict[str, t.Any]:
 def _is_listed(file: t.Any) -> bool:
     """Return True for a file as a manifest lists it."""
     return (
-        isinstance(file, dict) and isinstance(file.get("path"), str) and _is_path(file["path"]) and type(file.get("bytes")) is int
+        isinstance(file, dict) and isinstance(file.get("path"), str) and is_path(file["path"]) and type(file.get("bytes")) is int
         and isinstance(file.get("sha256"), str) and bool(_DIGEST.match(file["sha256"]))
     )  # fmt: skip
 
 
-def _is_field(text: t.Any) -> bool:
+def is_field(text: t.Any) -> bool:
     """Return True for some words in one line in which everything can be seen."""
     return isinstance(text, str) and bool(_FIELD.match(text))
 
@@ -311,7 +311,7 @@ def _signatures(
 def _said(path: str, name: str, said: dict[str, t.Any], now: float) -> Signature:
     signer, role, blocks = said.get("signer"), said.get("role", ""), said.get("blocks", [])
     texts = [signer, *([role] if role != "" else []), *(blocks if isinstance(blocks, list) else [None])]
-    if not all(map(_is_field, texts)):
+    if not all(map(is_field, texts)):
         raise Refused(f"{path}: {name} does not say in plain words who signs, in which role and for which blocks")
     return Signature(str(signer), str(role), tuple(blocks), _seconds(path, name, said.get("signed_at"), now), "")
 
@@ -362,7 +362,7 @@ def sign(path: str, key: str, signer: str, role: str = "", blocks: t.Sequence[st
     at = int(time.time() if now is None else now)
     pack = check(path, now=now)
     for field, value in (("name", signer), *([("role", role)] if role else []), *(("block", block) for block in blocks)):
-        if not _is_field(value):
+        if not is_field(value):
             raise Refused(f"{field}: found {value!r}, expected some words in one line")
     of_pack = pack.manifest.get("blocks", {})
     unknown = sorted(set(blocks) - set(of_pack))

@@ -101,7 +101,10 @@ def read_order(text: str, name: str) -> list[dict[str, str]]:
         raise RunError(
             f"{name}: found the columns {', '.join(reader.fieldnames or ()) or '(none)'}, expected serial, and maybe {', '.join(ORDERED)}"
         )
-    rows = [{column: (row.get(column) or "").strip() for column in ORDERED} for row in reader]
+    try:
+        rows = [{column: (row.get(column) or "").strip() for column in ORDERED} for row in reader]
+    except csv.Error as error:
+        raise RunError(f"{name}: line {reader.line_num}: {error}") from error
     rows = [row for row in rows if any(row.values())]
     serials: set[str] = set()
     for place, row in enumerate(rows, 2):

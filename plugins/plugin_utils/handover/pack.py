@@ -92,4 +92,6 @@ class Writer:
         checker.write_file(self._target, self.name, checker.MANIFEST, text, self.at)
 
     def _listed(self, path: str, size: int, digest: str) -> None:
+        if not checker.is_path(path):
+            raise RunError(f"{path!r}: no pack has a file of this name: rename or remove it, and judge the run again if it is one of a run")
         self._files.append({"path": path, "bytes": size, "sha256": digest})

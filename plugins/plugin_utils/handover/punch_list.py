@@ -17,8 +17,10 @@ import dataclasses
 import hashlib
 import io
 import re
+import time
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover import checker
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover.rounds import Round
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover.standing import KNOWN_FAIL, Change, Standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.convictions import kind_of
@@ -240,17 +242,31 @@ def _cell(value: t.Any) -> str:
 
 def theirs(text: str, name: str) -> dict[str, dict[str, str]]:
     """Return {id: what people wrote into the file}. Raise RunError if it has not the columns of a punch list, or a time is none."""
-    reader = csv.DictReader(io.StringIO(text))
+    reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff")))
+    try:
+        return _theirs(reader, name)
+    except csv.Error as error:
+        raise RunError(f"{name}: line {reader.line_num}: {error}") from error
+
+
+def _theirs(reader: csv.DictReader[str], name: str) -> dict[str, dict[str, str]]:
     missing = [column for column in ("id", *THEIRS) if column not in (reader.fieldnames or ())]
     if missing:
         raise RunError(f"{name}: the column {missing[0]} is missing; expected a punch list as {', '.join(('id', *THEIRS))}, ...")
     found = {}
     for place, row in enumerate(reader, 2):
         values = {column: (row.get(column) or "").strip().removeprefix("'") for column in THEIRS}
-        if values["returned_at"] and not _RETURNED.match(values["returned_at"]):
+        if values["returned_at"] and not _is_time(values["returned_at"]):
             raise RunError(f"{name}: line {place}: returned_at: found {values['returned_at']!r}, expected a time like 2026-01-01T00:00:00Z")
         found[str(row["id"])] = values
     return found
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return bool(_RETURNED.match(text) and time.strptime(text, checker.TIME))
+    except ValueError:
+        return False
 
 
 def repaired(values: t.Iterable[Row]) -> dict[str, str]:

@@ -88,6 +88,11 @@ def test_a_node_without_it_says_so(place: pathlib.Path) -> None:
     assert collected(place)["nvidia-bug-report.sh"]["why"] == "it is not on this node"
 
 
+def test_a_tool_that_hangs_is_not_waited_for_twice(place: pathlib.Path) -> None:
+    found = collected(place, "smi_hang", seconds=3, bug_report=False)
+    assert "did not end within" in found["nvidia-smi.xml"]["why"] and "hung before" in found["nvidia-smi-topo.txt"]["why"]
+
+
 def test_a_tool_that_fails_is_kept_with_the_reason(place: pathlib.Path) -> None:
     found = collected(place, "gpu_lost", bug_report=False)
     assert not found["nvidia-smi.xml"]["complete"] and "GPU is lost" in found["nvidia-smi.xml"]["why"]

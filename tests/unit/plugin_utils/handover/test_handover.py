@@ -13,10 +13,12 @@ import tarfile
 import types
 import typing as t
 
+import msgspec
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover import (
     checker,
     next_round,
+    printing,
     public_lists,
     punch_list,
     request,
@@ -246,6 +248,63 @@ def test_blocks_are_accepted_each_by_itself(tmp_path: pathlib.Path) -> None:
         handed(tmp_path, run, groups=groups, blocks={"su-1": ["left"], "su-2": ["a"]}, name="two")
     with pytest.raises(RunError, match="acceptance_blocks: su-1: found 7, expected a list"):
         handed(tmp_path, run, blocks={"su-1": 7}, name="two")
+    with pytest.raises(RunError, match=r"acceptance_blocks: found the block .su"):
+        handed(tmp_path, run, blocks={"su\n1": ["a"]}, name="two")
+
+
+def test_a_pack_has_what_was_in_force(tmp_path: pathlib.Path) -> None:
+    run = judged(tmp_path, 1, {"a": machine("a", {1: 670})})
+    made = handed(tmp_path, run)
+    listed = {file["path"] for file in checker.check(made.path).manifest["files"]}
+    assert {f"runs/{run}/{name}" for name in ("plan.json", "report.html", "report.json", "verdicts.jsonl", "nodes/a.json")} <= listed
+    assert any(name.startswith(f"runs/{run}/raw/") for name in listed) and any("journal" in name for name in listed)
+    assert {"expectations.json", "waivers.json", "rounds.json", "blocks.json", "coverage.csv", "index.html", "verify.py"} <= listed
+    (round_,) = content(made, "rounds.json")
+    assert round_["run"] == run and round_["fingerprint"] and set(content(made, "expectations.json")) == {run}
+
+
+def test_a_file_of_a_run_that_no_pack_can_hold_is_one_error_and_leaves_no_pack(tmp_path: pathlib.Path) -> None:
+    run = judged(tmp_path, 1, {"a": machine("a", {1: 670})})
+    (tmp_path / run / "nodes/a\nb.txt").write_text("x")
+    with pytest.raises(RunError, match="no pack has a file of this name"):
+        handed(tmp_path, run)
+    assert not list(tmp_path.glob("handover/*.tar"))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("id,owner,ticket,note,returned_at\nP-1,,,,2026-99-99T00:00:00Z\n", "line 2: returned_at: found '2026-99-99T00:00:00Z'"),
+        ("id,owner\n", "the column ticket is missing"), ("id,owner,ticket,note,returned_at\n" + "x" * 200000, "field larger than"),
+    ],
+)  # fmt: skip
+def test_a_punch_list_that_cannot_be_read_is_one_error(text: str, problem: str) -> None:
+    with pytest.raises(RunError, match=problem):
+        punch_list.theirs(text, "punch_list.csv")
+
+
+def test_a_failure_under_a_waiver_is_a_row_with_its_ticket(tmp_path: pathlib.Path) -> None:
+    read = rounds.read(str(tmp_path), [judged(tmp_path, 1, {"a": machine("a", {1: 670}), "b": machine("b", {2: 500})})])
+    key = next(key for key, verdict in read[0].verdicts.items() if verdict.verdict == "FAIL" and key.subject != "b")
+    waiver = {**key._asdict(), "reason": "slow", "of": "FAIL", "expires": "2026-06-01", "ticket": "T-7", "simulated": False}
+    verdicts = {
+        one: msgspec.structs.replace(verdict, verdict="KNOWN_FAIL") if verdict.verdict == "FAIL" else verdict
+        for one, verdict in read[0].verdicts.items()
+    }
+    round_ = dataclasses.replace(read[0], verdicts=verdicts, report={**read[0].report, "causes": [], "waivers": [waiver]})
+    (row,) = punch_list.rows([round_], [standing.of([round_])], {})
+    assert (row.state, row.values["ticket"], row.values["note"], row.values["node"]) == ("waived", "T-7", "waived until 2026-06-01", "b")
+
+
+def test_without_a_browser_there_is_no_pdf(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(printing, "BROWSERS", ())
+    assert not list(printing.pdfs({"index.pdf": "<p>fine</p>"}))
+
+
+@pytest.mark.skipif(printing.browser() is None, reason="there is no Chromium")
+def test_a_browser_prints_the_pages() -> None:
+    ((name, document),) = printing.pdfs({"index.pdf": "<p>fine</p>"})
+    assert name == "index.pdf" and document.startswith(b"%PDF-")
 
 
 CONTRACT = """\

@@ -12,7 +12,22 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning impor
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlanItem, Subject
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
+from harness.sites import Site
 
+
+def test_a_run_of_open_checks_is_partial_and_names_what_it_has_not(site: Site, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "next_round.csv"
+    path.write_text(f"{HEADER}gpu-02,stack,gpu_health,,gpu-02/gpu/GPU-1,slow\ngpu-09,stack,gpu_health,,gpu-09,slow\n")
+    plan = site.planner().build(RUN, None, "standard", str(path))[0]
+    assert {item["subject"]["id"] for item in plan["items"]} == {"gpu-02"} and [stage["name"] for stage in plan["stages"]] == ["stack"]
+    assert plan["partial"] and plan["left_out"] == ["gpu-01", "gpu-03"] and plan["level"] == ""
+    assert "acceptance_open_checks: not measured: stack gpu_health of gpu-09: it is in no plan of this fleet" in plan["notes"]
+    path.write_text(f"{HEADER}gpu-09,stack,gpu_health,,gpu-09,slow\n")
+    with pytest.raises(site.of.planner.PlanError, match="expected checks of the nodes of this inventory"):
+        site.planner().build(RUN, None, "standard", str(path))
+
+
+RUN = "20260101T000000Z-0a1b2c"
 HEADER = "node,stage,check,variant,subject,why\n"
 
 
