@@ -208,6 +208,7 @@ class Amd(base.Accelerator):
         order = sorted(
             (of["index"] for of in devices), key=lambda index: absent.plain(_by_index(devices, index)["identity"]["node_id"]) or index
         )
+        _complete_parts(devices)
         serials = [of["static"]["serial"] for of in devices]
         # In the order in which HIP and PyTorch count them.
         gpus = sorted(
@@ -485,6 +486,16 @@ def gathered(outputs: t.Mapping[str, t.Mapping[int, amd_smi.Record]]) -> list[di
     return found
 
 
+def _complete_parts(devices: t.Sequence[dict[str, t.Any]]) -> None:
+    """Give the parts of a GPU, for which versions print N/A, what is that of the whole GPU: its serial number and its model."""
+    first: dict[t.Any, dict[str, t.Any]] = {}
+    for of in devices:
+        slot = on_bus.place(of["identity"]["bdf"] or "")
+        whole = first.setdefault(slot, of["static"])
+        if slot and absent.plain(of["identity"]["partition_id"]):
+            of["static"].update({name: of["static"][name] or whole[name] for name in ("serial", "name", "device_id", "gfx")})
+
+
 def _has_values(record: amd_smi.Record) -> bool:
     """Return True if a record has anything beside the index of its GPU that is not N/A."""
     return any(amd_smi.first(record, (key,)) not in (None, [], {}) for key in record if key not in ("gpu", "gpu_id", "simulated"))
@@ -515,7 +526,8 @@ def device(
     rocr = f"GPU-{serial}" if serial else None
     partition = {"compute": static["compute"], "memory": static["memory"], "id": part or 0, "of_several": is_part}
     name = amd_products.name_of(static["device_id"], static["name"])
-    if name and is_part:
+    # A whole GPU whose memory is divided has other numbers too.
+    if name and (is_part or (static["memory"] or "NPS1") != "NPS1"):
         name = f"{name} {partition_words(partition) or 'partitioned'}"
     uuid = rocr or identity["uuid"] or identity["bdf"]
     throttle, pages = metric["throttle"], read["pages"]
@@ -593,7 +605,9 @@ def health(g: base.Device) -> list[base.Problem]:
     width, maximum = absent.plain(g["pcie"]["width"]), absent.plain(g["pcie"]["width_max"])
     if width and maximum and width < maximum and not g["virtual"]:
         problems.append(("pcie_width", f"the PCIe link is x{width:g} and can be x{maximum:g}: reseat the GPU's board or its riser"))
-    if g["xgmi_state"] and re.search(r"(?i)multiple|error", g["xgmi_state"]) and not re.search(r"(?i)\bno|no_err|^0$", g["xgmi_state"]):
+    # The driver's own file has a number: 0 for none, 1 for one error, 2 for several.
+    state = g["xgmi_state"] or ""
+    if re.search(r"(?i)multiple|error|^[12]$", state) and not re.search(r"(?i)\bno|no_err|^0$", state):
         problems.append(("nvlink_error", f"its XGMI links have had errors: {g['xgmi_state']}"))
     return sorted(problems, key=lambda problem: problem[0] in reasons.MILD)
 
@@ -607,7 +621,7 @@ def _errors(g: base.Device) -> list[base.Problem]:
         if base.above(count, 0):
             where = by_block(g, kind)
             problems.append(("ecc", f"{count} {words} since the driver was loaded{f' ({where})' if where else ''}"))
-        elif isinstance(count, Absent) and by_block(g, kind):
+        elif by_block(g, kind):  # the sum is missing, or leaves a block out
             problems.append(("ecc", f"{kind} errors since the driver was loaded ({by_block(g, kind)})"))
     return problems
 
@@ -657,7 +671,8 @@ def _unreadable(g: base.Device) -> list[base.Problem]:
     if g["lost"] or g["partition"]["id"] or not amd_products.INSTINCT.match(g["name"] or ""):
         return []
     values = {
-        "memory errors": g["ecc"]["volatile_uncorrected"], "bad pages": g["pages"]["retired"], "memory": g["memory_total_mib"],
+        "memory errors": g["ecc"]["volatile_uncorrected"], "memory": g["memory_total_mib"],
+        "bad pages": next((of for of in g["pages"].values() if isinstance(of, Absent)), 0),
         "PCIe width": g["pcie"]["width"], "temperature": g["temperature_c"],
     }  # fmt: skip
     silent = {name: value.why for name, value in values.items() if isinstance(value, Absent)}
@@ -676,6 +691,14 @@ def siblings(gpus: t.Sequence[base.Device], days: float | None) -> dict[str, lis
         alike = [of for of in gpus if of["name"] == g["name"] and of["uuid"] != g["uuid"]]
         problems: list[base.Problem] = []
         own = partition_words(g["partition"])
+        if g["name"] is None and any(of["name"] for of in gpus):
+            problems.append(("gpu_state", "amd-smi static does not say what it is, and says it of other GPUs"))
+        twin = next((of for of in gpus if g["serial"] and of["serial"] == g["serial"] and _slot(of) != _slot(g)), None)
+        if twin:
+            problems.append(("gpu_state", f"it has the serial number of GPU {twin['index']} at {twin['bdf']}"))
+        expected, parts = amd_products.PARTS.get(g["partition"]["compute"] or ""), [of["socket"] for of in gpus].count(g["socket"])
+        if expected and not twin and parts < expected:
+            problems.append(("gpu_state", f"{parts} of {expected} parts of its GPU are there, whose partition is {own}"))
         if own != usual:
             problems.append(("gpu_state", f"its partition is {own or 'unknown'}, that of other GPUs of the node {usual or 'unknown'}"))
         for key, words in (("memory_total_mib", "MiB of memory"), ("compute_units", "compute units")):
@@ -700,10 +723,17 @@ def siblings(gpus: t.Sequence[base.Device], days: float | None) -> dict[str, lis
     return found
 
 
+def _slot(g: base.Device) -> t.Any:
+    """Return the place of a device on the bus without its function, which parts of a GPU have of their own; None if it has no address."""
+    return on_bus.place(g["bdf"] or "")
+
+
 # What a GPU reports if the others of its model in the node do.
 TOLD: tuple[tuple[tuple[str, str], str], ...] = (
     (("ecc", "volatile_uncorrected"), "memory errors"),
     (("pages", "retired"), "bad pages"),
+    (("pages", "pending"), "bad pages that wait"),
+    (("pages", "unreservable"), "bad pages that stay in use"),
     (("pcie", "width"), "PCIe width"),
     (("pcie", "replays"), "PCIe replays"),
     (("power", "draw_w"), "power"),

@@ -17,6 +17,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.absent 
 
 # A link below this share of the fastest of the node was trained to fewer lanes or a lower rate.
 LINK_SHARE = 0.9
+# GPUs of a board, each of which has a link to all others.
+BOARD = 8
 # The blocks of RAS that count errors of the links.
 BLOCKS = ("XGMI_WAFL", "XGMI", "WAFL", "PCS_XGMI", "PCS_XGMI3")
 Problem = t.Tuple[str, str]
@@ -26,16 +28,25 @@ def down(gpus: t.Sequence[t.Mapping[str, t.Any]], links: t.Mapping[str, t.Any]) 
     """Return {UUID: (reason code, words)} of GPUs with a link that is down, missing, or slower than the others of the node. Both ends of a
     link are shown: which of them is at fault the link does not say."""
     between, ports = links["between"], links["ports"]
+    # Functions of a GPU in virtual machines have shown all links as down, which carry (amd-smi before ROCm 7.12).
+    blind = all(g["virtual"] for g in gpus) and not any("U" in of.states for of in ports.values())
+    on_board = len({g["socket"] for g in gpus}) == BOARD
     fastest = max((plain(link.rate) or 0 for of in between.values() for link in of.values() if link.kind == "XGMI"), default=0)
     rates = {bdf: (plain(of.bit_rate) or 0, plain(of.bandwidth) or 0) for bdf, of in ports.items()}
     found: dict[str, Problem] = {}
     for g in gpus:
         problems = [*_between(g, gpus, between.get(g["bdf"], {}), fastest)]
         of = ports.get(g["bdf"])
+        if not g["partition"]["id"] and _is_silent(between.get(g["bdf"]), of) and on_board and amd_products.of_name(g["name"]):
+            found[g["uuid"]] = ("gpu_state", "amd-smi topology and xgmi show none of its XGMI links, and show those of other GPUs")
+            continue
         if of is not None:
-            dead = of.states.count("D")
+            product, states = amd_products.of_name(g["name"]), [] if blind else of.states
+            dead, up = states.count("D"), states.count("U")
             if dead:
-                problems.append(f"{dead} of its {sum(state in 'UDX' for state in of.states)} XGMI links are down")
+                problems.append(f"{dead} of its {len(states)} XGMI links are down")
+            elif states and product and on_board and up < product.links:
+                problems.append(f"{up} of its {product.links} XGMI links are up")
             for value, at, words, unit in ((of.bit_rate, 0, "bit rate", "Gb/s"), (of.bandwidth, 1, "bandwidth", "Gb/s")):
                 best = max(rate[at] for rate in rates.values())
                 if not isinstance(value, Absent) and value < LINK_SHARE * best:
@@ -43,6 +54,12 @@ def down(gpus: t.Sequence[t.Mapping[str, t.Any]], links: t.Mapping[str, t.Any]) 
         if problems and g["uuid"]:
             found[g["uuid"]] = ("nvlink", "; ".join(problems))
     return found
+
+
+def _is_silent(between: t.Mapping[str, t.Any] | None, ports: t.Any) -> bool:
+    """Return True if neither the topology nor the ports of a GPU say anything of its links."""
+    rates = () if ports is None else (ports.bit_rate, ports.bandwidth)
+    return not between and not (ports and ports.states) and all(isinstance(rate, Absent) for rate in rates)
 
 
 def _between(

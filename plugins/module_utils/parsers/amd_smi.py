@@ -200,13 +200,20 @@ def static(record: Record) -> dict[str, t.Any]:
         "memory": mode(at(record, "partition", "memory_partition")),
         "oam_id": number(at(record, "asic", "oam_id"), "OAM id"),
         "compute_units": number(at(record, "asic", "num_compute_units"), "number of compute units"),
-        "memory_mib": number(at(record, "vram", "size"), "memory"),
+        "memory_mib": _size(at(record, "vram", "size")),
         "width_max": number(at(record, "bus", "max_pcie_width"), "highest PCIe width"),
         "speed_max": number(at(record, "bus", "max_pcie_speed"), "highest PCIe speed"),
         "limit_w": number(first(limit, ("ppt0", "socket_power_limit"), ("socket_power",), ("socket_power_limit",)), "power limit"),
         "max_limit_w": number(first(limit, ("ppt0", "max_power_limit"), ("max_power",), ("max_power_limit",)), "highest power limit"),
         "ras": _blocks(at(record, "ras", "ecc_block_state")),
     }  # fmt: skip
+
+
+def _size(cell: t.Any) -> Value:
+    """Return a size of memory in MiB: amd-smi calls them MB, and 1024 of them GB."""
+    unit = text(cell.get("unit")) if isinstance(cell, dict) else (text(cell) or "").rpartition(" ")[2]
+    value = number(cell, "memory")
+    return value if isinstance(value, Absent) or (unit or "").upper() not in ("GB", "GIB") else int(value * 1024)
 
 
 def mode(cell: t.Any) -> str | None:
@@ -399,10 +406,13 @@ def xgmi(records: t.Iterable[Record] | None) -> dict[str, Xgmi]:
     return found
 
 
+_STATES = {"U": "U", "UP": "U", "D": "D", "DOWN": "D", "X": "X", "DISABLED": "X"}
+
+
 def _state(cell: t.Any) -> str:
     """Return U, D or X; empty for a place without a link, or one that the tool knows nothing of."""
     word = (text(at(cell, "status") if isinstance(cell, dict) else cell) or "").upper()
-    return word if word in ("U", "D", "X") else ""
+    return _STATES.get(word, "")
 
 
 def version(records: t.Iterable[Record] | None) -> dict[str, str | None]:

@@ -11,7 +11,7 @@ import time
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import amd, amd_sampler, amd_sysfs, hip, registry
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import amd, amd_sampler, amd_sysfs, hip, registry, xgmi
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.absent import is_absent
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import Tree
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import amd_smi
@@ -188,6 +188,93 @@ def test_a_sample_has_what_its_version_prints_in_a_line_that_is_short_enough(tmp
     assert [of.uuid for of in samples if of] == [g["uuid"] for g in seen["gpus"]]
     assert samples[0] and samples[0].values == {"power": 140, "temperature": 45, "sm_clock": 132, "pcie_gen": 5, "pcie_width": 16}
     assert [accelerator.sample(line, seen) for line in ("nonsense", '{"gpu": "0000:77:00.0"}', "[1]")] == [None] * 3
+
+
+# Output that is not quite as it should be -------------------------------------------------------------------------------
+
+
+def changed(node: Node, folder: pathlib.Path, change: str) -> Node:
+    """Put a program between the node and its amd-smi: `change` is Python over `what`, the subcommand, and `records` of it."""
+    (folder / "bin/amd-smi").rename(folder / "bin/amd-smi-before")
+    (folder / "bin/amd-smi").write_text(
+        "#!/usr/bin/env python3\nimport json, subprocess, sys\n"
+        f"done = subprocess.run([{str(folder / 'bin/amd-smi-before')!r}, *sys.argv[1:]], capture_output=True, text=True)\n"
+        "what, text, decoder, at = sys.argv[1], done.stdout, json.JSONDecoder(), 0\n"
+        "while '[' in text[at:] or '{' in text[at:]:\n"
+        "    at = min(place for place in (text.find('[', at), text.find('{', at)) if place >= 0)\n"
+        "    value, at = decoder.raw_decode(text, at)\n"
+        "    records = value if isinstance(value, list) else next(iter(value.values()))\n"
+        "    last = records[-1]\n"
+        f"    {change}\n"
+        "    print(json.dumps(records))\n"
+    )
+    (folder / "bin/amd-smi").chmod(0o755)
+    return node
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ("if what == 'metric': last['ecc_blocks']['UMC']['uncorrectable_count'] = 2", "ecc"),
+        ("if what == 'metric': last['xgmi_err'] = 2", "nvlink_error"),
+        ("if what == 'xgmi' and 'link_status' in last: last['link_status'][0] = 'Down'", "nvlink"),
+        ("if what == 'xgmi' and 'link_status' in last: last['link_status'][0] = 'X'", "nvlink"),
+        ("if what in ('xgmi', 'topology'): records = [of for of in records if of['gpu'] != 7]", "gpu_state"),
+        ("if what == 'static': last['asic']['asic_serial'] = records[0]['asic']['asic_serial']", "gpu_state"),
+        ("if what == 'bad-pages': last['un_res'] = 3", "gpu_state"),
+    ],
+)
+def test_a_bad_gpu_is_seen_in_other_words_too(tmp_path: pathlib.Path, change: str, code: str) -> None:
+    found = health(changed(machine(tmp_path), tmp_path, change))
+    assert code in found[""] and any(code in codes and part.startswith("gpu/") for part, codes in found.items())
+
+
+def test_a_gpu_of_which_static_says_nothing_is_not_known(tmp_path: pathlib.Path) -> None:
+    found = health(changed(machine(tmp_path), tmp_path, "if what == 'static': del records[-1]"))
+    assert found[""] == ["gpu_state"]
+
+
+def test_a_partitioned_gpu_that_lacks_a_part_is_a_finding(tmp_path: pathlib.Path) -> None:
+    cut = "if what in ('static', 'metric', 'list', 'partition'): del records[-1]"
+    assert health(changed(machine(tmp_path, "partition=DPX/NPS1"), tmp_path, cut))[""] == ["gpu_state"]
+
+
+def test_parts_that_show_nothing_of_their_gpu_are_those_of_the_first_part(tmp_path: pathlib.Path) -> None:
+    silent = "[record.update(asic='N/A') for record in records if what == 'static' and record['gpu'] % 2]"
+    node = changed(machine(tmp_path, "partition=DPX/NPS1"), tmp_path, silent)
+    assert health(node) == {}
+    assert gpu.model(gpu.snapshot(node)) == f"{MODEL} DPX/NPS1"
+
+
+def test_a_whole_gpu_whose_memory_is_divided_has_expectations_of_its_own(tmp_path: pathlib.Path) -> None:
+    assert gpu.model(gpu.snapshot(machine(tmp_path, "partition=SPX/NPS4"))) == f"{MODEL} SPX/NPS4"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "if what == 'static': last['vram']['size'] = {'value': 192, 'unit': 'GB'}",
+        "if what == 'xgmi' and 'link_status' in last: [record['link_status'].append('X') for record in records]",
+        "if what == 'xgmi' and 'link_status' in last: [record.update(link_status=['N/A'] * 8) for record in records]",
+        "if what == 'xgmi': records = []",
+    ],
+)
+def test_a_good_gpu_is_one_in_other_words_too(tmp_path: pathlib.Path, change: str) -> None:
+    assert health(changed(machine(tmp_path), tmp_path, change)) == {}
+
+
+def test_links_that_a_virtual_machine_shows_as_down_are_none_of_its_faults() -> None:
+    gpus = [
+        {
+            "uuid": f"GPU-{n}", "index": n, "bdf": f"0000:{n:02x}:00.0", "socket": str(n), "name": MODEL, "virtual": True,
+            "partition": {"id": 0},
+        }
+        for n in range(8)
+    ]  # fmt: skip
+    port = amd_smi.Xgmi(32, 512, ("D",) * 7)
+    links = {"between": {}, "ports": {of["bdf"]: port for of in gpus}}
+    assert xgmi.down(gpus, links) == {}
+    assert len(xgmi.down([{**of, "virtual": False} for of in gpus], links)) == 8
 
 
 # Without amd-smi ---------------------------------------------------------------------------------------------------------
