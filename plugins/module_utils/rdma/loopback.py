@@ -239,7 +239,8 @@ class Loopback(perftest_sides.PerftestRunner):
                 code, reason = "no_loopback", f"{ADVICE}; perftest: {reason}"
             self.silent[port.part] = code, reason
         hint = no_verbs(self.node) if code in ("tool_failed", "no_loopback") else ""
-        problem = first["outcome"], code, f"{port.name}: {reason}{hint}"[:2000]
+        named = reason if reason.startswith(f"{port.name}: ") else f"{port.name}: {reason}"
+        problem = first["outcome"], code, f"{named}{hint}"[:2000]
         return Result(port, None, problem, raw, client.result, client.bound)
 
     def _is_silent(self, port: LoopbackPort) -> Result:

@@ -21,7 +21,7 @@ import zlib
 import jinja2
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Report, Row
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.subjects import PLURAL, counted
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.subjects import PLURAL, SINGULAR, counted
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import by_node, charts, curves, heatmap, paper
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report.formats import is_only_shown, left_out, number, plain, seconds
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
@@ -68,6 +68,7 @@ def environment(*folders: pathlib.Path) -> jinja2.Environment:
     templates.filters.update(figure=figure, picture=picture, floor_word=charts.floor_word, parted=parted, named=_named, node_of=node_of)
     templates.tests.update(only_shown=is_only_shown, not_judged=is_not_judged)
     templates.globals.update(heatmap=heatmap.figure, curves=curves.figure, distribution=heatmap.distribution, plural=PLURAL)
+    templates.globals.update(singular=SINGULAR)
     return templates
 
 

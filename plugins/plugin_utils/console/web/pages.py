@@ -54,6 +54,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import CauseRow
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import RUN_ID
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import alike
 
 if t.TYPE_CHECKING:
     from starlette.responses import Response
@@ -65,7 +66,8 @@ LATELY = 5
 NODES_IN_A_ROW = 2
 NODES_ON_A_PAGE = 100
 FILES_ON_A_PAGE = 200
-MOST_CAUSES = 40
+# Causes of a run that have a card, and lines for the others, one for those that say the same of several nodes.
+MOST_CAUSES, MOST_LINES = 40, 1000
 # Of a run, the verdicts that are no pass.
 ROWS_OF_RUN = 20_000
 RANGES_DAYS = (1, 7, 30, 90, 365)
@@ -404,6 +406,7 @@ def _result(ask: RequestContext) -> Response:
         rows=ordering.verdicts(rows_found.rows, ask.one("sort")) if rows_found else [], cut=bool(rows_found and rows_found.cut),
         sort=ask.one("sort"),
         earlier=past.runs(before=run, limit=ON_A_PAGE), causes=causes[:MOST_CAUSES], causes_all=len(causes),
+        more_causes=[line[:2] for line in alike.lines(causes[MOST_CAUSES:])[:MOST_LINES]],
         again=rerun.link(run, causes), **_notes(ask, run),
         **_places(past.seen(run).parts if causes else {}, causes[:MOST_CAUSES]),
     )  # fmt: skip

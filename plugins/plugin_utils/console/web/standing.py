@@ -89,8 +89,8 @@ class Problem(t.NamedTuple):
 
 
 def problems(rows: t.Iterable[FoundVerdict], causes: t.Callable[[str], t.Iterable[CauseRow]]) -> list[Problem]:
-    """Return the problems of rows with bad verdicts, one for each cause, those that a cause elsewhere explains last. `causes` has the
-    causes of a run."""
+    """Return the problems of rows with bad verdicts, one for each cause, the worst first and those that a cause elsewhere explains
+    last. `causes` has the causes of a run."""
     groups: dict[tuple[str, ...], list[FoundVerdict]] = {}
     of_key: dict[tuple[str, ...], CauseRow | None] = {}
     own: set[tuple[str, ...]] = set()
@@ -106,7 +106,7 @@ def problems(rows: t.Iterable[FoundVerdict], causes: t.Callable[[str], t.Iterabl
         if is_own:
             own.add(key)
     found = [_problem(of, of_key[key], is_effect=key not in own) for key, of in groups.items()]
-    return sorted(found, key=lambda problem: problem.is_effect)
+    return sorted(found, key=lambda problem: (problem.is_effect, WORST_FIRST.index(problem.verdict)))
 
 
 class _Causes:

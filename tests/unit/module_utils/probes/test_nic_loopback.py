@@ -146,6 +146,7 @@ def test_cpus_of_the_numa_node_that_may_not_be_used(tmp_path: pathlib.Path) -> N
     found = measure(tmp_path, tests=["write_bw"])
     far = of(found, "write_bw", "nic/mlx5_4/1")
     assert far["reason_code"] == "no_permission" and "no CPU of NUMA node 1 may be used here" in far["reason"]
+    assert far["reason"].count(" port 1: ") == 1, "the port is named once"
     near = of(found, "write_bw", "nic/mlx5_0/1")
     assert near["outcome"] == "measured" and near["context"]["numa"] == 0 and near["context"]["bound"] in ("cpus", "cpus and memory")
 

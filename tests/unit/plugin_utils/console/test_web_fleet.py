@@ -365,6 +365,8 @@ def test_one_cause_is_one_problem_with_all_its_verdicts_and_its_effects_below() 
     told = [(one.text, len(one.rows), one.is_effect) for one in found]
     assert told == [(f"{port}: is bad", 13, False), ("c/nic/mlx5_0/1: is bad", 1, True)]
     assert found[0].advice == ("Swap the cable.",)
+    worst_first = [{**bad("link", "b"), "verdict": "UNKNOWN"}, bad("ports", "b", 1)]
+    assert [one.verdict for one in standing.problems(worst_first, lambda _run: [])] == ["FAIL", "UNKNOWN"]
     # Without its report what says the same is one problem; another run is another one.
     same = [bad(check, "b", reason="b: was lost") for check in ("link", "ports")] + [bad("link", "b", 1, "b: was lost")]
     without = standing.problems(same, lambda _run: [])

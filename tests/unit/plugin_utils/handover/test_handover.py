@@ -9,6 +9,7 @@ import csv
 import dataclasses
 import json
 import pathlib
+import re
 import tarfile
 import types
 import typing as t
@@ -369,6 +370,15 @@ def test_what_a_node_says_is_text_on_the_page(tmp_path: pathlib.Path) -> None:
     evil.lists["gpu_table"][0]["serial"] = "<script>alert(1)</script>"
     made = handed(tmp_path, judged(tmp_path, 1, {"a": evil}))
     assert "<script>" not in content(made, "index.html") and "&lt;script&gt;" in content(made, "index.html")
+
+
+def test_no_column_of_the_page_is_as_narrow_as_a_letter(tmp_path: pathlib.Path) -> None:
+    """A cell that may break anywhere is narrowed to a letter, and the columns of long texts have a least width."""
+    page = content(handed(tmp_path, judged(tmp_path, 1, {"a": machine("a", {1: 500})})), "index.html")
+    style, _end, body = page.partition("</style>")
+    assert "overflow-wrap: anywhere" not in style and "td.text { min-width" in style and "A4 landscape" in style
+    assert len(re.findall(r"<table>", body)) == len(re.findall(r'<div class="wide"><table>', body)) > 3
+    assert re.search(r'<td class="text">a GPU 0', body)
 
 
 def test_the_next_round_is_what_is_open_and_a_sample_that_does_not_change(tmp_path: pathlib.Path) -> None:
