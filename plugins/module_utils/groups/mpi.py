@@ -66,14 +66,16 @@ def command(
     `file`: path of hostfile()'s text. `ssh`: the program, with its options, that enters a node. `extra`: the user's own options, which are
     not changed and win over ours. `env`: variables for every rank. `scratch`: a folder on every node for what a killed launcher or rank
     leaves; somebody else removes it. `head_address`: the address under which the nodes reach the launcher's machine. Without it Hydra gives
-    them its host name, which only that machine may know (a pod's, or one that means 127.0.1.1).
+    them its host name, which only that machine may know (a pod's, or one that means 127.0.1.1); so it does where this is an IPv6 address,
+    which its proxies cannot tell from a port.
     """
     ranks = sum(count for _address, count in hosts)
     options = {word.lstrip("-") for word in extra}
     if kind == HYDRA:
         words = [program, "-n", str(ranks), "-f", file, "-launcher", "ssh", "-launcher-exec", ssh[0]]
         words += [] if "bind-to" in options else ["-bind-to", "none"]
-        words += [] if not head_address or options & {"iface", "localhost"} else ["-localhost", head_address]
+        names_head = head_address and ":" not in head_address and not options & {"iface", "localhost"}
+        words += ["-localhost", head_address] if names_head else []
         words += [*extra, *(word for name in env for word in ("-genv", name, env[name]))]
         return [*words, *argv], {"HYDRA_LAUNCHER_EXTRA_ARGS": " ".join(ssh[1:])}
     words = [program, "-np", str(ranks), "--hostfile", file, *(["--allow-run-as-root"] if root else [])]

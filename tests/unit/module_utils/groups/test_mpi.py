@@ -93,6 +93,7 @@ def test_hydra_tells_nodes_an_address_and_not_a_name() -> None:
         return " ".join(mpi.command(mpi.HYDRA, "mpiexec", HOSTS, "f", ["x"], env={}, ssh=SSH, extra=extra, head_address=own)[0])
 
     assert " -localhost 10.1.30.40 " in words([]) and "-localhost" not in words([], "")
+    assert "-localhost" not in words([], "fd67:6670:1::c")  # its proxies take what follows the first colon for a port
     assert "10.1.30.40" not in words(["-iface", "eth0"]) and words(["-localhost", "h"]).count("-localhost") == 1
 
 
