@@ -123,7 +123,8 @@ def _content(node: str, record: t.Mapping[str, str], largest: int) -> bytes:
 
 def read(folder: pathlib.Path) -> list[Collected]:
     """Return what was collected, the first first. Raise RunError for files that are not as they were written."""
-    found = [_read(path) for path in sorted((folder / FOLDER).glob(f"*/*/{INDEX}"))]
+    paths = sorted((folder / FOLDER).glob(f"*/*/{INDEX}"))
+    found = [_read(path) for path in paths if not path.parent.name.startswith(".")]  # a folder that is being written
     return sorted(found, key=lambda one: (one.node, one.at))
 
 

@@ -15,7 +15,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import PlanError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import subjects
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, ends_of, node_of, pair_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlanItem
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
@@ -32,6 +32,12 @@ class OpenCheck(t.NamedTuple):
     check: str
     variant: str
     subject: str
+
+    @property
+    def subjects(self) -> list[str]:
+        """Return the subjects by which a plan may have it: its own, the node of a part or the nodes of a pair of ports, and the node."""
+        whole = pair_of(*map(node_of, ends_of(self.subject))) if "|" in self.subject else node_of(self.subject)
+        return [self.subject, whole, self.node]
 
     @property
     def words(self) -> str:
@@ -70,14 +76,15 @@ def chosen(items: t.Sequence[PlanItem], rows: t.Iterable[OpenCheck], stages: t.S
     keys: set[Key] = set()
     missing = []
     for row in rows:
-        candidates = found.get((row.stage, row.subject)) or found.get((row.stage, node_of(row.subject))) or found.get((row.stage, row.node))
+        candidates = next((found[row.stage, name] for name in row.subjects if (row.stage, name) in found), None)
         if not candidates:
             missing.append(f"{row.words}: it is in no plan of this fleet")
             continue
         same = [item for item in candidates if item.check == row.check]
         exact = [item for item in same if item.variant == row.variant]
         keys.update(item.key for item in exact or same or candidates)
-    for stage in stages:
+    measured = {key.stage for key in keys}
+    for stage in (stage for stage in stages if stage.name in measured):
         keys |= stage.complete([item for item in items if item.stage == stage.name], frozenset(keys))
     beside = _beside(stages, [item for item in items if item.key in keys])
     keys |= {item.key for item in items if subjects.nodes_of(item.subject) <= beside.get(item.stage, frozenset())}

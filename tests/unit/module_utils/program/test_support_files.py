@@ -35,13 +35,14 @@ def place(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def collected(
-    place: pathlib.Path, faults: str = "", seconds: float = 60, limit: int = 8 * MIB, bug_report: bool = True
-) -> dict[str, t.Any]:
-    (place / "node/node.conf").write_text(f'GPUS=2 FAULTS="{faults}"\n')
-    tools = {"nvidia_smi": str(place / "node/bin/nvidia-smi"), "amd_smi": "", "npu_smi": "no-npu-smi"}
+    place: pathlib.Path, faults: str = "", seconds: float = 60, limit: int = 8 * MIB, bug_report: bool = True, model: str = "NVIDIA H200",
+    **tools: str,
+) -> dict[str, t.Any]:  # fmt: skip
+    (place / "node/node.conf").write_text(f'NAME="{model}"\nGPUS=2\nFAULTS="{faults}"\n')
+    tools = tools or {"nvidia_smi": str(place / "node/bin/nvidia-smi"), "amd_smi": "", "npu_smi": "no-npu-smi"}
     node = Node(seconds, ledger=session.Ledger(str(place / "state")), root=str(place / "node/root"), tools=tools)
     records = list(support_files.collect(node, bug_report, limit, str(place / "state")))
-    assert [path.name for path in (place / "state").iterdir()] == ["ledger.jsonl"], "the folder is removed"
+    assert {path.name for path in (place / "state").iterdir()} <= {"ledger.jsonl"}, "the folder is removed"
     assert not list(pathlib.Path.cwd().glob("nvidia-bug-report*"))
     return {record.get("file") or record["not_collected"]: record for record in records}
 
@@ -86,6 +87,20 @@ def test_a_node_without_it_says_so(place: pathlib.Path) -> None:
     if shutil.which("nvidia-bug-report.sh"):
         pytest.skip("this machine has the real one")
     assert collected(place)["nvidia-bug-report.sh"]["why"] == "it is not on this node"
+
+
+def test_other_makers_give_what_their_tool_says_and_no_bug_report(place: pathlib.Path) -> None:
+    tools = {"nvidia_smi": "no-nvidia-smi", "npu_smi": "no-npu-smi", "amd_smi": str(place / "node/bin/amd-smi")}
+    found = collected(place, model="AMD Instinct MI300X", **tools)
+    assert {name for name, record in found.items() if record.get("complete")} >= {
+        "amd-smi-static.json", "amd-smi-metric.json", "amd-smi-bad-pages.json", "amd-smi-firmware.json",
+    }  # fmt: skip
+    assert found["bug report"]["why"] == "no program of the maker is known for AMD GPUs"
+
+
+def test_a_node_without_any_tool_says_so(place: pathlib.Path) -> None:
+    found = collected(place, bug_report=False, nvidia_smi="no-nvidia-smi", npu_smi="no-npu-smi", amd_smi="")
+    assert set(found) == {"output of a GPU's tool", "kernel.log"}
 
 
 def test_a_tool_that_hangs_is_not_waited_for_twice(place: pathlib.Path) -> None:

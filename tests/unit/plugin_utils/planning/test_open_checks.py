@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pathlib
+import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import open_checks
@@ -25,6 +26,20 @@ def test_a_run_of_open_checks_is_partial_and_names_what_it_has_not(site: Site, t
     path.write_text(f"{HEADER}gpu-09,stack,gpu_health,,gpu-09,slow\n")
     with pytest.raises(site.of.planner.PlanError, match="expected checks of the nodes of this inventory"):
         site.planner().build(RUN, None, "standard", str(path))
+
+
+def test_a_pair_of_ports_is_measured_on_its_two_nodes_alone(site: Site, tmp_path: pathlib.Path) -> None:
+    hosts: dict[str, t.Any] = {f"gpu-{number:02d}": {} for number in range(1, 6)}
+    whole = site.planner({}, hosts).build(RUN, ["stack", "rdma"])[0]
+    pair = next(item for item in whole["items"] if item["subject"]["kind"] == "pair")
+    first, second = (f"{node}/nic/mlx5_0/1" for node in pair["subject"]["id"].split("|"))
+    path = tmp_path / "next_round.csv"
+    path.write_text(f"{HEADER}gpu-01,rdma,{pair['check']},{pair['variant']},{first}|{second},slow\n")
+    plan = site.planner({}, hosts).build(RUN, None, "standard", str(path))[0]
+    assert [item for item in plan["items"] if item["subject"]["kind"] == "pair"] == [pair]
+    nodes = {item["subject"]["id"] for item in plan["items"] if item["subject"]["kind"] == "node"}
+    assert nodes == set(pair["subject"]["id"].split("|")) and len(plan["left_out"]) == 3
+    assert [stage["name"] for stage in plan["stages"]] == ["stack", "rdma_ports", "rdma", "rdma_again"]
 
 
 RUN = "20260101T000000Z-0a1b2c"
