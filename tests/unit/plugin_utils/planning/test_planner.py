@@ -190,7 +190,7 @@ def test_a_stage_that_a_plane_cannot_run_is_left_out_of_it_with_a_note(site: Sit
     [
         ([], "acceptance_stages: found [], expected a list of stages"),
         ("stack", "acceptance_stages: found 'stack', expected a list of stages"),
-        (["disc"], "acceptance_stages[0]: unknown stage 'disc'; expected one of dcgm, ddp, fabric_map, gemm"),
+        (["disc"], "acceptance_stages[0]: unknown stage 'disc'; expected one of dcgm, ddp, fabric_map"),
         (["stack", "stack"], "acceptance_stages[1]: stage 'stack' is listed twice"),
         ([{"name": "Disk", "role": "disk"}], "found stage name 'Disk', expected lower-case letters"),
         ([{"name": "disk", "role": "nowhere"}], "acceptance_stages[0]: role 'nowhere' of stage 'disk' cannot be loaded"),
