@@ -207,7 +207,8 @@ def _manifest(path: str, name: str, text: bytes) -> dict[str, t.Any]:
 def _is_listed(file: t.Any) -> bool:
     """Return True for a file as a manifest lists it."""
     return (
-        isinstance(file, dict) and isinstance(file.get("path"), str) and is_path(file["path"]) and type(file.get("bytes")) is int
+        isinstance(file, dict) and isinstance(file.get("path"), str) and is_path(file["path"])
+        and isinstance(file.get("bytes"), int) and not isinstance(file["bytes"], bool)
         and isinstance(file.get("sha256"), str) and bool(_DIGEST.match(file["sha256"]))
     )  # fmt: skip
 

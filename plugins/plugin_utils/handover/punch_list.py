@@ -24,6 +24,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover impor
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover.rounds import Round
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover.standing import KNOWN_FAIL, Change, Standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.convictions import kind_of
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.reason import PART
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import parts
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
@@ -281,12 +282,22 @@ def repaired(values: t.Iterable[Row]) -> dict[str, str]:
 
 def unexplained(changes: t.Iterable[Change], listed: t.Iterable[Row]) -> list[Change]:
     """Return the changes of hardware behind which no row of the punch list stands."""
-    about = {(row.values["node"], row.values[name]) for row in listed for name in ("slot", "serial", "hardware_id") if row.values[name]}
-    return [
-        change for change in changes
-        if not any(
-            (change.node, text) in about
-            for part in (change.before, change.after) if part is not None
-            for text in (part.slot, part.serial, part.key, part.guid) if text
-        )
-    ]  # fmt: skip
+    rows = list(listed)
+    return [change for change in changes if not any(_is_behind(row.values, change) for row in rows)]
+
+
+def _is_behind(row: t.Mapping[str, str], change: Change) -> bool:
+    """Return True if a row says why a part was changed: it names the part, its place or its number, or is about the node as a whole. A row
+    about a pair is about the RDMA devices at both ends."""
+    nodes = row["node"].split("|")
+    if change.node not in nodes:
+        return False
+    changed = [part for part in (change.before, change.after) if part is not None]
+    if len(nodes) > 1:
+        return any(part.kind == "nic" for part in changed)
+    if row["part"] == change.node and row["category"] == PART:
+        return True
+    # Of several parts each value has the name of its part before it: `GPU 0: module 1; GPU 1: module 2`.
+    named = {row["hardware_id"]}
+    named |= {text for name in ("slot", "serial") for piece in row[name].split("; ") for text in (piece, piece.partition(": ")[2])}
+    return any(text in named for part in changed for text in (part.slot, part.serial, part.key, part.guid) if text)

@@ -27,7 +27,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover impor
     standing,
     support,
 )
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys, model, subjects
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys, model, parts, subjects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import run as runs_on_disk
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
@@ -175,6 +175,24 @@ def test_what_people_wrote_about_rows_of_other_rounds_is_kept(tmp_path: pathlib.
     assert "of other rounds,Jane,'=cmd()" in path.read_text()
     handed(tmp_path, first, name="again")
     assert ",open,Jane,'=cmd()" in path.read_text()
+
+
+def behind(change: standing.Change, **row: str) -> bool:
+    values = {**dict.fromkeys(punch_list.COLUMNS, ""), "node": "a", "category": "part", **row}
+    return not punch_list.unexplained([change], [punch_list.Row(values, set(), [], 1)])
+
+
+def test_a_change_is_behind_the_row_that_names_its_part_or_is_about_its_node() -> None:
+    old, new = parts.Part("gpu/1", "GPU 1", serial="S1", slot="module 1"), parts.Part("gpu/2", "GPU 1", serial="S2", slot="module 1")
+    change = standing.Change("a", "module 1", 2, old, new)
+    assert behind(change, part="a GPU 1", slot="module 1") and behind(change, part="a GPU 1", hardware_id="gpu/1")
+    assert behind(change, part="a GPU 0, GPU 1", slot="GPU 0: module 0; GPU 1: module 1", serial="GPU 0: S0; GPU 1: S1")
+    assert behind(change, part="a") and not behind(change, part="a", category="configuration")
+    assert not behind(change, part="a GPU 0", slot="module 0", serial="S0") and not behind(change, part="b", node="b")
+    assert not behind(change, part="a with b", node="a|b")
+    before, after = (parts.Part("nic/mlx5_0", "mlx5_0", serial=serial) for serial in ("N1", "N2"))
+    device = standing.Change("b", "mlx5_0", 2, before, after)
+    assert behind(device, part="a with b", node="a|b") and not behind(device, part="a with c", node="a|c")
 
 
 def test_only_partial_rounds_and_quick_tests_are_no_acceptance(tmp_path: pathlib.Path) -> None:
