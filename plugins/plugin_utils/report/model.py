@@ -72,7 +72,7 @@ UNPROVEN = tuple(stage.unproven for stage in registry.shipped().values() if stag
 
 # The parts in the title of a cause, and how a finding about a node begins that is about a part of it: behind the check, or another one.
 TITLE_PARTS = 2
-_ABOUT_PART = re.compile(r"(?:(?<=[:;] )|(?<= and ))(\S+ port \d+|GPU \d+)(?=: | was )")
+_ABOUT_PART = re.compile(r"(?:(?<=[:;,] )|(?<= and ))(\S+ port \d+|GPU \d+)(?=: | was | were |, GPU \d| and GPU \d)")
 
 
 class _Named(t.TypedDict):

@@ -288,27 +288,60 @@ def _apart(mine: t.Mapping[Key, Measurement], fleet: Fleet) -> t.Iterator[tuple[
     for of_slot in fleet.values():
         for key in of_slot:
             by_node[node_of(key.subject)].append(_ends(mine[key], offsets))
+    of_others = _against_others(fleet)
     for key, m in mine.items():
         if key.check == probe.COOLING and m.subject.kind == "node" and "spread" in m.metrics:
-            yield from ((key, opinion) for opinion in _judge_spread(m, by_node[key.subject]))
+            yield from ((key, opinion) for opinion in _judge_spread(m, by_node[key.subject], of_others.get(key.subject, {})))
 
 
-def _judge_spread(m: Measurement, ends: t.Sequence[_Ends | None]) -> t.Iterator[Opinion]:
+def _against_others(fleet: Fleet) -> dict[str, dict[t.Any, float]]:
+    """Return {node: {slot of a GPU: how much its mean temperature is off the median of that slot in other nodes of the same product}}."""
+    found: dict[str, dict[t.Any, float]] = collections.defaultdict(dict)
+    for (_product, slot), of_slot in fleet.items():
+        for key, value in of_slot.items():
+            others = [other for of, other in of_slot.items() if node_of(of.subject) != node_of(key.subject)]
+            if others and slot is not None:
+                found[node_of(key.subject)][slot] = value - statistics.median(others)
+    return found
+
+
+def _judge_spread(m: Measurement, ends: t.Sequence[_Ends | None], of_others: t.Mapping[t.Any, float]) -> t.Iterator[Opinion]:
     known = [end for end in ends if end is not None]
     most = _criterion(m, "temperature_spread")
     if most is None or len(known) < max(2, len(ends)) or not all(end.is_usual_known for end in known):
         words = "what is usual in its slots is not known, and its GPUs were apart by"
-        odd = f"; {_odd_one(known, 'the median of its node')}" if len(known) == len(ends) > 1 else ""
+        is_whole = most is not None and len(known) == len(ends) > 1
+        odd = f"; {_odd_ones(known, 'the median of its node', of_others, most or 0.0)}" if is_whole else ""
         yield from _above(m, "spread", "temperature_spread", "temperature", words, odd)
         return
     spread = max(end.above for end in known) - min(end.below for end in known)
     if spread > most:
-        reason = f"{_odd_one(known, 'what is usual in its slot')}; {spread:.1f} C apart, more than soak_temperature_spread {most:g}"
+        odd = _odd_ones(known, "what is usual in its slot", of_others, most)
+        reason = f"{odd}; {spread:.1f} C apart, more than soak_temperature_spread {most:g}"
         source = SOURCES["temperature_spread"]
         yield Opinion("FAIL", reason, "temperature", round(spread, 3), "C", most, source=source, metric="spread")
     else:
         words = "the same slots are hot in all nodes; its GPUs were apart by"
         yield from _above(m, "spread", "temperature_slots", "temperature", words)
+
+
+def _odd_ones(ends: t.Sequence[_Ends], usual: str, of_others: t.Mapping[t.Any, float], most: float) -> str:
+    """Return which GPUs differ, by the same slots of other nodes if these tell, else by those of their own node. `most` is the criterion:
+    half of it is no noise."""
+    off = {end.gpu: of_others[end.gpu] for end in ends if end.gpu in of_others}
+    largest = max(map(abs, off.values()), default=0.0)
+    odd = [gpu for gpu, value in off.items() if abs(value) > ALIKE * largest]
+    if len(off) < len(ends) or largest < most / 2 or len(odd) == len(off):
+        return _odd_one(ends, usual)
+    names = [f"GPU {gpu}" for gpu in sorted(odd, key=str)]
+    who = f"{', '.join(names[:-1])} and {names[-1]} were" if len(names) > 1 else f"{names[0]} was"
+    good = [value for gpu, value in off.items() if gpu not in odd]
+    return f"{who} {_span([off[gpu] for gpu in odd])} C off the same slots of other nodes, the others {_span(good)} C"
+
+
+def _span(values: t.Sequence[float]) -> str:
+    least, largest = f"{min(values):+.1f}", f"{max(values):+.1f}"
+    return least if least == largest else f"{least} to {largest}"
 
 
 def _odd_one(ends: t.Sequence[_Ends], usual: str) -> str:

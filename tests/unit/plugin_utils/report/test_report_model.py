@@ -237,5 +237,6 @@ def test_the_title_of_a_finding_about_a_node_names_its_ports_and_gpus() -> None:
     assert title("; ".join(f"mlx5_{n} port 1: the port is DOWN" for n in range(8))) == "a mlx5_0 port 1, mlx5_1 port 1 and 6 more"
     assert title("GPU 7: the PCIe link is x8 under load") == "a GPU 7"
     assert title("GPU 7 was +9.1 C off what is usual in its slot, the others -0.3 to +0.4 C") == "a GPU 7"
+    assert title("GPU 4, GPU 5 and GPU 6 were +7.0 C off the same slots of other nodes") == "a GPU 4, GPU 5 and 1 more"
     # A part that is only compared with is none that the finding is about.
     assert title("slower than GPU 7: 12 GB/s") == title("nothing answers") == "a"

@@ -112,12 +112,21 @@ def test_the_gpu_that_differs_is_named_whether_it_is_hotter_or_cooler_and_no_goo
         hot = FRONT + BACK
         hot[slot] += degrees
         (said,) = reasons(*fleet, *cooled("odd", hot))
-        assert f"GPU {slot} was {degrees:+d}.0 C off what is usual in its slot, the others" in said, said
+        assert f"GPU {slot} was {degrees:+d}.0 C off the same slots of other nodes, the others +0.0 C; 9.0 C apart" in said, said
         assert re.findall(r"GPU \d", said) == [f"GPU {slot}"], said
     # Of few nodes nobody knows what is usual: the one that differs from its own node is named.
     for degrees in (9, -9):
         (said,) = reasons(*cooled("lone", [60.0, 60.0 + degrees, 60.0, 60.0]))
         assert re.findall(r"GPU \d", said) == ["GPU 1"] and f"GPU 1 was {degrees:+d}.0 C off the median of its node" in said, said
+    # A fan of half a node: by its own median four GPUs are as much too cool as the others are too hot.
+    fan = [value + 10 * (slot > 3) for slot, value in enumerate(FRONT * 2)]
+    (said,) = reasons(*cooled("n0", FRONT * 2), *cooled("n1", FRONT * 2), *cooled("fan", fan))
+    assert "GPU 4, GPU 5, GPU 6 and GPU 7 were +10.0 C off the same slots of other nodes, the others +0.0 C" in said, said
+    # What was hot for a while only is seen in the ends, not in the means.
+    late = cooled("late", FRONT + BACK)
+    late[3].metrics["most_above"].value += 9
+    (said,) = reasons(*fleet, *late)
+    assert re.findall(r"GPU \d", said) == ["GPU 2"] and "off what is usual in its slot" in said, said
     (said,) = reasons(*cooled("two", [60.0, 70.0]))
     assert "GPU 0 was -5.0 C and GPU 1 was +5.0 C" in said and "neither stands out" in said, said
 
