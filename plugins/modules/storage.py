@@ -42,6 +42,12 @@ options:
       gibps_write:
         description: The rate in GiB/s that a node should write.
         type: float
+      gibps_read_all:
+        description: The rate in GiB/s that all nodes of a shared file system together should read.
+        type: float
+      gibps_write_all:
+        description: The rate in GiB/s that all nodes of a shared file system together should write.
+        type: float
   tests:
     description: The checks, where O(checks) is not given.
     type: list
@@ -84,6 +90,49 @@ options:
     description: Seconds after its begin at which a check is ended.
     type: float
     default: 120.0
+  timetables:
+    description:
+      - What this node does together with others, for each shared file system. With them only the checks V(coherent) and V(together) are
+        made.
+      - The stage makes them; all nodes of a file system are told the same but for their number.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      storage:
+        description: The name of the file system.
+        type: str
+        required: true
+      index:
+        description: The number of this node, from 0 on.
+        type: int
+        required: true
+      nodes:
+        description: The names of all nodes.
+        type: list
+        elements: str
+        required: true
+      sizes:
+        description: How many of the nodes, from the first on, work together in each step.
+        type: list
+        elements: int
+        required: true
+      token:
+        description: What the names of the files of this test have in common.
+        type: str
+        required: true
+      at:
+        description: When its first step begins, in seconds behind O(begins_in).
+        type: float
+        required: true
+  begins_in:
+    description: In how many seconds the nodes begin together.
+    type: float
+    default: 0.0
+  patience:
+    description: Seconds after which a node must see what another one has written.
+    type: float
+    default: 65.0
 """
 
 EXAMPLES = r"""
@@ -160,6 +209,16 @@ ENTRY = {
     "shared": {"type": "bool", "default": False},
     "gibps_read": {"type": "float"},
     "gibps_write": {"type": "float"},
+    "gibps_read_all": {"type": "float"},
+    "gibps_write_all": {"type": "float"},
+}
+TIMETABLE = {
+    "storage": {"type": "str", "required": True},
+    "index": {"type": "int", "required": True},
+    "nodes": {"type": "list", "elements": "str", "required": True},
+    "sizes": {"type": "list", "elements": "int", "required": True},
+    "token": {"type": "str", "required": True, "no_log": False},
+    "at": {"type": "float", "required": True},
 }
 OPTIONS = {
     "checks": runner.CHECKS,
@@ -174,6 +233,9 @@ OPTIONS = {
     "nodes": {"type": "int", "default": 1},
     "answer_timeout": {"type": "float", "default": 15.0},
     "test_timeout": {"type": "float", "default": 120.0},
+    "timetables": {"type": "list", "elements": "dict", "default": [], "options": TIMETABLE},
+    "begins_in": {"type": "float", "default": 0.0},
+    "patience": {"type": "float", "default": 65.0},
 }
 
 

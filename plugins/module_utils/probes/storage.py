@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.absent import Absent, plain
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import Observation, Params, PlainData
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import mounts
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import mounts, shared_files
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import folder
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import fio
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import apart, container, process
@@ -30,6 +30,9 @@ MOUNT, WRITE, VERIFY, READ, METADATA = "mount", "write", "verify", "read", "meta
 RANDOM = ("random_read", "random_write")
 # In the order in which they are made: what reads needs what was written, and random writes leave nothing that could be checked.
 CHECKS = (MOUNT, WRITE, VERIFY, READ, *RANDOM, METADATA)
+# Those that nodes make together, by a timetable.
+COHERENT, TOGETHER = "coherent", "together"
+OF_MANY = (COHERENT, TOGETHER)
 # Those of a file system that many nodes share and test at one time: the others would measure each node's share of one server.
 OF_SHARED = (MOUNT, VERIFY, METADATA)
 BLOCK, GIB = 1 << 20, float(1 << 30)
@@ -40,6 +43,9 @@ LEAST_BYTES, SHARED_BYTES = 16 << 20, 256 << 20
 # No more than this share of what is free is taken: others write, too.
 OF_FREE = 0.5
 FILES = 1000
+# Seconds between what nodes see and the locks, and for which these are held; between two rates; that a node may be late;
+# and by which two nodes may begin apart.
+LOCK_S, BETWEEN_S, ON_TIME_S, SKEW_S = 15.0, 5.0, 2.0, 5.0
 
 # What a file system answers that is not there, that has lost its server, and that has shut itself down.
 _MISSING = (errno.ENOENT, errno.ENOTDIR)
@@ -58,11 +64,33 @@ def default_checks(params: Params) -> list[dict[str, str]]:
 
 def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """Yield an observation of the node for each check {"check": one of CHECKS, "variant": "storage=NAME"}."""
+    if params.get("timetables"):
+        yield from _by_timetables({**params, "arrived": time.monotonic()}, node)
+        return
     for entry in params["storage"]:
         variant = observation.variant(storage=entry["name"])
         wanted = [check["check"] for check in params["checks"] if check["variant"] == variant]
         if wanted:
             yield from StorageTest(params, node, entry, wanted).observations()
+
+
+def _by_timetables(params: Params, node: Node) -> t.Iterator[Observation]:
+    entries = {entry["name"]: entry for entry in params["storage"]}
+    for timetable in params["timetables"]:
+        variant = observation.variant(storage=timetable["storage"])
+        wanted = [check["check"] for check in params["checks"] if check["variant"] == variant and check["check"] in OF_MANY]
+        if wanted:
+            yield from TogetherTest(params, node, entries[timetable["storage"]], wanted, timetable).observations()
+
+
+def ready_after(patience: float) -> float:
+    """Return when the first rate is measured, in seconds behind the beginning of a timetable."""
+    return patience + 3 * LOCK_S
+
+
+def seconds_of(sizes: t.Sequence[int], seconds: float, patience: float) -> float:
+    """Return how long a timetable takes in which each rate is measured for so many seconds."""
+    return ready_after(patience) + 2 * len(sizes) * (seconds + BETWEEN_S)
 
 
 class Look(t.NamedTuple):
@@ -332,6 +360,125 @@ class StorageTest:
         context = {**self.context, **({"findings": list(findings)} if findings else {})}
         outcome = "timeout" if code == "timeout" else "missing" if code == "tool_missing" else "error"
         return observation.failed(check, code, words, outcome, variant=self.variant, context=context, **fields)
+
+
+class TogetherTest(StorageTest):
+    """The checks of a file system that all nodes use at one time, by a timetable: `index` is the number of this node among `nodes`, `sizes`
+    are how many nodes work together in each step, `at` is when the first of it begins, in seconds behind the common beginning."""
+
+    def __init__(self, params: Params, node: Node, entry: PlainData, wanted: t.Sequence[str], timetable: PlainData) -> None:
+        super().__init__(params, node, entry, wanted)
+        self.timetable = timetable
+        self.begin = float(params["arrived"] + params["begins_in"])
+        self.lock_at = float(params["patience"]) + LOCK_S
+        self.ready_at = ready_after(float(params["patience"]))
+        names = timetable["nodes"]
+        self.context.update(nodes=names, sizes=timetable["sizes"], index=timetable["index"], condition=True)
+        stated = {name: entry.get(f"gibps_{name}_all") for name in (READ, WRITE)}
+        self.context["stated"] = {name: value for name, value in stated.items() if value}
+
+    def observations(self) -> t.Iterator[Observation]:
+        """Yield the checks that are wanted. What is needed for them is written before the common beginning."""
+        look = self.look()
+        if look.mount:
+            self.context["file_system"] = look.mount.kind
+        if look.problem:
+            _part, code, words = look.problem
+            yield from (self.failed(check, code, f"{words}: {_NOT_TESTED}") for check in self.wanted)
+            return
+        yield from self.tested(list(self.wanted), look)
+
+    def _in_folder(self, path: str, checks: list[str], look: Look) -> t.Iterator[Observation]:
+        table, seconds = self.timetable, self.params["answer_timeout"]
+        apart.call(lambda: shared_files.hand_over(path, table["token"], table["index"]), seconds)
+        wrong = self._prepare(path, look) if TOGETHER in checks else None
+        if COHERENT in checks:
+            yield self._coherent(path)
+        if wrong:
+            yield self.failed(TOGETHER, wrong[0], f"{wrong[1]}: nothing was written that could be read")
+        elif TOGETHER in checks:
+            yield self._together(path)
+
+    def _prepare(self, path: str, look: Look) -> tuple[str, str] | None:
+        """Write the files that the steps write and read again; return why they could not be written."""
+        try:
+            self.size_of_job = _job_size(self.limit(look), self.params["jobs"])
+        except ReasonedError as error:
+            return error.reason_code, error.reason
+        return self._wrong(WRITE, *self._fio(path, WRITE, ["--rw=write", "--bs=1M", "--end_fsync=1"]))
+
+    def _wait(self, at: float) -> bool:
+        """Wait for a moment of the timetable; return False if it is past."""
+        left = self._left(at)
+        time.sleep(max(0.0, left))
+        return left > -ON_TIME_S
+
+    def _coherent(self, path: str) -> Observation:
+        """Look for what the others have written, and try the lock that the first node holds."""
+        table, parent = self.timetable, self.path
+        token, index, names = table["token"], table["index"], table["nodes"]
+        patience = self.params["answer_timeout"]
+        if not self._wait(0.0):
+            return self.failed(COHERENT, "partner", f"{self.entry['path']}: the node was ready {-self._left(0.0):.0f} s too late")
+        held: dict[str, str] = {}
+        if index == 0:  # the others try at self.lock_at
+            held = apart.call(lambda: shared_files.hold(path, token, 0, self.lock_at + LOCK_S), self.lock_at + LOCK_S + patience)
+        missing = apart.call(
+            lambda: shared_files.unseen(parent, folder.PREFIX, token, len(names), self.params["patience"]),
+            self.params["patience"] + patience,
+        )
+        listed: list[findings.Finding] = []
+        name = f"{self.entry['name']} ({self.entry['path']})"
+        other = (index + 1) % len(names)
+        if other not in missing:
+            wrong = apart.call(lambda: shared_files.read(parent, folder.PREFIX, token, other), patience)
+            if wrong:
+                listed.append(("", "wrong_results", f"{name}: what {names[other]} has written and synced is read with {wrong}"))
+        if index and 0 not in missing:
+            self._wait(self.lock_at)
+            held = apart.call(lambda: shared_files.try_locks(parent, folder.PREFIX, token, 0), patience)
+            if not self._is_still_held():
+                held = dict.fromkeys(held, "it was tried too late")
+        context = {
+            **self.context,
+            "locks": held,
+            "unseen": [names[number] for number in missing],
+            "looked_for": [f"files and locks of {len(names)} nodes on {self.entry['path']}"],
+        }
+        unseen = {kind: what for kind, what in held.items() if what not in ("taken", "refused")}
+        context["not_looked_for"] = {f"lock_{kind}": what for kind, what in unseen.items()}
+        return findings.observed(COHERENT, listed, {"variant": self.variant, "context": context})
+
+    def _is_still_held(self) -> bool:
+        """Return True if the first node holds its locks yet, although it may have begun SKEW_S before this one."""
+        return self._left(self.lock_at + LOCK_S - SKEW_S) > 0
+
+    def _left(self, at: float) -> float:
+        return float(self.begin + self.timetable["at"] + at - time.monotonic())
+
+    def _together(self, path: str) -> Observation:
+        """Write and read with the other nodes in each step that this node is in."""
+        table, rows, raws = self.timetable, [], []
+        for step, size in enumerate(table["sizes"]):
+            if table["index"] >= size:
+                continue
+            for phase, way in enumerate((WRITE, READ)):
+                at = self.ready_at + (2 * step + phase) * (self.params["seconds"] + BETWEEN_S)
+                if not self._wait(at):
+                    continue
+                timed = [f"--rw={way}", "--bs=1M", "--time_based=1", f"--runtime={self.params['seconds']:g}", "--allow_file_create=0"]
+                result, run = self._fio(path, way, timed)
+                raws.append(result.raw)
+                side = run.write if way == WRITE else run.read
+                if result.rc != 0 or run.problem or isinstance(side.rate, Absent) or side.rate <= 0:
+                    code, words = run.problem or ("tool_failed", " ".join(result.err.split()[-40:]) or "it gave no number")
+                    return self.failed(TOGETHER, code, f"{self.entry['path']}: {way} with {size} nodes: {words}", raw="\n".join(raws))
+                rows.append({"nodes": size, "way": way, "rate": side.rate / GIB})
+        context = {**self.context, "series_units": {"rate": "GiB/s"}, "direct": bool(self.params["direct"])}
+        context["looked_for"] = [f"rates of {self.entry['path']} from {len(table['nodes'])} nodes at one time"]
+        if self.unlike:
+            context["unlike"] = self.unlike
+        return observation.measured(TOGETHER, variant=self.variant, series=rows, context=context, raw="\n".join(raws))
 
 
 def _seen(path: str) -> PlainData:

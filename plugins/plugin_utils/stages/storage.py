@@ -31,7 +31,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
 VARIABLE = "acceptance_storage"
-_FORM = "{name, path, shared, gibps_read, gibps_write}"
+_FORM = "{name, path, shared, gibps_read, gibps_write, gibps_read_all, gibps_write_all}"
 # Rates that an entry may state, and the checks that are held to them.
 _STATED = (probe.READ, probe.WRITE)
 # Checks whose numbers are rates of the file system itself, past the page cache.
@@ -156,10 +156,13 @@ def _entry_problem(where: str, entry: t.Mapping[str, t.Any]) -> str | None:
         return f"{where}: shared: found {entry['shared']!r}, expected true or false"
     for rate in _STATED:
         if entry.get("shared") and f"gibps_{rate}" in entry:
-            return f"{where}: gibps_{rate}: found with shared: true, expected without: rates of a shared file system are not measured yet"
-        stated = entry.get(f"gibps_{rate}", 1)
-        if not is_number(stated) or not 0 < stated < 1e6:
-            return f"{where}: gibps_{rate}: found {stated!r}, expected GiB/s as a number above 0"
+            return f"{where}: gibps_{rate}: found with shared: true, expected gibps_{rate}_all: its rates are those of all nodes"
+        if not entry.get("shared") and f"gibps_{rate}_all" in entry:
+            return f"{where}: gibps_{rate}_all: found without shared: true, expected gibps_{rate}"
+        for key in (f"gibps_{rate}", f"gibps_{rate}_all"):
+            stated = entry.get(key, 1)
+            if not is_number(stated) or not 0 < stated < 1e6:
+                return f"{where}: {key}: found {stated!r}, expected GiB/s as a number above 0"
     return None
 
 

@@ -48,7 +48,7 @@ def opinions(*records: Measurement) -> dict[str, tuple[str, str | None, str]]:
         ([{**SCRATCH, "path": "/dev/nvme0n1"}], "devices are never written to"),
         ([{**SCRATCH, "shared": "yes"}], "shared: found 'yes'"), ([{**SCRATCH, "gibps_read": "2"}], "gibps_read: found '2'"),
         ([{**SCRATCH, "gibps_write": 0}], "gibps_write: found 0"), ([{**SCRATCH, "gbps": 1}], "found the key 'gbps'"),
-        ([{**SCRATCH, "shared": True, "gibps_read": 2}], "not measured yet"),
+        ([{**SCRATCH, "shared": True, "gibps_read": 2}], "expected gibps_read_all"),
         ([SCRATCH, {**SCRATCH, "path": "/b"}], "acceptance_storage[1]: name: found 'scratch' a second time"),
         ([SCRATCH, {"name": "b", "path": "/scratch/"}], "acceptance_storage[1]: path: found '/scratch' a second time"),
     ],

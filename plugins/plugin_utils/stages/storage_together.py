@@ -1,0 +1,262 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stage `storage_together`: the shared file systems of `acceptance_storage` from 1, 2, 4 and more nodes at one time, and
+whether the nodes see each other's files and locks.
+
+This plugin util is PRIVATE to the collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import secrets
+import typing as t
+
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.observation import variant
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import storage as probe
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
+    JudgingInputs,
+    Measurement,
+    Metric,
+    PlainData,
+    Plan,
+    PlanItem,
+    Subject,
+    Todo,
+    Variables,
+    Verdict,
+    is_number,
+)
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Section
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
+
+VARIABLE = "acceptance_storage"
+# The check of all nodes together, which follows from what each has measured.
+CURVE = "curve"
+WAYS = (probe.WRITE, probe.READ)
+# From so little of the rate per node of one node on, more nodes share what is there.
+KNEE = 0.8
+# Nodes that a finding names.
+SHOWN = 4
+
+
+class StorageTogether(base.Stage):
+    name = "storage_together"
+    role = "gpufleet.acceptance.storage_together"
+    place = 46
+    topology = base.ROUNDS
+    optional = True
+    conditions = frozenset({probe.COHERENT, probe.TOGETHER, CURVE})
+    ranges: t.Mapping[str, Range] = {
+        "gib": Range(0.05, 65536, "GiB"), "share": Range(0, 50, "percent", above=True), "seconds": Range(1, 3600, "seconds"),
+        "jobs": Range(1, 256), "depth": Range(1, 1024), "patience": Range(0, 600, "seconds"), "window": Range(1, 86400, "seconds"),
+    }  # fmt: skip
+
+    def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[t.Sequence[PlanItem | PlainData], list[str]]:
+        """Return the checks of each node for each file system that at least two nodes share."""
+        sharing: dict[str, list[str]] = collections.defaultdict(list)
+        behind = sorted({target for target in nodes.values() if base.stands_for_nodes(settings[target])})
+        for node, target in nodes.items():
+            if target not in behind:
+                for entry in _shared(settings[target]):
+                    sharing[entry["name"]].append(node)
+        items: list[PlanItem | PlainData] = []
+        words = f"stage {self.name}: left out on {', '.join(behind[:3])}: they stand for many nodes, which it does not reach at one time"
+        notes = [words] if behind else []
+        for name, members in sharing.items():
+            if len(members) < 2:
+                notes.append(f"stage {self.name}: {name} is left out: {members[0]} alone has it")
+                continue
+            for node in members:
+                subject = Subject("node", node, [])
+                items += [PlanItem(self.name, check, variant(storage=name), subject, nodes[node]) for check in probe.OF_MANY]
+        if not sharing:
+            notes.append(f"stage {self.name}: skipped: {VARIABLE} names no shared file system")
+        return items, notes
+
+    def complete(self, items: list[PlanItem], remaining: t.AbstractSet[Key]) -> t.AbstractSet[Key]:
+        """The nodes of a file system are measured together or not at all."""
+        repeated = {item.variant for item in items if item.key in remaining}
+        return {item.key for item in items if item.variant in repeated}
+
+    def work(self, run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWork]:
+        """Return the timetable of each target."""
+        members: dict[str, list[PlanItem]] = collections.defaultdict(list)
+        for item in plan.items:
+            if item.stage == self.name and item.check == probe.TOGETHER and item.target in todos:
+                members[item.variant].append(item)
+        tables: dict[str, list[PlainData]] = collections.defaultdict(list)
+        at = 0.0
+        settings = {target: todo["settings"] for target, todo in todos.items()}
+        for words, items in members.items():
+            first = settings[items[0].target]
+            sizes = steps(len(items))
+            common = {"token": secrets.token_hex(8), "nodes": [item.subject.id for item in items], "sizes": sizes, "at": at}
+            for index, item in enumerate(items):
+                tables[item.target].append({"storage": words.partition("=")[2], "index": index, **common})
+            at += probe.seconds_of(sizes, float(first[f"{self.name}_seconds"]), float(first[f"{self.name}_patience"]))
+        count = max(map(len, members.values()), default=0)
+        works = {}
+        for target, timetables in tables.items():
+            of_target = settings[target]
+            window = float(of_target[f"{self.name}_window"] or 60 + count)
+            options = {
+                "storage": [entry for entry in _shared(of_target) if any(table["storage"] == entry["name"] for table in timetables)],
+                "timetables": timetables, "nodes": count, "timeout": window + at + float(of_target[f"{self.name}_test_timeout"]) + 60,
+            }  # fmt: skip
+            works[target] = base.StageWork(options, starts_in=window)
+        return works
+
+    def derived(self, deciding: t.Mapping[Key, Measurement], plan: Plan, inputs: JudgingInputs) -> list[Measurement]:
+        """Return a record for each file system: the rates of all nodes of each step together."""
+        found = []
+        for words, records in sorted(_by_variant(self.name, deciding).items()):
+            first = min(records.values(), key=lambda record: record.key)
+            nodes, sizes = first.context["nodes"], first.context["sizes"]
+            rows: list[PlainData] = []
+            for size in sizes:
+                row: PlainData = {"nodes": size}
+                for way in WAYS:
+                    rates = [_rate(records.get(node), size, way) for node in nodes[:size]]
+                    if all(rate is not None for rate in rates):
+                        row[way] = sum(rate or 0.0 for rate in rates)
+                        row[f"least_{way}"] = min(rate or 0.0 for rate in rates)
+                rows.append(row)
+            metrics = {way: Metric(rows[-1][way], "GiB/s") for way in WAYS if way in rows[-1]}
+            names = ("storage", "file_system", "stated", "unlike", "direct")
+            context = {name: first.context[name] for name in names if name in first.context}
+            units = {name: "GiB/s" for way in WAYS for name in (way, f"least_{way}")}
+            context.update({"condition": True, "series_units": units, "sizes": sizes})
+            subject = Subject("group", f"{self.name}/{first.context['storage']}", list(nodes))
+            blank: PlainData = {"evidence": {}, "raw": None, "raw_sha256": None, "command": [], "attempt": 1}
+            found.append(
+                first.replaced(check=CURVE, variant=words, subject=subject, context=context, series=rows, metrics=metrics, **blank)
+            )
+        return found
+
+    def opinions(
+        self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]
+    ) -> t.Iterator[tuple[Key, Opinion]]:
+        """Yield an opinion for each aggregate that is below what the inventory states, or that not all nodes have measured."""
+        for of_storage in _coherent(self.name, deciding):
+            yield from _unseen(of_storage)
+            yield from _unlocked(of_storage)
+        for key, record in deciding.items():
+            if key.stage != self.name or key.check != CURVE:
+                continue
+            missing = [way for way in WAYS if way not in record.metrics]
+            if missing:
+                words = f"{' and '.join(missing)} of all {len(record.subject.members)} nodes at one time: not all of them have a rate"
+                yield key, Opinion("UNKNOWN", words, "incomplete")
+            if record.context.get("unlike"):
+                yield key, Opinion("UNKNOWN", f"its rates say nothing of the file system: {record.context['unlike']}", "unchecked")
+                continue
+            stated = record.context.get("stated") or {}
+            for way, value in stated.items():
+                if way in record.metrics and is_number(value):
+                    reached = float(record.metrics[way].value or 0.0)
+                    passes, warns = bands.floors(float(value), "higher")
+                    if reached < passes:
+                        words = f"{len(record.subject.members)} nodes {way} {reached:.4g} GiB/s together, gibps_{way}_all is {value:g}"
+                        low = reached < warns
+                        yield key, Opinion("FAIL" if low else "WARN", words, "below_floor" if low else "below_warn", reached, "GiB/s")
+
+    def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
+        """Return the curve of each file system."""
+        sections = []
+        for _verdict, record in rows:
+            if record.check != CURVE:
+                continue
+            table = [
+                [str(row["nodes"]), *(f"{row[name]:.4g}" if name in row else "" for way in WAYS for name in (way, f"least_{way}"))]
+                for row in record.series
+            ]  # fmt: skip
+            columns = ["nodes", "write together (GiB/s)", "slowest node", "read together (GiB/s)", "slowest node"]
+            said = [words for way in WAYS if (words := knee(record.series, way))]
+            title = f"File system {record.context.get('storage')} from many nodes at one time"
+            sections.append(Section(title=title, said=said, columns=columns, rows=table))
+        return sections
+
+    def seconds(self, settings: Variables, nodes: int, launch_s: float, gbps: float) -> float:
+        each = probe.seconds_of(steps(nodes), float(settings[f"{self.name}_seconds"]), float(settings[f"{self.name}_patience"]))
+        return each * len(_shared(settings))
+
+
+def steps(count: int) -> list[int]:
+    """Return how many nodes work together in each step: 1, 2, 4 and so on, and all."""
+    return [*(1 << power for power in range(count.bit_length()) if 1 << power < count), count]
+
+
+def knee(rows: t.Sequence[t.Mapping[str, t.Any]], way: str) -> str:
+    """Return a sentence about the number of nodes from which on each gets less than one node alone; empty if the rate of one is unknown."""
+    alone = next((row[way] for row in rows if row["nodes"] == 1 and way in row), None)
+    if not alone:
+        return ""
+    for row in rows:
+        if way in row and row[way] / row["nodes"] < KNEE * alone:
+            share = row[way] / row["nodes"] / alone
+            return f"{way}: from {row['nodes']} nodes on each gets {share:.0%} or less of the {alone:.4g} GiB/s that one has alone."
+    return f"{way}: each of {rows[-1]['nodes']} nodes gets at least {KNEE:.0%} of the {alone:.4g} GiB/s that one has alone."
+
+
+def _shared(settings: Variables) -> list[PlainData]:
+    return [entry for entry in settings.get(VARIABLE) or () if isinstance(entry, dict) and entry.get("shared")]
+
+
+def _by_variant(stage: str, deciding: t.Mapping[Key, Measurement]) -> dict[str, dict[str, Measurement]]:
+    """Return the measured checks by variant and node."""
+    found: dict[str, dict[str, Measurement]] = collections.defaultdict(dict)
+    for key, record in deciding.items():
+        if key.stage == stage and key.check == probe.TOGETHER and record.outcome == "measured" and record.context.get("nodes"):
+            found[key.variant][key.subject] = record
+    return found
+
+
+def _coherent(stage: str, deciding: t.Mapping[Key, Measurement]) -> list[dict[Key, Measurement]]:
+    """Return the checks of what nodes see of each other, for each file system."""
+    writers: dict[str, dict[Key, Measurement]] = collections.defaultdict(dict)
+    for key, record in deciding.items():
+        if key.stage == stage and key.check == probe.COHERENT and "unseen" in record.context:
+            writers[key.variant][key] = record
+    return list(writers.values())
+
+
+def _unseen(of_storage: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield FAIL for each node that does not see the files of half or more of the other nodes that have written some."""
+    names = {key.subject for key in of_storage}
+    for key, record in of_storage.items():
+        unseen = [name for name in record.context["unseen"] if name in names]
+        if unseen and 2 * len(unseen) >= len(names) - 1:
+            more = f" and {len(unseen) - SHOWN} more" if len(unseen) > SHOWN else ""
+            words = f"files that {', '.join(unseen[:SHOWN])}{more} wrote are not seen here: another file system is mounted at the path"
+            yield key, Opinion("FAIL", f"{record.context.get('storage')}: {words}", "mount_differs")
+
+
+def _unlocked(of_storage: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield FAIL for each node that took a lock which the first node held."""
+    holder = next((record for record in of_storage.values() if record.context.get("index") == 0), None)
+    held = [kind for kind, what in (holder.context.get("locks") or {}).items() if what == "taken"] if holder else []
+    for key, record in of_storage.items():
+        locks = record.context.get("locks") or {}
+        taken = [kind for kind in held if locks.get(kind) == "taken"]
+        if holder is not None and record is not holder and taken:
+            words = f"{' and '.join(taken)} took a lock that {holder.subject.id} held: locks do not hold between nodes"
+            yield key, Opinion("FAIL", f"{record.context.get('storage')}: {words}", "file_system")
+
+
+def _rate(record: Measurement | None, size: int, way: str) -> float | None:
+    """Return the rate of a node in a step."""
+    for row in record.series if record else ():
+        if row.get("nodes") == size and row.get("way") == way and is_number(row.get("rate")):
+            return float(t.cast(float, row["rate"]))
+    return None
+
+
+STAGE = StorageTogether()

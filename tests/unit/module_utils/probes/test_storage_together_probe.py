@@ -1,0 +1,125 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Nodes that use one file system at one time, each in a thread, with real files and locks and a stand-in for fio."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import json
+import os
+import pathlib
+import time
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import shared_files
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import storage
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import session
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
+from test_storage_probe import PARAMS, STAND_IN
+
+NAMES = ["n0", "n1", "n2"]
+# How many nodes try the locks of the first one.
+EXPECTED = {"nodes": 2}
+
+
+@pytest.fixture(autouse=True)
+def quick(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/fio").write_text(STAND_IN)
+    (tmp_path / "bin/fio").chmod(0o755)
+    (tmp_path / "plan").write_text(json.dumps({"read": {"rate": 1 << 30}}))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("FIO_PLAN", str(tmp_path / "plan"))
+    monkeypatch.setattr(storage.mounts, "is_of_network", lambda _kind: True)
+    for name, seconds in (("LOCK_S", 0.1), ("BETWEEN_S", 0.1), ("ON_TIME_S", 300.0)):
+        monkeypatch.setattr(storage, name, seconds)
+    # The machine may be slow: the locks are held for as long as they are tried, whatever the clock says.
+    monkeypatch.setattr(storage.TogetherTest, "_is_still_held", lambda _self: True)
+    monkeypatch.setattr(shared_files, "hold", functools.partial(held, tmp_path))
+    monkeypatch.setattr(shared_files, "try_locks", functools.partial(tried, tmp_path, shared_files.try_locks))
+
+
+def until(there: t.Callable[[], bool]) -> None:
+    for _turn in range(6000):
+        if there():
+            return
+        time.sleep(0.05)
+
+
+def held(marks: pathlib.Path, folder: str, token: str, number: int, _seconds: float) -> dict[str, str]:
+    handles = {kind: os.open(os.path.join(folder, f"{kind}-{token}-{number}"), os.O_RDWR) for kind in shared_files.LOCKS}
+    found = {kind: shared_files._locked(handle, kind) for kind, handle in handles.items()}
+    (marks / "held").touch()
+    until(lambda: len(list(marks.glob("tried-*"))) == EXPECTED["nodes"])
+    return found
+
+
+def tried(marks: pathlib.Path, try_locks: t.Any, parent: str, prefix: str, token: str, number: int) -> dict[str, str]:
+    until((marks / "held").exists)
+    found = try_locks(parent, prefix, token, number)
+    (marks / f"tried-{os.getpid()}").touch()
+    return t.cast("dict[str, str]", found)
+
+
+def together(tmp_path: pathlib.Path, folders: t.Mapping[int, str] | None = None, begins_in: float = 3.0) -> dict[str, dict[str, t.Any]]:
+    """Return {node: {check: observation}}; `folders` are those of nodes that have not the same one as the others."""
+    (tmp_path / "shared").mkdir(exist_ok=True)
+    table = {"storage": "lustre", "nodes": NAMES, "sizes": [1, 2, 3], "token": "ab12", "at": 0.0}
+
+    def work(index: int) -> dict[str, t.Any]:
+        path = tmp_path / (folders or {}).get(index, "shared")
+        path.mkdir(exist_ok=True)
+        state = tmp_path / f"state-{index}"
+        state.mkdir()
+        params = {
+            **PARAMS, "storage": [{"name": "lustre", "path": str(path), "shared": True, "gibps_read_all": 5}], "nodes": 3, "seconds": 0.05,
+            "checks": [{"check": check, "variant": "storage=lustre"} for check in storage.OF_MANY], "patience": 0.5,
+            "begins_in": begins_in, "timetables": [{**table, "index": index}],
+        }  # fmt: skip
+        return {seen["check"]: seen for seen in storage.probe(params, Node(2000, ledger=session.Ledger(str(state))))}
+
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        found = dict(zip(NAMES, pool.map(work, range(3)), strict=True))
+    assert list((tmp_path / "shared").iterdir()) == [], "something is left"
+    return found
+
+
+def test_nodes_see_each_others_files_and_locks_and_measure_in_their_steps(tmp_path: pathlib.Path) -> None:
+    found = together(tmp_path)
+    assert [seen["coherent"]["outcome"] for seen in found.values()] == ["measured"] * 3, found["n1"]["coherent"]
+    assert found["n0"]["coherent"]["context"]["locks"] == {"fcntl": "taken", "flock": "taken"}
+    assert found["n2"]["coherent"]["context"]["locks"] == {"fcntl": "refused", "flock": "refused"}
+    rows = {name: [(row["nodes"], row["way"], row["rate"]) for row in seen["together"]["series"]] for name, seen in found.items()}
+    assert rows["n2"] == [(3, "write", 2.0), (3, "read", 1.0)] and [row[0] for row in rows["n1"]] == [2, 2, 3, 3] and len(rows["n0"]) == 6
+
+
+def test_a_node_with_another_file_system_at_the_path_sees_nobody(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXPECTED, "nodes", 1)
+    found = together(tmp_path, {2: "other"})
+    assert {name: seen["coherent"]["context"]["unseen"] for name, seen in found.items()} == {
+        "n0": ["n2"], "n1": ["n2"], "n2": ["n0", "n1"],
+    }  # fmt: skip
+
+
+def test_data_that_another_node_reads_otherwise_than_written_is_wrong(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hand_over = shared_files.hand_over
+
+    def hands(folder: str, token: str, number: int) -> None:
+        hand_over(folder, token, number)
+        if number == 1:
+            pathlib.Path(folder, f"hand-{token}-{number}").write_bytes(b"\0" * shared_files.BYTES)
+
+    monkeypatch.setattr(shared_files, "hand_over", hands)
+    found = together(tmp_path)
+    assert {name: seen["coherent"]["reason_code"] for name, seen in found.items()} == {"n0": "wrong_results", "n1": None, "n2": None}
+    assert "what n1 has written and synced is read with other data from byte 0 on" in found["n0"]["coherent"]["reason"]
+
+
+def test_a_node_that_is_not_ready_when_the_others_begin_has_no_rate(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "ON_TIME_S", 0.0)
+    found = together(tmp_path, begins_in=-100.0)
+    assert {seen["coherent"]["reason_code"] for seen in found.values()} == {"partner"}
+    assert [seen["together"]["series"] for seen in found.values()] == [[], [], []]

@@ -1,0 +1,106 @@
+# Copyright: (c) 2026, gpufleet.acceptance contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stage storage_together: who works when, and the verdict on all nodes together."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.storage_together import STAGE, knee, steps
+from harness import records
+from harness import report_samples as samples
+
+NODES = [f"n{number}" for number in range(6)]
+LUSTRE = {"name": "lustre", "path": "/mnt/lustre", "shared": True}
+SETTINGS = {"acceptance_storage": [LUSTRE], "storage_together_seconds": 10, "storage_together_patience": 65,
+            "storage_together_window": None, "storage_together_test_timeout": 120}  # fmt: skip
+
+
+def judged(rate: t.Callable[[int, str], float], nodes: t.Sequence[str] = NODES, **context: t.Any) -> t.Any:
+    """Return the verdict on all nodes together; `rate` is that of each node in a step of so many."""
+    made = []
+    for index, node in enumerate(nodes):
+        rows = [
+            {"nodes": size, "way": way, "rate": rate(size, way)} for size in steps(len(NODES)) if index < size for way in ("write", "read")
+        ]
+        fields = {
+            "stage": STAGE.name, "check": "together", "variant": "storage=lustre", "subject": {"kind": "node", "id": node, "members": []},
+            "target": node, "series": rows,
+            "context": {"storage": "lustre", "nodes": NODES, "sizes": steps(len(NODES)), "condition": True, **context},
+        }  # fmt: skip
+        made.append(records.measurement(fields))
+    items = [{"stage": r.stage, "check": r.check, "variant": r.variant, "subject": r.subject, "target": r.target} for r in made]
+    plan: t.Any = samples.plan(nodes, [STAGE.name], items=items)
+    found = verdict.judge(plan, [r.replaced(run_id=plan.run_id) for r in made], lambda *_who: expectations.shipped(), stages=[STAGE])
+    (curve,) = [v for v in found.verdicts if v["check"] == "curve"]
+    return curve
+
+
+def test_the_nodes_work_in_steps_of_1_2_4_and_all() -> None:
+    assert [steps(count) for count in (2, 3, 4, 6, 64)] == [[1, 2], [1, 2, 3], [1, 2, 4], [1, 2, 4, 6], [1, 2, 4, 8, 16, 32, 64]]
+
+
+def test_each_node_gets_its_number_in_one_timetable_and_a_file_system_of_one_node_is_left_out() -> None:
+    settings = {node: dict(SETTINGS) for node in NODES}
+    settings["n0"] = {**SETTINGS, "acceptance_storage": [LUSTRE, {**LUSTRE, "name": "alone", "path": "/alone"}]}
+    items, notes = STAGE.items({node: node for node in NODES}, settings)
+    assert len(items) == 12 and notes == ["stage storage_together: alone is left out: n0 alone has it"]
+    plan: t.Any = samples.plan(NODES, [STAGE.name], items=items)
+    work = STAGE.work(t.cast(t.Any, None), plan, t.cast(t.Any, {node: {"settings": settings[node]} for node in NODES}))
+    tables = [work[node].options["timetables"] for node in NODES]
+    assert [[table["index"] for table in each] for each in tables] == [[number] for number in range(6)]
+    assert len({table["token"] for each in tables for table in each}) == 1 and {work[node].starts_in for node in NODES} == {66.0}
+
+
+@pytest.mark.parametrize(("gibps", "word"), [(5.5, "PASS"), (6.5, "WARN"), (9.0, "FAIL")])
+def test_the_rate_of_all_nodes_together_is_held_to_what_the_inventory_states(gibps: float, word: str) -> None:
+    assert judged(lambda _size, way: 1.0, stated={"read": gibps}).verdict == word
+
+
+def test_the_rate_of_all_nodes_together_is_shown_where_nothing_is_stated_and_unknown_where_a_node_lacks() -> None:
+    assert judged(lambda _size, _way: 1.0).verdict == "PASS"
+    lacking = judged(lambda _size, _way: 1.0, NODES[:5])
+    assert (lacking.verdict, lacking.reason_code) == ("UNKNOWN", "incomplete")
+    assert judged(lambda _size, _way: 1.0, unlike="it is a cache").verdict == "UNKNOWN"
+
+
+def coherent(contexts: t.Mapping[str, dict[str, t.Any]]) -> list[tuple[str, str, str | None]]:
+    """Return the checks of what the nodes see of each other that are no PASS."""
+    made = []
+    for node, context in contexts.items():
+        subject = {"kind": "node", "id": node, "members": []}
+        told = {"storage": "lustre", "index": NODES.index(node), "unseen": [], **context}
+        fields = {
+            "stage": STAGE.name,
+            "check": "coherent",
+            "variant": "storage=lustre",
+            "subject": subject,
+            "target": node,
+            "context": told,
+        }
+        made.append(records.measurement(fields))
+    items = [{"stage": r.stage, "check": r.check, "variant": r.variant, "subject": r.subject, "target": r.target} for r in made]
+    plan: t.Any = samples.plan(NODES, [STAGE.name], items=items)
+    found = verdict.judge(plan, [r.replaced(run_id=plan.run_id) for r in made], lambda *_who: expectations.shipped(), stages=[STAGE])
+    return [(v["subject"]["id"], v["verdict"], v["reason_code"]) for v in found.verdicts if v["verdict"] != "PASS"]
+
+
+def test_a_node_that_sees_no_file_of_the_others_fails_and_those_that_miss_only_its_own_do_not() -> None:
+    seen: dict[str, dict[str, t.Any]] = {node: {"unseen": ["n2", "gone"]} for node in NODES}
+    seen["n2"] = {"unseen": [node for node in NODES if node != "n2"]}
+    assert coherent(seen) == [("n2", "FAIL", "mount_differs")]
+
+
+@pytest.mark.parametrize(("first", "bad"), [("taken", [("n1", "FAIL", "file_system")]), ("refused", []), ("No locks available", [])])
+def test_a_lock_that_another_node_took_while_the_first_one_held_it_is_found(first: str, bad: list[t.Any]) -> None:
+    locks = {"n0": {"flock": first}, "n1": {"flock": "taken"}, "n2": {"flock": "refused"}, "n3": {"flock": "it was tried too late"}}
+    assert coherent({node: {"locks": each} for node, each in locks.items()}) == bad
+
+
+def test_the_knee_is_where_each_node_gets_less_than_one_alone() -> None:
+    rows = [{"nodes": size, "read": min(4.0, size * 1.0)} for size in (1, 2, 4, 8)]
+    assert knee(rows, "read") == "read: from 8 nodes on each gets 50% or less of the 1 GiB/s that one has alone."
+    assert knee(rows[:3], "read").startswith("read: each of 4 nodes gets at least 80%") and knee(rows, "write") == ""
