@@ -20,8 +20,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover.stand
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 
-# Of the nodes that nothing speaks against, the share that is measured again, and the least number.
-SHARE, LEAST = 0.05, 2
+# Of the nodes that nothing speaks against, the share that is measured again, and the least number of each model: a number is compared with
+# those of five identical neighbours, and a row that was opened by that comparison must not be closed without it.
+SHARE, LEAST = 0.05, 5
 FILE = "next_round.csv"
 COLUMNS = ("node", "stage", "check", "variant", "subject", "why")
 
@@ -38,13 +39,31 @@ def of(standing: Standing, rounds: t.Sequence[Round], seed: str) -> list[dict[st
     opened = {node for node, _key in rows}
     alone = sorted({key._replace(subject="") for node, key in rows if node_of(key.subject) == node})
     others = sorted(standing.of_node.keys() - opened)
-    sample = sorted(random.Random(seed).sample(others, min(len(others), max(LEAST, round(len(others) * SHARE)))))
+    sample = _sample(others, {_model(node, rounds) for node in opened}, rounds, seed)
     known = {key._replace(subject=node_of(key.subject)) for key in standing.checks}
     for node in sample:
         of_node = [key._replace(subject=node) for key in alone]
         why = f"sample of {len(sample)} of {len(others)} nodes without open checks"
         rows.update({(node, key): why for key in of_node if key in known})
     return [{"node": node, **key._asdict(), "why": why} for (node, key), why in rows.items()]
+
+
+def _sample(others: t.Sequence[str], models: t.Collection[tuple[str, ...]], rounds: t.Sequence[Round], seed: str) -> list[str]:
+    """Return some of the other nodes, of each of these models."""
+    sample: list[str] = []
+    for model in sorted(models):
+        same = [node for node in others if _model(node, rounds) == model]
+        sample += random.Random(seed).sample(same, min(len(same), max(LEAST, round(len(same) * SHARE))))
+    return sorted(sample)
+
+
+def _model(node: str, rounds: t.Sequence[Round]) -> tuple[str, ...]:
+    """Return the models of a node's GPUs, as the newest round that listed them saw them; empty if none did."""
+    for round_ in reversed(rounds):
+        models = [part.model for part in round_.parts.get(node, {}).values() if part.kind == "gpu"]
+        if models:
+            return tuple(sorted(models))
+    return ()
 
 
 def _nodes(key: Key, rounds: t.Sequence[Round]) -> set[str]:

@@ -400,16 +400,18 @@ def test_no_column_of_the_page_is_as_narrow_as_a_letter(tmp_path: pathlib.Path) 
 
 
 def test_the_next_round_is_what_is_open_and_a_sample_that_does_not_change(tmp_path: pathlib.Path) -> None:
-    machines = {name: machine(name, {number: 670}) for number, name in enumerate("abcde", 1)}
-    machines["c"] = machine("c", {9: 500})
+    machines = {name: machine(name, {number: 670}) for number, name in enumerate("abcdef0123", 1)}
+    machines["c"] = machine("c", {19: 500})
+    machines["two"] = runs.Machine("9" * 32, {31: 670, 32: 670}, lists=machine("9", {31: 670, 32: 670}).lists)
     run = judged(tmp_path, 1, machines)
     made = handed(tmp_path, run)
     rows = content(made, "next_round.csv")
     assert {(row["stage"], row["check"]) for row in rows} == {("gemm", "bf16")}
     opened, sample = [row for row in rows if row["node"] == "c"], [row for row in rows if row["node"] != "c"]
-    assert {row["subject"] for row in opened} == {"c", f"c/gpu/{runs.uuid(9)}"} and opened[0]["why"].startswith("FAIL in round 1")
-    assert len({row["node"] for row in sample}) == 2 and all(row["why"] == "sample of 2 of 4 nodes without open checks" for row in sample)
-    words = "next round: 2 checks on 1 nodes with open ones and a sample of 2 others"
+    assert {row["subject"] for row in opened} == {"c", f"c/gpu/{runs.uuid(19)}"} and opened[0]["why"].startswith("FAIL in round 1")
+    assert len({row["node"] for row in sample} - {"two"}) == 5 and "two" not in {row["node"] for row in sample}, "it has other GPUs"
+    assert all(row["why"] == "sample of 5 of 10 nodes without open checks" for row in sample)
+    words = "next round: 2 checks on 1 nodes with open ones and a sample of 5 others"
     command = "ansible-playbook playbooks/acceptance.yml -i INVENTORY"
     assert f"{words}: {command} -e acceptance_open_checks={tmp_path}/handover/next_round.csv" in made.lines
     assert content(handed(tmp_path, run, name="again"), "next_round.csv") == rows
