@@ -46,6 +46,7 @@ HEALTHY = (
     Case("a whole rack"),
     Case("the summary of the fabric is not supported", faults="cells=summary:Not_Supported", every=True),
     Case("routes that are healthy by their own words", faults="cells=route_unhealthy:False cells=incorrect_configuration:None", every=True),
+    Case("a tray writes its ClusterUUID in capitals", cluster=rack.CLUSTER.upper()),
     Case("IMEX is stopped between the jobs of Slurm", faults="imex_silent no_channel", owner="slurm", every=True),
     Case("IMEX is stopped where ComputeDomains start it", faults="imex_silent no_channel", owner="kubernetes", every=True),
 )
@@ -60,6 +61,11 @@ FAULTS = (
     Case("the bandwidth of the fabric is degraded", "fabric", "cell=bandwidth:Degraded"),
     Case("the status of the fabric is an error", "fabric", "cell=status:Insufficient_Resources"),
     Case("the fabric is in progress", "fabric", "cells=state:In_Progress"),
+    Case("the fabric of a tray is not started", "fabric", faults="cells=state:Not_Started"),
+    Case("the summary of one GPU is unhealthy", "fabric", "cell=summary:Unhealthy"),
+    Case("one GPU has no ClusterUUID", "fabric", f"cell=clusterUuid:{ZERO} cell=cliqueId:0"),
+    Case("one GPU is in another partition", "fabric", "cell=cliqueId:2"),
+    Case("the driver differs within the branch", "nvlink_domain", driver="580.65.06", kinds=("nvlink_domain",)),
     Case("the IMEX daemon is not there", "imex", "imex_silent"),
     Case("the IMEX daemon waits for others", "imex", "imex_state=WAITING_FOR_PEERS"),
     Case("the IMEX channel is missing", "imex", "no_channel"),
@@ -75,6 +81,8 @@ FAULTS = (
 def _measured(folder: pathlib.Path, case: Case) -> dict[str, dict[str, t.Any]]:
     """Return the observations of a tray of the whole node, {check: observation}."""
     more: dict[str, t.Any] = {"nodes_config": case.nodes_config} if case.nodes_config else {}
+    if case.driver:
+        more["driver"] = case.driver
     variables = rack.tray(folder, NUMBER, faults=case.faults, owner=case.owner, cluster=case.cluster, clique=case.clique, **more)
     params = {
         "checks": [{"check": name, "variant": ""} for name in ("facts", "gpu_health")],

@@ -846,11 +846,12 @@ def held_clock(g: dict[str, t.Any], load: base.Load) -> list[base.Problem]:
 
 
 def _fabric(fabric: dict[str, t.Any], is_rack: bool) -> list[str]:
-    """Return the defects of a GPU's place in its NVSwitch fabric. `Not Started` is no defect: drivers report it without an NVSwitch, too.
-    With one, CUDA refuses to start with error 802, which the check `cuda` names. `is_rack`: the fabric is managed by a switch tray."""
+    """Return the defects of a GPU's place in its NVSwitch fabric. `Not Started` is no defect on a board: drivers report it without an
+    NVSwitch, too. With one, CUDA refuses to start with error 802, which the check `cuda` names. `is_rack`: the fabric is managed by a
+    switch tray."""
     problems = []
     state = (fabric["state"] or "").lower()
-    if state and state not in ("completed", "not started", "not supported"):
+    if state and state not in ("completed", "not supported", *(() if is_rack else ("not started",))):
         advice = "see the fabric manager of its switch trays" if is_rack else "start nvidia-fabricmanager of the driver's version"
         problems.append(f"the NVLink fabric is {fabric['state']}: {advice}")
     if state == "completed" and (fabric["status"] or "success").lower() not in ("success", "nvml_success"):

@@ -116,7 +116,7 @@ class Domain:
 
     def _identity(self) -> tuple[str | None, str | None]:
         """Return ClusterUUID and CliqueId, None each if the GPUs differ or report none. GPUs that differ are a finding of siblings()."""
-        pairs = {(g["fabric"]["cluster"] or None, g["fabric"]["clique"] or None) for g in self.gpus}
+        pairs = {((g["fabric"]["cluster"] or "").lower() or None, g["fabric"]["clique"] or None) for g in self.gpus}
         cluster, clique = pairs.pop() if len(pairs) == 1 else (None, None)
         fabrics = [g["fabric"] for g in self.gpus]
         if all(is_zero(fabric["cluster"]) for fabric in fabrics):
@@ -128,6 +128,10 @@ class Domain:
                 words = "the driver reports no state of the NVLink fabric, so nobody knows which NVLink domain the GPUs are in"
                 self.problems.append(("unreadable_state", words))
             return None, None
+        silent = sorted({fabric["state"] or "N/A" for fabric in fabrics if (fabric["state"] or "").lower() in ("", "not supported")})
+        if silent:
+            words = f"the state of the NVLink fabric reads {', '.join(silent)}, expected Completed, and its GPUs name their NVLink domain"
+            self.problems.append(("unreadable_state", words))
         if clique == "0":
             words = f"the GPUs have no partition of their NVLink domain {cluster} (CliqueId 0): see the partitions of its switch trays"
             self.problems.append(("nvlink_domain", words))
