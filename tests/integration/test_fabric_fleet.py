@@ -25,9 +25,10 @@ pytestmark = pytest.mark.fleet
 HOSTS = 6
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OURS = ("all_reduce_perf", "mpirun", "orted", "hydra", "nvidia-smi", "python3", "flock", "sleep")
+COMMON = {"unit": "GB/s", "source": "test", "date": "2026-11", "confidence": "measured"}
 EXPECTED = {
     "id": "test-fabric", "match": {"stage": "nccl_fabric", "check": "all_reduce", "size": 1073741824}, "metric": "busbw",
-    "value": 375, "unit": "GB/s", "source": "test", "date": "2026-11", "confidence": "measured",
+    "value": 375, **COMMON,
 }  # fmt: skip
 
 

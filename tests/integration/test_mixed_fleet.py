@@ -109,4 +109,4 @@ def test_whoever_forgets_that_there_are_two_kinds_is_told(fleet: Fleet, tmp_path
     assert status != 0 and {v["verdict"] for v in verdicts if v["subject"]["id"] == "ddp"} == {"UNKNOWN"}
     said = " ".join(output.split())
     assert "nodes with other accelerators want ddp_group: '' or a group of their own" in said, output[-3000:]
-    assert "training with ddp_backend gloo: of NVIDIA GPUs only, and this node has 2 Ascend 910B3" in said
+    assert "training with ddp_backend gloo: of NVIDIA GPUs or AMD GPUs only, and this node has 2 Ascend 910B3" in said

@@ -56,10 +56,11 @@ def probe(params: Params, node: Node) -> t.Iterator[Observation]:
 
 def kinds_of(backend: str) -> list[str] | None:
     """Return the kinds of accelerators that are measured by a backend: those whose collectives it carries. gloo trains on the CPUs of nodes
-    with GPUs of the usual kind; None, every kind, for `auto`."""
+    with GPUs that PyTorch knows by the usual name; None, every kind, for `auto`."""
     if backend == "auto":
         return None
-    return [kind for kind, of in registry.KINDS.items() if of.collectives == backend] or [registry.DEFAULT.kind]
+    carried = [kind for kind, of in registry.KINDS.items() if of.collectives == backend]
+    return carried or [kind for kind, of in registry.KINDS.items() if of.torch == registry.DEFAULT.torch]
 
 
 def default_checks(params: Params) -> list[dict[str, str]]:

@@ -149,7 +149,10 @@ int main(int argc, char **argv) {
             busbw = all[i].factor < 1 && busbw > whole * all[i].factor ? whole * all[i].factor : busbw;
             wrong |= all[i].wrong;
         }
-        printf("# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809\n# Collective test starting: all_reduce_perf\n");
+        int amd = setting("amd", 0) > 0;
+        if (amd) printf("rccl-tests: Version develop:unknown\n");
+        else printf("# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809\n");
+        printf("# Collective test starting: all_reduce_perf\n");
         printf("# nThread 1 nGpus %d minBytes %.0f maxBytes %.0f step: %d(factor) warmup iters: %d iters: %d agg iters: 1 "
                "validation: 1 graph: 0 unalign: 0\n#\n# %s\n", gpus, min, max, factor, warmup, iters, MARK);
         for (int i = 0; i < size; i++)
@@ -157,8 +160,9 @@ int main(int argc, char **argv) {
         printf("# Using devices\n");
         for (int i = 0; i < size; i++)
             for (int g = 0; g < gpus; g++)
-                printf("#  Rank %2d Group  0 Pid %6d on %10s device %2d [0000:%02x:00] NVIDIA H200\n", i * gpus + g, all[i].pid,
-                       all[i].host, all[i].device[g], 0x1a + 7 * all[i].device[g]);
+                printf("#  Rank %2d Group  0 Pid %6d on %10s device %2d [0000:%02x:00%s\n", i * gpus + g, all[i].pid, all[i].host,
+                       all[i].device[g], amd ? 5 + 32 * all[i].device[g] : 0x1a + 7 * all[i].device[g],
+                       amd ? ".0] AMD Instinct MI300X" : "] NVIDIA H200");
         printf("#\n#                                                              out-of-place                       in-place\n"
                "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong\n"
                "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)\n");
