@@ -11,7 +11,8 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover import request, support
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover import support
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import sent_back
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 
@@ -26,9 +27,9 @@ class ActionModule(ActionBase):
         if not results_dir:
             return dict(self._execute_module(module_args=args, task_vars=variables))
         host = str(variables.get("inventory_hostname"))
-        folder = pathlib.Path(str(results_dir)) / request.FOLDER
+        folder = pathlib.Path(str(results_dir)) / sent_back.FOLDER
         try:
-            nodes = support.wanted(folder, host)
+            nodes = sent_back.nodes(str(results_dir), host)
             if not nodes:
                 return {"skipped": True, "changed": False, "skip_reason": "the punch list has no open row of a part of it"}
             result = dict(self._execute_module(module_args=args, task_vars=variables))

@@ -25,14 +25,14 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover.round
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover.standing import KNOWN_FAIL, Change, Standing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.convictions import kind_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.reason import PART
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import parts
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import parts, sent_back
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.parts import MACHINE, Part
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats
 
-OPEN, DONE, WAIVED = "open", "done", "waived"
+OPEN, DONE, WAIVED = sent_back.OPEN, "done", "waived"
 # Columns that people fill in, and those that a hand-over writes.
 THEIRS = ("owner", "ticket", "note", "returned_at")
 COLUMNS = (

@@ -29,14 +29,14 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover impor
     support,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover.rounds import Round
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import raw
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import raw, sent_back
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name, write_atomically
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.parts import Part
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import page
 
-FOLDER, PUNCH_LIST = "handover", "punch_list.csv"
+FOLDER, PUNCH_LIST = sent_back.FOLDER, sent_back.PUNCH_LIST
 # The options of the module.
 OPTIONS: PlainData = {
     "run_id": {"type": "list", "elements": "str", "required": True},

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import csv
 import hashlib
-import io
 import json
 import os
 import pathlib
@@ -28,7 +26,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover impor
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine.reason import PART
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.files import file_name
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import target_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats
 
@@ -45,20 +42,6 @@ class Collected(t.NamedTuple):
     at: str
     folder: pathlib.Path
     files: tuple[str, ...]
-
-
-def wanted(folder: pathlib.Path, host: str) -> list[str]:
-    """Return the nodes of a host that the punch list in `folder` has an open row of a part for. Raise RunError if there is no such list."""
-    path = folder / "punch_list.csv"
-    try:
-        rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise RunError(f"{path}: {reason}; expected the punch list of a hand-over, which says whose parts are sent back") from error
-    of_parts = {row.get("node") or "" for row in rows if row.get("state") == punch_list.OPEN and row.get("category") == PART}
-    # A pair is two nodes, and either may have the bad part.
-    nodes = {node for name in of_parts for node in name.split("|") if node}
-    return sorted(node for node in nodes if target_of(node) == host)
 
 
 def keep(folder: pathlib.Path, node: str, records: t.Any, largest: int) -> tuple[pathlib.Path, list[str]]:

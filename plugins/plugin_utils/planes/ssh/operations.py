@@ -12,6 +12,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.upkeep import Operation, Upkeep
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import sent_back
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 
 
@@ -49,10 +50,13 @@ def restore(upkeep: Upkeep) -> PlainData:
 
 def support_files(upkeep: Upkeep) -> PlainData:
     """Collect what goes with a part of the machine that is sent back, if the punch list has one."""
+    results_dir = str(upkeep.variable("acceptance_results_dir", "results"))
+    if not sent_back.nodes(results_dir, upkeep.host):
+        return {"skipped": True, "skip_reason": "the punch list has no open row of a part of it"}
     tools = {name: upkeep.variable(f"acceptance_{name}", spec["default"]) for name, spec in registry.OPTIONS.items()}
     return upkeep.module(
         "gpufleet.acceptance.support_files",
-        results_dir=upkeep.variable("acceptance_results_dir", "results"),
+        results_dir=results_dir,
         bug_report=upkeep.variable("acceptance_bug_report", False),
         timeout=upkeep.variable("acceptance_bug_report_timeout", 600),
         max_mib=upkeep.variable("acceptance_bug_report_mib", 32),

@@ -12,6 +12,8 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover import punch_list, support
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.quarantine import reason
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import sent_back
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 HEADER = "id,state,node,category\n"
@@ -27,11 +29,14 @@ def row(**values: str) -> punch_list.Row:
 
 
 def test_only_nodes_with_an_open_row_of_a_part_are_asked(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "handover").mkdir()
     rows = "P-1,open,a,part\nP-2,done,b,part\nP-3,open,c,configuration\nP-4,open,d|e,part\nP-5,waived,f,part\n"
-    (tmp_path / "punch_list.csv").write_text(HEADER + rows)
-    assert {host: support.wanted(tmp_path, host) for host in "abcdef"} == {"a": ["a"], "b": [], "c": [], "d": ["d"], "e": ["e"], "f": []}
+    (tmp_path / "handover/punch_list.csv").write_text(HEADER + rows)
+    found = {host: sent_back.nodes(str(tmp_path), host) for host in "abcdef"}
+    assert found == {"a": ["a"], "b": [], "c": [], "d": ["d"], "e": ["e"], "f": []}
     with pytest.raises(RunError, match="expected the punch list of a hand-over"):
-        support.wanted(tmp_path / "nowhere", "a")
+        sent_back.nodes(str(tmp_path / "nowhere"), "a")
+    assert (sent_back.OPEN, sent_back.PART) == (punch_list.OPEN, reason.PART), "as a hand-over writes them"
 
 
 def test_files_are_kept_with_their_digests_and_what_is_missing(tmp_path: pathlib.Path) -> None:

@@ -65,6 +65,20 @@ def test_a_machine_is_restored_after_its_abandoned_runs_have_ended() -> None:
     assert done("ssh", "restore", {SESSIONS: failed}) == (failed, [ended]), "what still runs may hold what would be given back"
 
 
+def test_a_machine_without_a_part_that_is_sent_back_is_not_asked(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "handover").mkdir()
+    path = tmp_path / "handover/punch_list.csv"
+    path.write_text("id,state,node,category\nP-1,open,other,part\n")
+    of = Recorded({"acceptance_results_dir": str(tmp_path), "acceptance_bug_report": True}, {})
+    do = registry.shipped()["ssh"].operations["support_files"]
+    assert do(of)["skipped"] and not of.calls
+    path.write_text("id,state,node,category\nP-1,open,h,part\n")
+    do(of)
+    ((name, args),) = of.calls
+    assert name == "gpufleet.acceptance.support_files" and args["bug_report"] is True and args["results_dir"] == str(tmp_path)
+    assert (args["timeout"], args["max_mib"], args["nvidia_smi"]) == (600, 32, "nvidia-smi")
+
+
 def test_a_cluster_is_asked_by_its_api() -> None:
     shown = {"run_id": RUN, "stage": "gemm", "node": "n1", "tail": 5, "previous": True, "follow": 2.0}
     assert done("kubernetes", "logs", **shown)[1] == done("kubernetes", "status", **shown)[1] == [(STATUS, shown)]
