@@ -283,6 +283,15 @@ def test_nodes_where_no_pod_may_go() -> None:
     assert obstacle(bare)[0] == "no_gpu" and obstacle(bare, devices=False) is None
 
 
+@pytest.mark.parametrize("resource", ["amd.com/gpu", "amd.com/cpx_nps4"])
+def test_nodes_and_pods_of_amd_gpus_are_those_of_their_resource(resource: str) -> None:
+    assert inventory.selection_of("lab", {"acceptance_kube_resource": resource}).selector == "feature.node.kubernetes.io/amd-gpu=true"
+    made = launch().pod("p", 0, settings.pods({**IMAGE, "acceptance_kube_resource": resource}), 8)
+    assert made["spec"]["containers"][0]["resources"]["limits"] == {resource: "8"}
+    free = launch().pod("p", 0, settings.pods({**IMAGE, "acceptance_kube_resource": resource}))["spec"]["containers"][0]
+    assert {"name": "AMD_VISIBLE_DEVICES", "value": "all"} in free["env"]
+
+
 @pytest.mark.parametrize(
     "given", [[], "n1", {"nodes": []}, {"expected": "n1"}, {"names": "n1"}, {"expected": True}, {"names": [1]}, {"expected": -3}]
 )
