@@ -35,6 +35,7 @@ SOCKET = f"/var/run/{PREFIX}/scheduler.sock"
 NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 AHEAD_S = 0.25  # how far the processor may be ahead of the GPU
 SLACK_S = 0.2  # and how late it may be with what it would have queued, were this machine not busy with something else
+IDLE_S = 0.6  # a program that queues nothing for so long waits by itself
 USAGE_S = 0.4
 # Of the driver's memory of a GPU, what CUDA does not have; and what the real library keeps from processes without oversubscription.
 DRIVER_SHARE, RESERVE_BYTES = 0.029, 1536 << 20
@@ -162,14 +163,16 @@ class _Gpu:
         """The GPU: takes from what is queued as its share and the time that has passed allow. What it did not do while nothing was
         queued it may make up for a moment, for then this machine was late and not it."""
         said = 0.0
-        slack = 0.0
+        slack = idle = 0.0
         while True:
             with self.changed:
                 now = time.monotonic()
-                able = (now - self.clock) * self.share
+                passed = now - self.clock
+                able = passed * self.share
                 self.clock = now
+                idle = 0.0 if self.pending else idle + passed
                 done = min(self.pending, able + slack)
-                slack = min(SLACK_S * self.share, slack + able - done)
+                slack = 0.0 if idle > IDLE_S else min(SLACK_S * self.share, slack + able - done)
                 self.pending -= done
                 self.done_s += done
                 if self.pending <= 1e-9:
