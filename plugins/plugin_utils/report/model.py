@@ -186,7 +186,7 @@ def _rows_of(plan: Plan, judgement: Judgement, method: str) -> dict[Stage, list[
                 of.setdefault(stage, []).append((verdicts[key], judgement.deciding[key]))
     planned = {item.key for item in plan.items if item.stage in stages_shown}
     for key, verdict in verdicts.items():  # what the measurements of several nodes name together is in no plan
-        if key not in planned and key.subject == node_of(key.subject) and key in judgement.deciding:
+        if key.stage in stage_by_name and key not in planned and key.subject == node_of(key.subject) and key in judgement.deciding:
             for stage in stages_shown[key.stage]:
                 of.setdefault(stage, []).append((verdict, judgement.deciding[key]))
     return of

@@ -340,7 +340,7 @@ def _odd_ones(ends: t.Sequence[_Ends], usual: str, of_others: t.Mapping[t.Any, f
 
 
 def _span(values: t.Sequence[float]) -> str:
-    least, largest = f"{min(values):+.1f}", f"{max(values):+.1f}"
+    least, largest = (f"{round(value, 1) + 0.0:+.1f}" for value in (min(values), max(values)))
     return least if least == largest else f"{least} to {largest}"
 
 

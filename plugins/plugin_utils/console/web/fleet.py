@@ -157,7 +157,7 @@ class FleetReader:
             models.update((requested(name), model) for name, of_node in seen.parts.items() if (model := _gpu_model(of_node)))
         problems = self._problems(fleet, sorted({*not_accepted, *failed_in}, reverse=True))
         worse = tuple(_worse(store, fleet, not_accepted))
-        return FleetState(nodes, tuple(problems.lines), worse, bad_pairs, devices, models, problems.without_cause())
+        return FleetState(nodes, problems.worst_first(), worse, bad_pairs, devices, models, problems.without_cause())
 
     def _let_failures_stand(self, store: Store, fleet: current.Fleet) -> set[str]:
         """Give checks that the newest run with them did not measure the failure that stands, as the page of the node has it. Return the

@@ -87,6 +87,10 @@ class OpenProblems:
             worst = min((first["verdict"] for first, _said, _causes in hidden), key=WORST_FIRST.index)
             self.lines.append(CauseLine(run, "", str(worst), f"{len(hidden)} more findings of run {run}", False))
 
+    def worst_first(self) -> tuple[CauseLine, ...]:
+        """Return the lines, those of one verdict together, of the newest run first: of a long list only the beginning is seen."""
+        return tuple(sorted(self.lines, key=lambda line: WORST_FIRST.index(line.verdict)))
+
     def add_unreadable(self, run: str, text: str) -> None:
         """Take a run whose causes cannot be read."""
         self.lines.append(CauseLine(run, "", "UNKNOWN", text, False))

@@ -389,6 +389,9 @@ def test_a_cause_that_is_not_shown_any_more_is_none_that_is_not_named() -> None:
     most = open_problems.CAUSES_OF_RUN
     assert len(unlike.lines) == most + 1 and unlike.lines[-1].text == f"{len(names) - most} more findings of run run"
     assert not unlike.without_cause()
+    unlike.add("older", [{**a_cause("n80", "link"), "kind": "node", "said": "n80: UNKNOWN", "verdict": "UNKNOWN"}, a_cause("n81", "link")])
+    words = [line.verdict for line in unlike.worst_first()]
+    assert words == ["FAIL"] * (most + 2) + ["UNKNOWN"] and unlike.worst_first()[-2].run == "older"
 
 
 def test_counts_say_of_what_and_are_as_new_as_the_map(console: memory.Opened) -> None:
