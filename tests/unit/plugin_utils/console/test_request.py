@@ -116,7 +116,7 @@ def test_a_variable_of_a_stage_that_is_not_chosen_is_answered_with_that_stage() 
 def test_the_variables_of_the_list_are_there_and_carry_no_program() -> None:
     # What confirms or looks again comes with the stage before it, the cases of GPU sharing need a cluster that is prepared, and
     # storage writes to file systems that the inventory names.
-    never = {"rdma_again", "host_health_after", "fabric_map_after", "gpu_sharing", "storage"}
+    never = {"rdma_again", "host_health_after", "fabric_map_after", "gpu_sharing", "storage", "storage_together"}
     assert set(allowed.STAGES) == set(registry.shipped()) - never
     for name in allowed.VARIABLES:
         stage = allowed.stage_of(name)
