@@ -43,7 +43,11 @@ def newest(run: Run, stages: t.Sequence[Stage], records: t.Iterable[t.Any]) -> P
     marks = [f'"{stage.name}"'.encode() for stage in stages if stage.maps]
     earlier = sorted((path.parent.name for path in run.dir.parent.glob("*/plan.json") if path.parent.name < run.id), reverse=True)
     for name in earlier[:EARLIER]:
+        folder = run.dir.parent / name
         try:
+            plan = (folder / "plan.json").read_bytes()
+            if not any(mark in plan for mark in marks):  # a journal may have hundreds of megabytes
+                continue
             read = map(measurement.parsed, Run(str(run.dir.parent), name).journal.as_data(*marks))
             found = of_records(stages, read, name)
         except (OSError, RunError):

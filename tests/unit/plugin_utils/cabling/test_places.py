@@ -65,7 +65,7 @@ def test_the_newest_run_that_has_a_map_is_taken_where_the_run_has_none(tmp_path:
     for name, tree in (("20260101T000000Z-000001", FatTree(16)), ("20260102T000000Z-000001", FatTree(16, rails=2))):
         run = Run(str(tmp_path), name)
         run.make()
-        (run.dir / "plan.json").write_text("{}")
+        (run.dir / "plan.json").write_text('{"stages": [{"name": "fabric_map"}]}')
         Journal(run.journal.path).append([record.as_dict() for record in tree.measured()])
     last = Run(str(tmp_path), "20260103T000000Z-000001")
     found = network.newest(last, [STAGE], [])
