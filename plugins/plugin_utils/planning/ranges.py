@@ -50,6 +50,7 @@ BY_END = {
     "acceptance_lock_wait": SECONDS,
     "acceptance_gpu_count": NONE_OR_MORE,
     "acceptance_nvlink_domain_trays": Range(1, 72, "nodes"),
+    "acceptance_bug_report_mib": Range(1, 256, "MiB"),
     "acceptance_detach_keep": SECONDS,
     "acceptance_waiver_days": Range(1, 3660, "days"),
     **{name: of_plane for plane in planes.shipped().values() for name, of_plane in plane.ranges.items()},
