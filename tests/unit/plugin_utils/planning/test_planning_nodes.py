@@ -30,7 +30,8 @@ def inputs(node_vars: t.Any, hosts: t.Sequence[str] = ("lab",), **more: t.Any) -
         "acceptance_regression": "warn", "acceptance_new_references": [],
         "acceptance_waiver_days": 90, "acceptance_node_vars": node_vars, "acceptance_plane": "kubernetes", **more,
     }  # fmt: skip
-    planner = types.SimpleNamespace(layers=types.SimpleNamespace(of=lambda _host, _name: []), template=lambda _host, value: value)
+    layers = types.SimpleNamespace(of=lambda _host, _name: [], groups=lambda _host: [])
+    planner = types.SimpleNamespace(layers=layers, template=lambda _host, value: value)
     return planning.judging_inputs(t.cast("Planner", planner), dict.fromkeys(hosts, values))
 
 
