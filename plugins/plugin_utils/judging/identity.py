@@ -38,6 +38,8 @@ MEMBER = "member"
 # How the reason ends of a node that had more GPUs in another stage of the run.
 IN_THIS_RUN = " in the same run"
 SHOWN = 4
+# A word of a group's name that may be that of a product: h100, mi300x, gb200.
+_PRODUCT = re.compile(r"(?=[a-z0-9]*[a-z])(?=[a-z0-9]*[0-9]{2})[a-z0-9]{3,}")
 
 
 class View(t.NamedTuple):
@@ -62,6 +64,11 @@ class View(t.NamedTuple):
 
 # Kinds of identity of a machine. By the API of its cluster a node is known under others than it knows itself.
 _IDS = {"machine_id": "machine-id", "node_info": "node of the API"}
+
+
+def _names(group: str, model: str) -> bool:
+    """Return True if the name of a group of the inventory has a word of the name of a GPU."""
+    return bool({*_PRODUCT.findall(group.lower())} & {*_PRODUCT.findall(model.lower())})
 
 
 class Nodes:
@@ -224,8 +231,8 @@ class Nodes:
 
     def _another_model(self, stated: Stated, rules: t.Mapping[str, FactRules]) -> t.Iterator[tuple[Key, Opinion]]:
         """Nodes with another GPU than more than half of their pool: a machine of another pool, or a GPU that was exchanged. A pool are the
-        nodes with accelerators of one maker and the same acceptance_gpu_count. A node of a group of the inventory without any node of the
-        usual model is of a pool of its own: somebody has set these machines apart."""
+        nodes with accelerators of one maker and the same acceptance_gpu_count. A node of a group of the inventory whose name has its model,
+        and that has no node of the usual one, is of a pool of its own: somebody has set these machines apart. A rack is no such group."""
 
         def groups(node: str) -> set[str]:
             return set((stated.get(self.views[node][0].target) or {}).get("groups") or ())
@@ -239,7 +246,12 @@ class Nodes:
             nodes = sum(map(len, models.values()))
             usual = max(models, key=lambda model: len(models[model]))
             of_usual = {group for node in models[usual] for group in groups(node)}
-            differing = [(model, node) for model, of in models.items() if model != usual for node in of if groups(node) <= of_usual]
+            differing = [
+                (model, node)
+                for model, of in models.items()
+                for node in of
+                if model != usual and not any(_names(group, model) for group in groups(node) - of_usual)
+            ]
             for model, node in differing if 2 * len(models[usual]) > nodes else ():
                 views = self.views[node]
                 if any(drift.named("gpu", rules.get(view.target) or {}) for view in views):

@@ -210,6 +210,8 @@ def test_a_minority_model_is_a_warn() -> None:
     assert models(*[h200] * 9, h100, rules={"n9": {"golden": {"gpu": h100}}}) == ["PASS"] * 10, "it is meant"
     apart = {"n0": ["h200", "rack1"], "n1": ["h200", "rack1"], "n2": ["h100", "rack1"]}
     assert models(h200, h200, h100, groups=apart) == ["PASS"] * 3, "the inventory has them in groups of their own"
+    racks = {"n0": ["rack1"], "n1": ["rack1"], "n2": ["rack2"]}
+    assert models(h200, h200, h100, groups=racks) == ["PASS", "PASS", "WARN"], "a rack may have come with other GPUs"
     together = {node: ["rack1"] for node in ("n0", "n1", "n2")}
     assert models(h200, h200, h100, groups=together) == ["PASS", "PASS", "WARN"], "one of its group was exchanged"
 
