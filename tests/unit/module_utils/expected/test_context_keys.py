@@ -26,10 +26,10 @@ SELECTING = [
 ]  # fmt: skip
 # Keys of a context that this code reads and that say what a check has found, or which parts it is about: none of them selects.
 RESULTS = {
-    "addresses", "at_once", "boots", "case", "condition", "criteria", "curves", "devices", "facts", "findings", "fingerprint", "gaps",
-    "gbps_stated", "gpu_bus", "gpu_places", "gpu_uuids", "identities", "is_mount_point", "loaded_h", "looked_for", "missing", "mount",
-    "not_looked_for", "of_peers", "part_of", "parts", "ports", "preflight", "rails", "scale", "sees", "series_units", "set_aside",
-    "shared", "silent_parts", "stated", "wanted",
+    "addresses", "at_once", "boots", "case", "condition", "criteria", "curves", "devices", "fabrics", "facts", "findings", "fingerprint",
+    "gaps", "gbps_stated", "gpu_bus", "gpu_places", "gpu_uuids", "identities", "index", "is_mount_point", "loaded_h", "locks", "looked_for",
+    "missing", "mount", "not_looked_for", "of_peers", "part_of", "parts", "ports", "preflight", "rails", "scale", "sees", "series_units",
+    "set_aside", "shared", "silent_parts", "sizes", "stated", "unseen", "wanted",
 }  # fmt: skip
 
 
