@@ -262,8 +262,7 @@ def test_quarantine_drains_a_node_without_ending_its_job_and_gives_it_back(runs:
     slurm.drain("gpu-02", "NHC: check_gpu")
     try:
         done = runs.run(["stack"])
-        assert "rig/gpu-02: left: its reason is not ours: 'NHC: check_gpu'" in quarantine(done, confirm=True)
-        assert "NHC: check_gpu" in slurm.client("scontrol", "show", "node", "gpu-02")
+        assert "rig/gpu-02: left: its reason is not ours: 'NHC: check_gpu'" in quarantine(done)
     finally:
         slurm.resume("gpu-02")
     job = slurm.client("sbatch", "--parsable", "-w", "gpu-02", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 300").strip()
@@ -281,6 +280,18 @@ def test_quarantine_drains_a_node_without_ending_its_job_and_gives_it_back(runs:
     finally:
         slurm.client("scancel", job)
         slurm.until_idle("gpu-02")
+
+
+def test_a_node_that_others_drained_and_gave_back_is_left(runs: Runs) -> None:
+    slurm = runs.slurm
+    slurm.drain("gpu-02", "NHC: check_gpu")
+    try:
+        done = runs.run(["stack"])
+        assert "rig/gpu-02: left: its reason is not ours: 'NHC: check_gpu'" in quarantine(done, confirm=True)
+        assert "NHC: check_gpu" in slurm.client("scontrol", "show", "node", "gpu-02")
+    finally:
+        slurm.resume("gpu-02")
+    assert "rig/gpu-02: left: it was out of service at " in quarantine(done, confirm=True) and slurm.states()["gpu-02"] == "idle"
 
 
 def test_a_run_measures_again_what_is_slow_and_quarantines_by_itself_what_somebody_has_confirmed(runs: Runs) -> None:
