@@ -21,6 +21,8 @@ BYTES = 1 << 20
 # The kinds of locks: of POSIX by fcntl, and of BSD by flock.
 FCNTL, FLOCK = "fcntl", "flock"
 LOCKS = (FCNTL, FLOCK)
+# Said in place of what became of a lock, where the first node may have let it go.
+LATE = "it was tried too late"
 _REFUSED = (errno.EAGAIN, errno.EACCES)
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 

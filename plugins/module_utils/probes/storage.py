@@ -438,7 +438,7 @@ class TogetherTest(StorageTest):
             self._wait(self.lock_at)
             held = apart.call(lambda: shared_files.try_locks(parent, folder.PREFIX, token, 0), patience)
             if not self._is_still_held():
-                held = dict.fromkeys(held, "it was tried too late")
+                held = dict.fromkeys(held, shared_files.LATE)
         context = {
             **self.context,
             "locks": held,

@@ -1,8 +1,8 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What goes with a part of a node that is sent back: the output of its tool, the kernel's log and, where it is allowed, the archive that
-the maker's own program writes.
+"""Collect the files for a part of a node that is sent back: the output of its tool, the kernel's log and, where it is allowed, the archive
+that the maker's own program writes.
 
 That program takes minutes, writes to the disk of the node, and may hang on the very GPU that it is about. So it works in a folder that is a
 lease, its files have a largest size, and its time is a part of the deadline. What it has written until it was ended is kept, under a name

@@ -1,7 +1,8 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The differences between a fabric at the beginning and at the end of a run: errors that were counted, and links that are gone or slower.
+"""The differences between a fabric at the beginning and at the end of a run: errors that were counted, and links that are gone, moved or
+slower.
 
 This plugin util is PRIVATE to the collection.
 """
@@ -40,7 +41,11 @@ def _links(before: Map, after: Map) -> t.Iterator[Finding]:
             why = next((f" ({after.down[each]})" for each in (end, far) if each in after.down), "")
             words = f"{before.spoken(end)} had a link with {before.spoken(far)} when the run began, and has none at its end{why}"
             yield Finding("FAIL", "cable_missing", words, (end, far))
-        elif now == far and end in before.rates and end in after.rates and after.rates[end].gbps < before.rates[end].gbps:
+        elif now != far:
+            ends = [f"{before.spoken(each)} to {after.spoken(after.links[each])}" for each in (end, far) if each in after.links]
+            words = f"{before.spoken(end)} had a link with {before.spoken(far)} when the run began; at its end {' and '.join(ends)}"
+            yield Finding("FAIL", "cable_wrong", f"{words}: the cable was moved during the run", (end, far))
+        elif end in before.rates and end in after.rates and after.rates[end].gbps < before.rates[end].gbps:
             was, is_now = before.rates[end], after.rates[end]
             words = (
                 f"{before.spoken(end)} with {before.spoken(far)} ran at {was.gbps:g} Gb/s ({was.words}) when the run began, and runs at "

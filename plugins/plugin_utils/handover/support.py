@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What goes with a part that is sent back: files that were collected on its node, and are kept until a hand-over takes them.
+"""Keep the files that were collected on a node for a part that is sent back, until a hand-over takes them.
 
     RESULTS/handover/support/NODE/TIME/index.json and the files that it lists
 

@@ -14,6 +14,8 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.rdma import subnet
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import changes, reading
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import Finding, Map
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs, Measurement, Plan, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, fabric_map
@@ -53,6 +55,18 @@ class FabricMapAfter(fabric_map.FabricMap):
             for fabric in record.context.get("fabrics") or ()
         )
         return after, changes.findings(before, after, counted), {}
+
+    def opinions(
+        self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]
+    ) -> t.Iterator[tuple[Key, Opinion]]:
+        """Yield those of the changes, and UNKNOWN for each look at the end without one of the same node at the beginning."""
+        yield from super().opinions(deciding, records, expected, tables)
+        for key, record in deciding.items():
+            if key.stage == self.name and key.check == reading.DISCOVERY and record.outcome == "measured":
+                first = deciding.get(key._replace(stage=self.looks_after))
+                if first is None or first.outcome != "measured":
+                    words = "the fabric was not discovered from here when the run began: nothing can be said of what changed"
+                    yield key, Opinion("UNKNOWN", words, "incomplete")
 
 
 STAGE = FabricMapAfter()

@@ -14,6 +14,7 @@ import secrets
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.observation import variant
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import shared_files
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import storage as probe
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
@@ -229,26 +230,50 @@ def _coherent(stage: str, deciding: t.Mapping[Key, Measurement]) -> list[dict[Ke
 
 
 def _unseen(of_storage: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
-    """Yield FAIL for each node that does not see the files of half or more of the other nodes that have written some."""
+    """Yield FAIL for each node that does not see the files of half or more of the other nodes that have written some, and UNKNOWN for each
+    that does not see those of a node with which nothing else is wrong: the fault may be at either."""
     names = {key.subject for key in of_storage}
-    for key, record in of_storage.items():
-        unseen = [name for name in record.context["unseen"] if name in names]
-        if unseen and 2 * len(unseen) >= len(names) - 1:
-            more = f" and {len(unseen) - SHOWN} more" if len(unseen) > SHOWN else ""
-            words = f"files that {', '.join(unseen[:SHOWN])}{more} wrote are not seen here: another file system is mounted at the path"
-            yield key, Opinion("FAIL", f"{record.context.get('storage')}: {words}", "mount_differs")
+    blind = {key: [name for name in record.context["unseen"] if name in names] for key, record in of_storage.items()}
+    apart = {key.subject for key, unseen in blind.items() if unseen and 2 * len(unseen) >= len(names) - 1}
+    for key, unseen in blind.items():
+        is_apart = key.subject in apart
+        shown = unseen if is_apart else [name for name in unseen if name not in apart]
+        if shown:
+            more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
+            words = f"{of_storage[key].context.get('storage')}: files that {', '.join(shown[:SHOWN])}{more} wrote are not seen here"
+            if is_apart:
+                yield key, Opinion("FAIL", f"{words}: another file system is mounted at the path", "mount_differs")
+            else:
+                yield key, Opinion("UNKNOWN", f"{words}, and this node sees those of others", "unresolved")
 
 
 def _unlocked(of_storage: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
-    """Yield FAIL for each node that took a lock which the first node held."""
+    """Yield FAIL for each node that took a lock which the first node held, and UNKNOWN for each whose try tells nothing. A file system
+    without such locks on both nodes is no fault; the measurement says so."""
     holder = next((record for record in of_storage.values() if record.context.get("index") == 0), None)
-    held = [kind for kind, what in (holder.context.get("locks") or {}).items() if what == "taken"] if holder else []
+    held: dict[str, str] = (holder.context.get("locks") or {}) if holder else {}
     for key, record in of_storage.items():
-        locks = record.context.get("locks") or {}
-        taken = [kind for kind in held if locks.get(kind) == "taken"]
-        if holder is not None and record is not holder and taken:
+        if record is holder:
+            continue
+        locks: dict[str, str] = record.context.get("locks") or {}
+        taken = [kind for kind, what in locks.items() if (held.get(kind), what) == ("taken", "taken")]
+        told = {("taken", "refused"), ("taken", "taken")}
+        untold = [
+            f"{kind} ({what} here, {held.get(kind, 'nothing known')} on the first node)"
+            for kind, what in locks.items()
+            if (held.get(kind), what) not in told and not _have_none(held.get(kind), what)
+        ]
+        storage = record.context.get("storage")
+        if holder is not None and taken:
             words = f"{' and '.join(taken)} took a lock that {holder.subject.id} held: locks do not hold between nodes"
-            yield key, Opinion("FAIL", f"{record.context.get('storage')}: {words}", "file_system")
+            yield key, Opinion("FAIL", f"{storage}: {words}", "file_system")
+        if untold:
+            yield key, Opinion("UNKNOWN", f"{storage}: whether locks hold between nodes is not known: {', '.join(untold)}", "incomplete")
+
+
+def _have_none(first: str | None, here: str) -> bool:
+    """Return True if two nodes say alike that their file system has no such lock, each in the words of its kernel."""
+    return first == here and first not in ("taken", "refused", shared_files.LATE)
 
 
 def _rate(record: Measurement | None, size: int, way: str) -> float | None:

@@ -105,10 +105,25 @@ def test_errors_counted_and_links_lost_or_slower_during_the_run_are_findings_of_
     assert after([*records, *second])["leaf-2"][0] == "PASS"
 
 
-def after(records: list[t.Any]) -> dict[str, tuple[str, str | None, str]]:
+def test_a_look_at_the_end_without_one_at_the_beginning_shows_nothing() -> None:
+    second = [r.replaced(stage=AFTER.name) for r in FatTree(16).measured() if r.check == "discovery"]
+    assert {word[:2] for word in after(second, "discovery").values()} == {("UNKNOWN", "incomplete")}
+    assert {word[:2] for word in after([*FatTree(16).measured(), *second], "discovery").values()} == {("PASS", None)}
+
+
+def test_a_cable_that_was_moved_during_the_run_is_found() -> None:
+    moved = FatTree(16)
+    moved.swap("gpu-0003:1", "gpu-0009:1")
+    second = [r.replaced(stage=AFTER.name) for r in moved.measured() if r.check == "discovery"]
+    found = after([*FatTree(16).measured(), *second])
+    bad = {name: word[:2] for name, word in found.items() if word[0] != "PASS"}
+    assert bad and set(bad.values()) == {("FAIL", "cable_wrong")}
+
+
+def after(records: list[t.Any], check: str = "cables") -> dict[str, tuple[str, str | None, str]]:
     items = [{"stage": r.stage, "check": r.check, "variant": r.variant, "subject": r.subject, "target": r.target} for r in records]
     plan: t.Any = samples.plan(["gpu-0001"], [STAGE.name, "rdma", AFTER.name], items=items)
     records = [record.replaced(run_id=plan.run_id) for record in records]
     found = verdict.judge(plan, records, lambda *_who: expectations.shipped(), stages=[STAGE, AFTER])
-    listed = [v for v in found.verdicts if v["stage"] == AFTER.name and v["check"] == "cables"]
+    listed = [v for v in found.verdicts if v["stage"] == AFTER.name and v["check"] == check]
     return {v["subject"]["id"]: (v["verdict"], v["reason_code"], v["reason"]) for v in listed}

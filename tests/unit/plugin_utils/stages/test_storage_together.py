@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.shared_files import LATE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.storage_together import STAGE, knee, steps
 from harness import records
@@ -94,10 +95,26 @@ def test_a_node_that_sees_no_file_of_the_others_fails_and_those_that_miss_only_i
     assert coherent(seen) == [("n2", "FAIL", "mount_differs")]
 
 
-@pytest.mark.parametrize(("first", "bad"), [("taken", [("n1", "FAIL", "file_system")]), ("refused", []), ("No locks available", [])])
+def test_files_of_one_node_that_another_does_not_see_are_unknown() -> None:
+    """Either may be at fault; a node that sees nobody's files is another matter."""
+    assert coherent({node: {"unseen": ["n2"] if node == "n4" else []} for node in NODES}) == [("n4", "UNKNOWN", "unresolved")]
+
+
+UNTOLD = [(node, "UNKNOWN", "incomplete") for node in ("n1", "n2", "n3")]
+
+
+@pytest.mark.parametrize(
+    ("first", "bad"),
+    [("taken", [("n1", "FAIL", "file_system"), UNTOLD[2]]), ("refused", UNTOLD), ("No locks available", UNTOLD), (LATE, UNTOLD)],
+)
 def test_a_lock_that_another_node_took_while_the_first_one_held_it_is_found(first: str, bad: list[t.Any]) -> None:
-    locks = {"n0": {"flock": first}, "n1": {"flock": "taken"}, "n2": {"flock": "refused"}, "n3": {"flock": "it was tried too late"}}
+    locks = {"n0": {"flock": first}, "n1": {"flock": "taken"}, "n2": {"flock": "refused"}, "n3": {"flock": LATE}}
     assert coherent({node: {"locks": each} for node, each in locks.items()}) == bad
+
+
+def test_no_lock_is_proven_where_the_first_node_says_nothing_and_none_is_missed_where_there_is_none() -> None:
+    assert coherent({"n1": {"locks": {"flock": "refused"}}, "n2": {"locks": {"flock": "taken"}}}) == UNTOLD[:2]
+    assert coherent({node: {"locks": {"flock": "No locks available"}} for node in NODES}) == []
 
 
 def test_the_knee_is_where_each_node_gets_less_than_one_alone() -> None:
