@@ -1,12 +1,10 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Parsers for what ibnetdiscover, `iblinkinfo -l`, ibqueryerrors and sminfo print about an InfiniBand fabric.
+"""Parsers for what ibnetdiscover, `iblinkinfo -l`, ibqueryerrors, sminfo and `vendstat -N` print about an InfiniBand fabric.
 
-Forms: infiniband-diags 44 (recorded from ibsim with OpenSM) and the sources of rdma-core 28 to 55. A GUID is 16 hexadecimal digits. A port
-of an adapter has a GUID of its own beside that of its device; all ports of a switch have the switch's.
-
-This module util is PRIVATE to the collection.
+Forms: infiniband-diags 44 (recorded from ibsim with OpenSM, vendstat from its source) and the sources of rdma-core 28 to 55. A GUID is 16
+hexadecimal digits. A port of an adapter has a GUID of its own beside that of its device; all ports of a switch have the switch's.
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ SHOWN = 100
 QUOTED = 5
 
 _HEADER = re.compile(r'(Ca|Switch|Rt)\s+(\d{1,4})\s+"[HSR]-([0-9a-fA-F]{16})"\s*#\s*"(.*)"')
+_LID = re.compile(r" port 0 lid (\d{1,5}) lmc \d{1,2}\s*\Z")
 _FIELD = re.compile(r"(vendid|devid|sysimgguid|switchguid|caguid|rtguid)=0x([0-9a-fA-F]{1,16})(?:\(([0-9a-fA-F]{1,16})\))?\s*")
 _GUIDS = ("switchguid", "caguid", "rtguid")
 _LINK = re.compile(
@@ -43,13 +42,16 @@ _ERRORS = re.compile(r"\s*GUID 0x([0-9a-fA-F]{1,16}) port (\d{1,4}|ALL):\s*((?:\
 _COUNTER = re.compile(r"\[(\w+) == (\d{1,20})(?: \([^)\]]*\))?\]")
 _NODES = re.compile(r"## Summary: (\d{1,9}) nodes checked, (\d{1,9}) bad nodes found\s*")
 _PORTS = re.compile(r"##\s+(\d{1,9}) ports checked, (\d{1,9}) ports have errors beyond threshold\s*")
+_VERSION = re.compile(r"(?m)^fw_version:[ \t]*(\d{1,10}\.\d{1,10}\.\d{1,10})[ \t]*$")
+_BUILT = re.compile(r"(?m)^fw_date:[ \t]*(\d{1,3}/\d{1,3}/[0-9a-f]{4})[ \t]*$")
 _MANAGER = re.compile(
     r"sminfo: sm lid (\d{1,5}) sm guid 0x([0-9a-fA-F]{1,16}), activity count \d+ priority (\d{1,2}) state \d+ SMINFO_(\w+)\s*"
 )
 
 
 class Device(t.NamedTuple):
-    """A device of the fabric as ibnetdiscover lists it; `ports` is how many it has, `port_guids` are those of its connected ports."""
+    """A device of the fabric as ibnetdiscover lists it; `ports` is how many it has, `port_guids` are those of its connected ports. `lid` is
+    that of a switch, 0 if it has none."""
 
     guid: str
     kind: str
@@ -58,6 +60,7 @@ class Device(t.NamedTuple):
     system: str
     model: str
     port_guids: t.Dict[int, str]
+    lid: int = 0
 
 
 class Far(t.NamedTuple):
@@ -130,7 +133,8 @@ def discovery(text: str) -> Discovery:
         elif header:
             kind, ports, guid, name = _KINDS[header.group(1)], int(header.group(2)), header.group(3).lower(), header.group(4)[:SHOWN]
             model = f"{fields.get('vendid', '?')}:{fields.get('devid', '?')}"
-            current = Device(guid, kind, name, ports, fields.get("sysimgguid", "").zfill(16), model, {})
+            lid = _LID.search(line) if kind == SWITCH else None
+            current = Device(guid, kind, name, ports, fields.get("sysimgguid", "").zfill(16), model, {}, int(lid.group(1)) if lid else 0)
             if guid in devices:
                 unread.append(f"device {guid} is listed twice")
             devices[guid] = current
@@ -210,6 +214,18 @@ def manager(text: str) -> Manager | None:
     """Return the subnet manager that sminfo prints, None if it prints none."""
     match = next(filter(None, map(_MANAGER.fullmatch, text.splitlines())), None)
     return Manager(match.group(2).lower().zfill(16), int(match.group(1)), match.group(4)) if match else None
+
+
+def firmware(text: str) -> str | None:
+    """Return the firmware of a switch that `vendstat -N` prints, its version with the day of its build; None if there is none.
+
+    Of models that vendstat does not know it has the lowest 8 bits of each number of the version: two builds may have the same numbers, and
+    then the day tells them apart."""
+    version, built = _VERSION.search(text), _BUILT.search(text)
+    if version is None or not version.group(1).strip("0."):
+        return None
+    day = built.group(1) if built and built.group(1).strip("0/") else ""
+    return f"{version.group(1)} of {day}" if day else version.group(1)
 
 
 def _first(unread: t.List[str]) -> t.List[str]:

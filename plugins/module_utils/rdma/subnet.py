@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The InfiniBand fabric as a node sees it through one of its ports, by ibnetdiscover, iblinkinfo, ibqueryerrors and sminfo.
+"""The InfiniBand fabric as a node sees it through one of its ports, by ibnetdiscover, iblinkinfo, ibqueryerrors, sminfo and vendstat.
 
 This module util is PRIVATE to the collection.
 """
@@ -22,8 +22,10 @@ DEVICES = "/dev/infiniband"
 # Counters that are no errors, and that a busy healthy link has.
 NO_ERRORS = "PortXmitWait"
 # What the node could not do, by the tool that does it.
-STATES, ERRORS, MANAGER, FIRMWARE = "iblinkinfo", "ibqueryerrors", "sminfo", "switch_firmware"
-NO_FIRMWARE = "ibnetdiscover does not tell the firmware of switches"
+STATES, ERRORS, MANAGER, FIRMWARE = "iblinkinfo", "ibqueryerrors", "sminfo", "vendstat"
+# A switch answers within milliseconds; vendstat asks three times. So many switches, and so many seconds, are for their firmware. If none of
+# the first ones tells it, the others are not asked: they are of another maker, or the key of the vendor's class is not known.
+ANSWER_MS, MOST_SWITCHES, FIRMWARE_S, TRIED = 300, 512, 20.0, 3
 
 
 def refusal(node: Node) -> tuple[str, str] | None:
@@ -56,7 +58,7 @@ def discover(node: Node, port: PlainData, timeout: float, watch: float) -> tuple
     if found.unread:
         raise ReasonedError("incomplete_output", f"{TOOL} through {place}: {'; '.join(found.unread)}")
     raw = [result.raw]
-    unseen = {FIRMWARE: NO_FIRMWARE}
+    unseen: dict[str, str] = {}
     first, before = _errors(node, where, timeout, raw, unseen)
     states: dict[infiniband.End, infiniband.PortState] = {}
     linked = node.run([STATES, "-l", *where], timeout=timeout) if node.which(STATES) else None
@@ -72,10 +74,37 @@ def discover(node: Node, port: PlainData, timeout: float, watch: float) -> tuple
     raw += [asked.raw] if asked else []
     if manager is None:
         unseen[MANAGER] = f"{MANAGER} {'is not installed' if asked is None else 'names no subnet manager'}"
+    versions = _firmware(node, where, found, raw, unseen)
     if first is not None:
         time.sleep(max(0.0, min(before + watch - time.monotonic(), node.remaining() - timeout)))
     again, _at = _errors(node, where, timeout, raw, unseen) if first is not None else (None, 0.0)
-    return plain(port, found, states, first, again, manager, unseen), "\n".join(raw)
+    return {**plain(port, found, states, first, again, manager, unseen), "firmware": versions}, "\n".join(raw)
+
+
+def _firmware(node: Node, where: list[str], found: infiniband.Discovery, raw: list[str], unseen: dict[str, str]) -> dict[str, str]:
+    """Return the firmware of the switches that tell it, by GUID."""
+    switches = [device for device in found.devices.values() if device.kind == infiniband.SWITCH]
+    asked = [device for device in switches if device.lid][:MOST_SWITCHES]
+    if not node.which(FIRMWARE):
+        unseen[FIRMWARE] = f"{FIRMWARE} is not installed: the firmware of {len(switches)} switches was not read"
+        return {}
+    end = time.monotonic() + min(FIRMWARE_S, node.remaining() / 4)
+    versions: dict[str, str] = {}
+    why = ""
+    for place, device in enumerate(asked):
+        left = end - time.monotonic()
+        if left <= 0 or (place == TRIED and not versions):
+            break
+        result = node.run([FIRMWARE, "-N", "-t", str(ANSWER_MS), *where, str(device.lid)], timeout=left)
+        raw.append(result.raw)
+        version = infiniband.firmware(result.out) if result.ok else None
+        if version is not None:
+            versions[device.guid] = version
+        else:
+            why = why or f", {device.name}: {' '.join((result.err or result.out).split())[-150:] or 'it says nothing'}"
+    if len(versions) < len(switches):
+        unseen[FIRMWARE] = f"{FIRMWARE}: {len(switches) - len(versions)} of {len(switches)} switches did not tell their firmware{why}"
+    return versions
 
 
 def _errors(node: Node, where: list[str], timeout: float, raw: list[str], unseen: dict[str, str]) -> tuple[infiniband.Errors | None, float]:

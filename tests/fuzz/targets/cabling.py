@@ -56,6 +56,7 @@ def check(text: str, healthy: str) -> None:
     for counted in infiniband.errors(text).counters.values():
         assert all(count >= 0 for count in counted.values())
     infiniband.manager(text)
+    infiniband.firmware(text)
     lldp.neighbours(text)
     lldp.heard(text)
     for module in (optics.ethtool(text), optics.mlxlink(text)):

@@ -19,6 +19,37 @@ def text(fabric: str, tool: str = "ibnetdiscover") -> str:
     return (RECORDED / fabric / f"{tool}.txt").read_text()
 
 
+GENERAL = """hw_dev_rev:  0x00a0
+hw_dev_id:   0xd2f2
+hw_uptime:   0x000494ba
+fw_version:  31.2012.1024
+fw_build_id: 0x0000
+fw_date:     05/08/2024
+fw_psid:     'MT_0000000612'
+fw_ini_ver:  7
+sw_version:  00.00.00
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        (GENERAL, "31.2012.1024 of 05/08/2024"),
+        (GENERAL.replace("05/08/2024", "00/00/0000"), "31.2012.1024"),
+        (GENERAL.replace("31.2012.1024", "00.00.00"), None),
+        (GENERAL.replace("fw_version", "sw_version"), None),
+        ("", None),
+    ],
+)
+def test_the_firmware_of_a_switch_is_its_version_with_the_day_of_its_build(text: str, version: str | None) -> None:
+    assert infiniband.firmware(text) == version
+
+
+def test_a_switch_has_its_lid_and_an_adapter_none_of_its_own() -> None:
+    devices = infiniband.discovery(text("healthy")).devices
+    assert devices["fc6a1c0300020040"].lid == 10 and devices[GPU_06].lid == 0
+
+
 def test_a_recorded_fabric_is_read_whole() -> None:
     fabric = infiniband.discovery(text("healthy"))
     assert fabric.unread == [] and len(fabric.devices) == 22 and len(fabric.links) == 64

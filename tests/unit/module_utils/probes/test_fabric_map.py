@@ -25,6 +25,8 @@ class RecordedNode(nodes.Node):
         super().__init__(60.0, root=str(root))
         self.there, self.fabric = tools, fabric
         self.changed: dict[str, str] = {}
+        self.firmware: t.Callable[[int], str] = lambda _lid: ""
+        self.asked: list[str] = []
 
     def which(self, name: str) -> str | None:
         return name if name in self.there else None
@@ -35,6 +37,10 @@ class RecordedNode(nodes.Node):
         result.rc = 0
         if argv[0] in self.changed:
             result.out = self.changed[argv[0]]
+        elif argv[0] == "vendstat":
+            self.asked.append(argv[-1])
+            version = self.firmware(int(argv[-1]))
+            result.out, result.rc = (f"fw_version:  {version}\n", 0) if version else ("vendstat: method 1, attribute 1 failure", 255)
         elif argv[0] == "lldpctl":
             result.out = (FIXTURES / "lldpd/healthy-gpu-01.json").read_text()
         else:
@@ -71,7 +77,22 @@ def test_a_fabric_is_discovered_whole_with_its_counters_and_its_subnet_manager(t
     (fabric,) = found["context"]["fabrics"]
     assert found["outcome"] == "measured" and len(fabric["devices"]) == 22 and len(fabric["links"]) == 32
     assert len(fabric["errors"]) == 3 and fabric["rose"] == [] and fabric["manager_lid"] == 1
-    assert list(fabric["not_looked_for"]) == ["switch_firmware"]
+    assert list(fabric["not_looked_for"]) == ["vendstat"] and "not installed" in fabric["not_looked_for"]["vendstat"]
+
+
+def test_the_firmware_of_each_switch_that_tells_it_is_read(tmp_path: pathlib.Path) -> None:
+    node = RecordedNode(plant(tmp_path), (*ALL, "vendstat"))
+    node.firmware = lambda lid: "" if lid == 10 else "31.2012.1024"
+    (fabric,) = seen(node, "discovery")["context"]["fabrics"]
+    assert len(fabric["firmware"]) == 5 and set(fabric["firmware"].values()) == {"31.2012.1024"}
+    assert "1 of 6 switches did not tell their firmware, MF0;leaf-4" in fabric["not_looked_for"]["vendstat"]
+
+
+def test_switches_that_do_not_tell_their_firmware_are_not_all_asked(tmp_path: pathlib.Path) -> None:
+    node = RecordedNode(plant(tmp_path), (*ALL, "vendstat"))
+    (fabric,) = seen(node, "discovery")["context"]["fabrics"]
+    assert len(node.asked) == 3 and fabric["firmware"] == {}
+    assert "6 of 6 switches did not tell their firmware" in fabric["not_looked_for"]["vendstat"]
 
 
 def test_ports_without_a_link_say_why(tmp_path: pathlib.Path) -> None:
