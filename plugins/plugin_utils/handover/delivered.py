@@ -16,11 +16,13 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.handover.rounds import Round
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.parts import EMPTY, MACHINE, Part
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.parts import EMPTY, MACHINE, PLUGGED, Part
 
 COLUMNS = ("node", "kind", "name", "slot", "model", "serial", "part_number", "firmware", "pcie", "id", "cable", "seen_in")
 ORDERED = ("kind", "model", "serial", "part_number", "node")
-_KINDS = {"gpu": "GPU", "nic": "RDMA device", "dimm": "memory module", "disk": "disk", "machine": "machine"}
+_KINDS = {
+    "gpu": "GPU", "nic": "RDMA device", "optic": PLUGGED, "dimm": "memory module", "disk": "disk", "machine": "machine",
+}  # fmt: skip
 # Facts that are versions of a node's own software and firmware, beside those of its parts.
 _VERSION = re.compile(r"(\w+_)?driver|bios_version|kernel|os|(\w+_)?firmware(_.*)?")
 # No stage looks at these.
@@ -28,7 +30,7 @@ NOT_LOOKED_FOR = (
     "switches and their power supplies",
     "NVLink switch trays",
     "power shelves",
-    "cables and optical modules by their serial numbers",
+    "optical modules in switches, and cables that have no memory",
     "coolant distribution",
 )
 

@@ -152,21 +152,20 @@ def _with_unit(value: float, unit: str | None) -> str:
 
 
 def _parts(round_: Round, cause: PlainData) -> list[Part]:
-    """Return the part that a cause is about, or those of a node that its finding names."""
+    """Return the part that a cause is about, with what is plugged into it, or those of a node that its finding names."""
     subject = str(cause["subject"])
     if "|" in subject:
         return []
     if node_of(subject) == subject:
         return parts.named(round_.parts, subject, [str(cause["said"])])
-    part = parts.find(round_.parts, subject)
-    return [] if part is None else [part]
+    return [part for part in (parts.find(round_.parts, subject), parts.plugged(round_.parts, subject)) if part is not None]
 
 
 def _named(cause: PlainData, found: t.Sequence[Part]) -> str:
     """Return the name of what a cause is about, with the parts of a node that its finding names."""
     subject = str(cause["subject"])
     if node_of(subject) == subject and found:
-        return f"{subject} {', '.join(part.name for part in found)}"
+        return f"{subject} {', '.join(part.name if part.kind != 'optic' else f'{part.name} {part.slot}' for part in found)}"
     return str(cause.get("name") or subject)
 
 
@@ -174,8 +173,8 @@ def _of_parts(round_: Round, node: str, found: t.Sequence[Part]) -> dict[str, st
     """Return where parts are and their numbers, each with its name where they are several; else those of the machine."""
     known = list(found) or [part for part in [round_.parts.get(node, {}).get(MACHINE)] if part is not None]
 
-    # Memory modules all have one name.
-    labels = [part.name if part.kind != "dimm" else part.slot for part in known]
+    # Memory modules all have one name, and what is plugged into ports has, too.
+    labels = [part.name if part.kind not in ("dimm", "optic") else part.slot for part in known]
 
     def told(values: t.Iterable[str]) -> str:
         return "; ".join(f"{label}: {value}" if len(known) > 1 else value for label, value in zip(labels, values, strict=True) if value)

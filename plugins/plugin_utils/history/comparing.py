@@ -15,12 +15,12 @@ import statistics
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing, schema
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history import importing, part_sheets, schema
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.identity import Identities, who
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.schema import sa
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.history.store import HistoryError, Store, chunks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import drift
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import keys, parts
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Facts
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import (
     CheckOfSubject,
@@ -69,7 +69,8 @@ class SubjectPlace(t.NamedTuple):
 
 
 class ComparedRun(t.NamedTuple):
-    """One of the two runs that are compared. `left_out` are the hosts and nodes that the run was not to measure."""
+    """One of the two runs that are compared. `left_out` are the hosts and nodes that the run was not to measure, `plugged` the module or
+    cable in each port of a node, {port: its maker, part number and serial number}."""
 
     run: str
     accepted: bool
@@ -79,6 +80,7 @@ class ComparedRun(t.NamedTuple):
     verdicts: dict[About, ComparedVerdict]
     places: dict[Whom, SubjectPlace]
     facts: dict[Whom, Facts]
+    plugged: dict[Whom, dict[str, str]]
 
 
 def of_content(store: Store, content: importing.Content) -> ComparedRun:
@@ -89,6 +91,7 @@ def of_content(store: Store, content: importing.Content) -> ComparedRun:
     verdicts: dict[About, ComparedVerdict] = {}
     places: dict[Whom, SubjectPlace] = {}
     facts: dict[Whom, Facts] = {}
+    plugged: dict[Whom, dict[str, str]] = {}
     for v in judged.verdicts:
         subject_key = who(v)
         whom = (identities[subject_key], subject_key.simulated)
@@ -101,9 +104,13 @@ def of_content(store: Store, content: importing.Content) -> ComparedRun:
         subject_key = who(m)
         if subject_key.kind == "node" and isinstance(m.context.get("facts"), dict):
             facts[identities[subject_key], subject_key.simulated] = importing.lasting(m)
+        if subject_key.kind == "node" and m.context.get("modules"):
+            record = {"subject": {"id": subject_key.id}, "context": {"modules": m.context["modules"]}}
+            for seen in parts.of_records([record]).parts.values():
+                plugged[identities[subject_key], subject_key.simulated] = _plugged(seen.values())
     plan = content.plan
     return ComparedRun(
-        plan.run_id, judged.accepted, plan.partial, frozenset(plan.targets), frozenset(plan.left_out), verdicts, places, facts
+        plan.run_id, judged.accepted, plan.partial, frozenset(plan.targets), frozenset(plan.left_out), verdicts, places, facts, plugged
     )
 
 
@@ -126,7 +133,7 @@ def of_run(store: Store, name: str) -> ComparedRun:
         places, scope = _places(connection, row.id), json.loads(row.scope)
         return ComparedRun(
             name, bool(row.accepted), bool(row.partial), frozenset(scope["targets"]), frozenset(scope.get("left_out") or ()),
-            _verdicts(connection, row.id, row.judgement), places, _facts(connection, row.id),
+            _verdicts(connection, row.id, row.judgement), places, _facts(connection, row.id), _in_ports(connection, row.id),
         )  # fmt: skip
 
 
@@ -175,6 +182,26 @@ def _facts(connection: sqlalchemy.Connection, run: int) -> dict[Whom, Facts]:
         .where(fact.c.run_id == run)
     )
     return {(row[0], bool(row[1])): importing.unpacked(row[2]) for row in connection.execute(query)}
+
+
+def _in_ports(connection: sqlalchemy.Connection, run: int) -> dict[Whom, dict[str, str]]:
+    hardware, sheet, subject = schema.hardware, schema.sheet, schema.subject
+    query = (
+        sa.select(subject.c.identity, subject.c.simulated, sheet.c.facts)
+        .join(hardware, hardware.c.subject_id == subject.c.id)
+        .join(sheet, sheet.c.id == hardware.c.sheet_id)
+        .where(hardware.c.run_id == run)
+    )
+    seen = {(row[0], bool(row[1])): _plugged(part_sheets.unpacked(importing.unpacked(row[2]))) for row in connection.execute(query)}
+    return {whom: modules for whom, modules in seen.items() if modules}
+
+
+def _plugged(seen: t.Iterable[parts.Part]) -> dict[str, str]:
+    """Return the modules and cables with a serial number in the ports of a node, {name of the fact: maker, part number, serial number}."""
+    return {
+        f"{part.name} in {part.slot}": " ".join(filter(None, (part.model, part.board, part.serial)))
+        for part in seen if part.kind == "optic" and part.serial
+    }  # fmt: skip
 
 
 # Which run to compare with --------------------------------------------------------------------------------------------------------------
@@ -413,6 +440,13 @@ def _facts_changed(old: ComparedRun, new: ComparedRun) -> list[FactChange]:
             if old_facts.get(item) != new_facts.get(item):
                 name = new.places[whom].name if whom in new.places else whom[0]
                 changes.setdefault((item, drift.text(old_facts.get(item)), drift.text(new_facts.get(item))), []).append(name)
+    for whom, new_modules in new.plugged.items():
+        old_modules = old.plugged.get(whom, {})
+        # A port of which one run read nothing says nothing of a change.
+        for item in sorted(old_modules.keys() & new_modules.keys()):
+            if old_modules[item] != new_modules[item]:
+                name = new.places[whom].name if whom in new.places else whom[0]
+                changes.setdefault((item, old_modules[item], new_modules[item]), []).append(name)
     return [
         {"item": item, "before": old_text, "after": new_text, "nodes": sorted(nodes)}
         for (item, old_text, new_text), nodes in sorted(changes.items())

@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.parts import Part
 
 # The keys of contexts that list parts (records/parts.py).
-_LISTS = ("gpu_table", "devices", "ports", "dimms", "disks", "links", "system", "facts")
+_LISTS = ("gpu_table", "devices", "ports", "modules", "dimms", "disks", "links", "system", "facts")
 # {node: what each of its checks lists, as compressed JSON}: the parts of thousands of nodes are many times larger.
 Listed = t.Mapping[Who, t.Sequence[bytes]]
 # Firmware that was never told a serial number says words, one character many times, or counts.

@@ -1,7 +1,8 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The parts of nodes as a technician finds them: GPUs, RDMA devices, disks and memory modules with slot, address and serial number.
+"""The parts of nodes as a technician finds them: GPUs, RDMA devices, the modules or cables in their ports, disks and memory modules, with
+slot, address and serial number.
 
 A person who is to replace a part needs them; verdicts name a part by its UUID or device only. They are read from a run's journal, whose
 checks have listed the parts of their node. What a node did not say is said to be unknown.
@@ -20,12 +21,14 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 
 # Which lines of a journal describe parts; the others are not parsed.
-MARKS = (b'"gpu_table"', b'"serial_number"', b'"dimms": [{', b'"disks": [{', b'"links": [{', b'"machine_product"')
+MARKS = (b'"gpu_table"', b'"serial_number"', b'"dimms": [{', b'"disks": [{', b'"links": [{', b'"machine_product"', b'"modules": [{')
 SHOWN = 80
 # The most parts of a node that a cause is shown with.
 MOST = 4
 # The key of the machine itself among the parts of its node.
 MACHINE = ""
+# The name of what is plugged into a port: its data do not always say which of the two it is.
+PLUGGED = "optical module or cable"
 # The model of a memory slot without a module.
 EMPTY = "empty"
 _GPU_FACTS = ("slot or tray", "PCIe", "serial number", "board part number")
@@ -34,8 +37,9 @@ _KINDS = {"gpu": ("GPU", _GPU_FACTS), "nic": ("RDMA device", _NIC_FACTS)}
 
 
 class Part(t.NamedTuple):
-    """A GPU (`gpu/UUID`), an RDMA device (`nic/DEVICE`), a memory module (`dimm/SLOT`), a disk (`disk/NAME`) or the machine. `slot` are the
-    words for where it is plugged in, `board` its part number, of a machine that of its main board, `connected` the switch and its port at
+    """A GPU (`gpu/UUID`), an RDMA device (`nic/DEVICE`), what is plugged into a port of one, an optical module or a cable
+    (`optic/DEVICE:PORT`), a memory module (`dimm/SLOT`), a disk (`disk/NAME`) or the machine. `slot` are the words for where it is plugged
+    in, `board` its part number, of a machine that of its main board, `connected` the switch and its port at
     each port of the device, `switches` the names of these switches, `firmware` its version, of a machine that of its BIOS. What is not
     known is empty; `facts` are those that a part of its kind should have."""
 
@@ -54,7 +58,7 @@ class Part(t.NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Return `gpu`, `nic`, `dimm`, `disk` or `machine`."""
+        """Return `gpu`, `nic`, `optic`, `dimm`, `disk` or `machine`."""
         return self.key.partition("/")[0] or "machine"
 
     @property
@@ -62,7 +66,7 @@ class Part(t.NamedTuple):
         """Return what a person at the machine needs, in one line: where the part is, its numbers, and last its UUID."""
         known = {
             "slot or tray": self.slot, "PCIe": self.pci, "serial number": self.serial,
-            "board part number" if self.key else "board": self.board,
+            "part number" if self.kind == "optic" else "board part number" if self.key else "board": self.board,
             "cable to": self.connected,
         }  # fmt: skip
         words = [self.name, self.slot, *(f"{fact} {value}" for fact, value in known.items() if value and value != self.slot), self.model]
@@ -110,6 +114,13 @@ def find(parts: Parts, subject: str) -> Part | None:
     return (of_node.get(key) or of_node.get("/".join(key.split("/")[:2]))) if key else None
 
 
+def plugged(parts: Parts, subject: str) -> Part | None:
+    """Return what is plugged into the port that a subject such as `node/nic/DEVICE/PORT` is; None if it is none or unknown."""
+    node = keys.node_of(subject)
+    kind, _slash, port = subject[len(node) + 1 :].partition("/")
+    return parts.get(node, {}).get(f"optic/{port.replace('/', ':')}") if kind == "nic" else None
+
+
 def places(parts: Parts, subject: str, texts: t.Iterable[str] = ()) -> list[str]:
     """Return where the part that a finding is about is: one line for each part, then one for the machine.
 
@@ -126,6 +137,8 @@ def places(parts: Parts, subject: str, texts: t.Iterable[str] = ()) -> list[str]
         else:
             part = find(parts, end)
             lines.append(f"{prefix}{part.place if part else _unknown(end, node)}")
+            module = plugged(parts, end)
+            lines += [f"{prefix}{module.place}"] if module else []
         if MACHINE in of_node:
             lines.append(f"{prefix}{of_node[MACHINE].place}")
     return lines
@@ -144,7 +157,11 @@ def name(parts: Parts, subject: str) -> str:
 
 
 def names(part: Part, texts: t.Iterable[str]) -> bool:
-    """Return True if a text names a part by its index, device or slot."""
+    """Return True if a text names a part by its index, device, port or slot."""
+    if part.kind == "optic":
+        device, _colon, port = part.key.partition("/")[2].rpartition(":")
+        at = re.compile(rf"(?<![\w.-]){re.escape(device)}(?:/| port ){re.escape(port)}(?![\w-]|\.\d)")
+        return any(at.search(text) for text in texts)
     name = part.key.partition("/")[2] if part.key.startswith("dimm/") else part.name
     named = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\d)")
     return any(named.search(text) for text in texts)
@@ -186,6 +203,7 @@ def _in_slots(of_node: dict[str, Part], slots: dict[str, str]) -> dict[str, Part
 def _listed(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
     yield from _gpus(context)
     yield from _devices(context)
+    yield from _in_ports(context)
     yield from _modules(context)
     yield from _disks(context)
     yield from _machine(context)
@@ -210,6 +228,15 @@ def _devices(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
                 board, _NIC_FACTS, guid if set(guid) - set("0x:") else "",
                 tuple(_text(port["switch"]) for port in _plugged(context, row["device"])), _text(row.get("firmware")),
             )  # fmt: skip
+
+
+def _in_ports(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:
+    modules = context.get("modules")
+    for row in modules if isinstance(modules, list) else ():
+        device, _slash, port = _text(row.get("port")).rpartition("/") if isinstance(row, dict) else ("", "", "")
+        if device:
+            model, board, serial = (_text(row.get(name)) for name in ("vendor", "part_number", "serial"))
+            yield Part(f"optic/{device}:{port}", PLUGGED, model, serial, slot=f"{device}/{port}", board=board, facts=("serial number",))
 
 
 def _modules(context: t.Mapping[str, t.Any]) -> t.Iterator[Part]:

@@ -36,7 +36,7 @@ NODES, RUNS_WITH_CAUSES = 3, 5
 # The most parts of a list of those with one name, and of an answer to a program.
 PARTS, LISTED = 100, 20
 # Kinds of parts that no check has as its subject: findings about them are those of their node.
-NAMED_ONLY = ("dimm", "disk")
+NAMED_ONLY = ("dimm", "disk", "optic")
 
 
 class Shown(t.NamedTuple):

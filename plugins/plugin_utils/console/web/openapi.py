@@ -66,8 +66,8 @@ NOTE = _whole(text=TEXT, to=TEXT, who=TEXT, at=TEXT)
 _PLACE = _whole(node=TEXT, slot=TEXT, name=TEXT, pci=TEXT, simulated={"type": "boolean"}, since=TEXT, since_at=TEXT, until=TEXT,
                 until_at=TEXT)  # fmt: skip
 _PART = _whole(
-    kind={"enum": ["gpu", "nic", "dimm", "disk", "machine", "switch"]}, name=TEXT, address=TEXT, node=TEXT, model=TEXT, serial=TEXT,
-    guid=TEXT, pci=TEXT, slot=TEXT, board=TEXT, connected=TEXT, places=_list(_PLACE),
+    kind={"enum": ["gpu", "nic", "optic", "dimm", "disk", "machine", "switch"]}, name=TEXT, address=TEXT, node=TEXT, model=TEXT,
+    serial=TEXT, guid=TEXT, pci=TEXT, slot=TEXT, board=TEXT, connected=TEXT, places=_list(_PLACE),
     causes=_list(_whole(run=TEXT, verdict=TEXT, said=TEXT)),
 )  # fmt: skip
 PARTS = _whole(parts=_list(_PART), more={"type": "boolean"})

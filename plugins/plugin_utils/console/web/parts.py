@@ -16,7 +16,7 @@ import typing as t
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import journal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.parts import EMPTY, MARKS, Part, Seen, of_records
 
-KINDS = ("machine", "gpu", "nic", "disk", "dimm")
+KINDS = ("machine", "gpu", "nic", "optic", "disk", "dimm")
 # Journals of very large runs are not read for a page.
 MOST_BYTES, MOST_PACKED_BYTES = 64 * 1024 * 1024, 4 * 1024 * 1024
 

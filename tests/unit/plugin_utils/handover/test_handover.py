@@ -103,6 +103,40 @@ def test_a_row_of_a_node_has_the_parts_that_its_finding_names(tmp_path: pathlib.
     assert (row.values["part"], row.values["serial"]) == ("a GPU 0, GPU 1", "GPU 0: S1; GPU 1: S2")
 
 
+def plugged(name: str, gpus: dict[int, float], *serials: str) -> runs.Machine:
+    """A machine with a module in the port of each RDMA device, which has this serial number."""
+    modules = [
+        {"port": f"mlx5_{place}/1", "vendor": "Maker", "part_number": "MMA4Z00", "serial": serial}
+        for place, serial in enumerate(serials) if serial
+    ]  # fmt: skip
+    of = machine(name, gpus)
+    return dataclasses.replace(of, lists={**of.lists, "modules": modules})
+
+
+def test_a_module_is_a_part_with_a_serial_number_and_one_that_was_changed_is_told(tmp_path: pathlib.Path) -> None:
+    first = judged(tmp_path, 1, {"a": plugged("a", {1: 670}, "MT1", "MT2"), "b": plugged("b", {2: 670}, "MT3", "MT4")})
+    # The module of mlx5_1 of b does not answer this time, which does not mean that it is gone.
+    second = judged(tmp_path, 2, {"a": plugged("a", {1: 670}, "MT1", "MT9"), "b": plugged("b", {2: 670}, "MT3", "")})
+    made = handed(tmp_path, first, second)
+    modules = [row for row in content(made, "inventory.csv") if row["kind"] == parts.PLUGGED]
+    assert [(row["node"], row["slot"], row["serial"]) for row in modules] == [
+        ("a", "mlx5_0/1", "MT1"), ("a", "mlx5_1/1", "MT9"), ("b", "mlx5_0/1", "MT3"),
+    ]  # fmt: skip
+    (change,) = content(made, "inventory.json")["changes"]
+    assert change["node"] == "a" and "MT2" in change["before"] and "MT9" in change["after"]
+
+
+def test_a_row_about_a_port_names_the_module_in_it(tmp_path: pathlib.Path) -> None:
+    first = judged(tmp_path, 1, {"a": plugged("a", {1: 670}, "MT1", "MT2")})
+    said = "a: fabric_map optics: mlx5_1 port 1: module Maker MMA4Z00 MT2 raises rx power low alarm"
+    cause = {"name": "a", "verdict": "FAIL", "findings": [], "explains": [], "advice": [], "simulated": False, "said": said}
+    read = rounds.read(str(tmp_path), [first])
+    for subject in ("a", "a/nic/mlx5_1/1"):
+        round_ = dataclasses.replace(read[0], report={**read[0].report, "causes": [{**cause, "subject": subject}]})
+        (row,) = punch_list.rows([round_], [standing.of([round_])], {})
+        assert (row.values["serial"], row.values["slot"], row.values["part_number"]) == ("MT2", "mlx5_1/1", "MMA4Z00")
+
+
 def test_a_later_round_closes_a_row_and_a_pass_that_was_there_before_still_counts(tmp_path: pathlib.Path) -> None:
     first = judged(tmp_path, 1, {"a": machine("a", {1: 670}), "b": machine("b", {2: 500})})
     second = judged(tmp_path, 2, {"b": machine("b", {2: 670})}, partial=True, left_out=["a"])

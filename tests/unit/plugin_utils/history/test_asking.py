@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import itertools
 import json
@@ -208,6 +209,21 @@ def test_a_renamed_node_its_gpu_and_a_changed_verdict(store: Store) -> None:
     }  # fmt: skip
     young = compared(store, 1, 2)
     assert all(one["beyond"] is None for one in young["values"]) and "4 have too short a history to say" in comparing.sentences(young)[-1]
+
+
+def test_a_module_that_was_changed_is_told_with_both_serial_numbers(tmp_path: pathlib.Path) -> None:
+    def plugged(*serials: str) -> dict[str, runs.Machine]:
+        modules = [{"port": f"mlx5_{place}/1", "vendor": "Maker", "serial": serial} for place, serial in enumerate(serials) if serial]
+        return {"a": dataclasses.replace(runs.fleet(a=670)["a"], lists={"modules": modules})}
+
+    for day, machines in enumerate((plugged("MT1", "MT2"), plugged("MT1", "MT9"), plugged("MT1", "")), 1):
+        runs.judge(runs.measured(tmp_path, day, machines))
+    with Store(url_of(tmp_path), make=True) as made:
+        assert folders.bring(made, str(tmp_path)).left_out == []
+        (change,) = compared(made, 1, 2)["facts"]
+        assert change == {"item": "optical module or cable in mlx5_1/1", "before": "Maker MT2", "after": "Maker MT9", "nodes": ["a"]}
+        # What one of the runs did not read says nothing.
+        assert compared(made, 2, 3)["facts"] == []
 
 
 def test_simulated_and_real_are_never_compared(store: Store) -> None:

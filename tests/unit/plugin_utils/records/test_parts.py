@@ -23,10 +23,20 @@ DIMMS = [
 CONTEXTS = [
     {"gpu_table": [GPU, NAMELESS]},
     {"devices": [NIC], "ports": [{"device": "mlx5_2", "switch": "leaf-03", "switch_port": "Ethernet1/7"}]},
+    {"modules": [
+        {"port": "mlx5_2/1", "vendor": "Maker", "part_number": "MMA4Z00", "serial": "MT2345", "values": {}},
+        {"port": "mlx5_2/11", "vendor": "Maker", "part_number": "MMA4Z00", "serial": "MT2399", "values": {}},
+    ]},
+    {"modules": {"rdma_cm": True}},
     {"links": [{"device": "0000:4b:00.0", "slot": "5"}]},
     {"dimms": DIMMS, "system": {"serial": "S-77", "uuid": ""}},
     {"facts": {"machine_vendor": "Example", "machine_product": "GPU-8X", "dimms": ["P1-DIMMB1: 64 GiB"]}},
 ]
+MODULE = "optical module or cable · mlx5_2/1 · serial number MT2345 · part number MMA4Z00 · Maker"
+NIC_WORDS = (
+    "mlx5_2 · PCIe 0000:02:00.0 · serial number MT23 · board part number MCX755 · cable to leaf-03 Ethernet1/7 · MT4129 · "
+    "not known: slot or tray"
+)
 MACHINE = "machine · serial number S-77 · Example GPU-8X"
 
 
@@ -51,10 +61,11 @@ def seen(*contexts: t.Any) -> parts.Parts:
         ("a", "GPU 70 and mlx5_21 are other parts", [MACHINE]),
         ("a/nic/mlx5_2/1|b/nic/mlx5_2/1", "", [
             f"{node} {words}" for node in ("a", "b") for words in (
-                "mlx5_2 · PCIe 0000:02:00.0 · serial number MT23 · board part number MCX755 · cable to leaf-03 Ethernet1/7 · MT4129 · "
-                "not known: slot or tray", MACHINE,
+                NIC_WORDS, MODULE, MACHINE,
             )
         ]),
+        ("b", "mlx5_2 port 1: module Maker MMA4Z00 MT2345 raises rx power low alarm", [NIC_WORDS, MODULE, MACHINE]),
+        ("b", "b mlx5_2/1 has no link", [NIC_WORDS, MODULE, MACHINE]),
         ("a/gpu/GPU-9", "", [
             "GPU · not known: index, slot or tray, PCIe, serial number, board part number (no check of this run listed the parts of a) · "
             "UUID GPU-9", MACHINE,
