@@ -227,6 +227,7 @@ VERDICTS = {
     "loaded_since": "a load worked the machine after it was looked at for the last time",
     "localised": "it makes its group miss the floor",
     "identity_changed": "the name was another machine, or had other GPUs, in another stage",
+    "late_data": "what one node has written and synced, another one reads more than a second later",
     "later_attempt": "it passed only on a later attempt",
     "power_unused": "a GPU draws less power than its limit allows, at low clocks, and names no reason",
     "rebooted": "the node was started anew during the run",

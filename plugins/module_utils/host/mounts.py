@@ -46,6 +46,13 @@ def is_of_network(kind: str) -> bool:
     return kind in OF_NETWORK or kind.startswith("fuse.")
 
 
+def server_of(source: str) -> str:
+    """Return the host in the source of a file system of a network (`HOST:/export`, `//HOST/share`, `HOST@o2ib:/name`); empty if there is
+    none."""
+    match = re.match(r"//([^/]+)/|\[([0-9A-Fa-f:.]+)\]:|([A-Za-z0-9._-]+)(?:@[a-z0-9]+)?[:,]", source)
+    return next((host for host in match.groups() if host), "") if match else ""
+
+
 def mount_of(mountinfo: str, path: str) -> Mounted | None:
     """Return the file system that an absolute path without links is on; None if the text has none."""
     holding: Mounted | None = None

@@ -49,7 +49,8 @@ def hand_over(folder: str, token: str, number: int) -> None:
     os.rename(partial, os.path.join(folder, f"hand-{token}-{number}"))
 
 
-def _path(parent: str, prefix: str, kind: str, token: str, number: int) -> str:
+def path_of(parent: str, prefix: str, kind: str, token: str, number: int) -> str:
+    """Return the path of a file of the node with this number, in whichever folder it is; empty if it is not seen."""
     return next(iter(glob.glob(os.path.join(glob.escape(parent), f"{prefix}*", f"{kind}-{token}-{number}"))), "")
 
 
@@ -57,7 +58,7 @@ def unseen(parent: str, prefix: str, token: str, count: int, seconds: float) -> 
     """Return the numbers of the nodes whose files are not seen, looking for them until `seconds` have passed."""
     until = time.monotonic() + seconds
     while True:
-        missing = [number for number in range(count) if not _path(parent, prefix, "hand", token, number)]
+        missing = [number for number in range(count) if not path_of(parent, prefix, "hand", token, number)]
         if not missing or time.monotonic() >= until:
             return missing
         time.sleep(0.2)
@@ -65,7 +66,7 @@ def unseen(parent: str, prefix: str, token: str, count: int, seconds: float) -> 
 
 def read(parent: str, prefix: str, token: str, number: int) -> str:
     """Read what another node has handed over; return what is wrong with it, empty if it is as written."""
-    path = _path(parent, prefix, "hand", token, number)
+    path = path_of(parent, prefix, "hand", token, number)
     with open(path, "rb") as source:
         data = source.read(BYTES + 1)
     if len(data) != BYTES:
@@ -105,7 +106,7 @@ def try_locks(parent: str, prefix: str, token: str, number: int) -> dict[str, st
     """Try to take the locks that another node holds; return {kind: what became of it}."""
     found = {}
     for kind in LOCKS:
-        handle = os.open(_path(parent, prefix, kind, token, number), os.O_RDWR)
+        handle = os.open(path_of(parent, prefix, kind, token, number), os.O_RDWR)
         try:
             found[kind] = _locked(handle, kind)
         finally:

@@ -11,7 +11,9 @@ This module util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import hashlib
 import os
 import time
 import typing as t
@@ -20,10 +22,10 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.absent import Absent, plain
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import Observation, Params, PlainData
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import mounts, shared_files
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import mounts, shared_exchange, shared_files
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import folder
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import fio
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import apart, container, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import apart, container, interfaces, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 MOUNT, WRITE, VERIFY, READ, METADATA = "mount", "write", "verify", "read", "metadata"
@@ -31,8 +33,8 @@ RANDOM = ("random_read", "random_write")
 # In the order in which they are made: what reads needs what was written, and random writes leave nothing that could be checked.
 CHECKS = (MOUNT, WRITE, VERIFY, READ, *RANDOM, METADATA)
 # Those that nodes make together, by a timetable.
-COHERENT, TOGETHER = "coherent", "together"
-OF_MANY = (COHERENT, TOGETHER)
+COHERENT, TOGETHER, CHECKPOINT, MODEL_LOAD = "coherent", "together", "checkpoint", "model_load"
+OF_MANY = (COHERENT, TOGETHER, CHECKPOINT, MODEL_LOAD)
 # Those of a file system that many nodes share and test at one time: the others would measure each node's share of one server.
 OF_SHARED = (MOUNT, VERIFY, METADATA)
 BLOCK, GIB = 1 << 20, float(1 << 30)
@@ -46,6 +48,12 @@ FILES = 1000
 # Seconds between what nodes see and the locks, and for which these are held; between two rates; that a node may be late;
 # and by which two nodes may begin apart.
 LOCK_S, BETWEEN_S, ON_TIME_S, SKEW_S = 15.0, 5.0, 2.0, 5.0
+# How long nodes ask each other by files, and replace a file that the others read.
+ECHO_S, REPLACE_S = 6.0, 4.0
+# Each node is measured once with few others: alone where there are at most so many nodes, else in so many rounds.
+ROUNDS = 16
+# A pattern has so many times the time of a rate to be done. Small files that tell how long a synced operation takes.
+PATTERN_TIMES, SMALL_FILES = 2.0, 50
 
 # What a file system answers that is not there, that has lost its server, and that has shut itself down.
 _MISSING = (errno.ENOENT, errno.ENOTDIR)
@@ -83,14 +91,37 @@ def _by_timetables(params: Params, node: Node) -> t.Iterator[Observation]:
             yield from TogetherTest(params, node, entries[timetable["storage"]], wanted, timetable).observations()
 
 
-def ready_after(patience: float) -> float:
-    """Return when the first rate is measured, in seconds behind the beginning of a timetable."""
-    return patience + 3 * LOCK_S
+class Timeline(t.NamedTuple):
+    """When the nodes do what, in seconds behind the beginning of their timetable. `exchange`: they ask each other by files; `steps`: the
+    first step; `few`: the first round of few nodes, each of which takes `round_s`; `patterns`: the first of three, each of which has
+    `pattern_s`; `end`: all is done."""
+
+    exchange: float
+    steps: float
+    few: float
+    round_s: float
+    patterns: float
+    pattern_s: float
+    end: float
+
+    @classmethod
+    def of(cls, sizes: t.Sequence[int], seconds: float, patience: float) -> Timeline:
+        exchange = patience + 2 * LOCK_S + BETWEEN_S
+        steps = patience + 3 * LOCK_S + ECHO_S + REPLACE_S
+        few = steps + 2 * len(sizes) * (seconds + BETWEEN_S)
+        round_s, pattern_s = 2 * few_seconds(seconds) + BETWEEN_S, PATTERN_TIMES * seconds + BETWEEN_S
+        patterns = few + -(-sizes[-1] // few_nodes(sizes[-1])) * round_s
+        return cls(exchange, steps, few, round_s, patterns, pattern_s, patterns + 3 * pattern_s)
 
 
-def seconds_of(sizes: t.Sequence[int], seconds: float, patience: float) -> float:
-    """Return how long a timetable takes in which each rate is measured for so many seconds."""
-    return ready_after(patience) + 2 * len(sizes) * (seconds + BETWEEN_S)
+def few_nodes(count: int) -> int:
+    """Return how many of `count` nodes are measured in one round of few."""
+    return -(-count // ROUNDS)
+
+
+def few_seconds(seconds: float) -> float:
+    """Return how long each way is measured in a round of few, where a step measures it for `seconds`."""
+    return max(min(2.0, seconds), seconds / 4)
 
 
 class Look(t.NamedTuple):
@@ -371,7 +402,7 @@ class TogetherTest(StorageTest):
         self.timetable = timetable
         self.begin = float(params["arrived"] + params["begins_in"])
         self.lock_at = float(params["patience"]) + LOCK_S
-        self.ready_at = ready_after(float(params["patience"]))
+        self.times = Timeline.of(timetable["sizes"], float(params["seconds"]), float(params["patience"]))
         names = timetable["nodes"]
         self.context.update(nodes=names, sizes=timetable["sizes"], index=timetable["index"], condition=True)
         stated = {name: entry.get(f"gibps_{name}_all") for name in (READ, WRITE)}
@@ -390,14 +421,19 @@ class TogetherTest(StorageTest):
 
     def _in_folder(self, path: str, checks: list[str], look: Look) -> t.Iterator[Observation]:
         table, seconds = self.timetable, self.params["answer_timeout"]
+        apart.call(lambda: shared_exchange.prepare(path, table["token"], table["index"]), seconds)
         apart.call(lambda: shared_files.hand_over(path, table["token"], table["index"]), seconds)
-        wrong = self._prepare(path, look) if TOGETHER in checks else None
+        of_rates = [check for check in checks if check != COHERENT]
+        wrong = self._prepare(path, look) if of_rates else None
         if COHERENT in checks:
             yield self._coherent(path)
         if wrong:
-            yield self.failed(TOGETHER, wrong[0], f"{wrong[1]}: nothing was written that could be read")
-        elif TOGETHER in checks:
+            yield from (self.failed(check, wrong[0], f"{wrong[1]}: nothing was written that could be read") for check in of_rates)
+            return
+        if TOGETHER in checks:
             yield self._together(path)
+        if CHECKPOINT in checks or MODEL_LOAD in checks:
+            yield from (seen for seen in self._patterns(path) if seen["check"] in checks)
 
     def _prepare(self, path: str, look: Look) -> tuple[str, str] | None:
         """Write the files that the steps write and read again; return why they could not be written."""
@@ -421,12 +457,13 @@ class TogetherTest(StorageTest):
         if not self._wait(0.0):
             return self.failed(COHERENT, "partner", f"{self.entry['path']}: the node was ready {-self._left(0.0):.0f} s too late")
         held: dict[str, str] = {}
-        if index == 0:  # the others try at self.lock_at
-            held = apart.call(lambda: shared_files.hold(path, token, 0, self.lock_at + LOCK_S), self.lock_at + LOCK_S + patience)
         missing = apart.call(
             lambda: shared_files.unseen(parent, folder.PREFIX, token, len(names), self.params["patience"]),
             self.params["patience"] + patience,
         )
+        if index == 0:  # the others try at self.lock_at
+            until = max(0.0, self._left(self.lock_at + LOCK_S))
+            held = apart.call(lambda: shared_files.hold(path, token, 0, until), until + patience)
         listed: list[findings.Finding] = []
         name = f"{self.entry['name']} ({self.entry['path']})"
         other = (index + 1) % len(names)
@@ -439,15 +476,47 @@ class TogetherTest(StorageTest):
             held = apart.call(lambda: shared_files.try_locks(parent, folder.PREFIX, token, 0), patience)
             if not self._is_still_held():
                 held = dict.fromkeys(held, shared_files.LATE)
+        unseen = {f"lock_{kind}": what for kind, what in held.items() if what not in ("taken", "refused")}
+        exchanged, untried = self._exchange(path, missing)
+        replaced = exchanged.get("replaced") or {}
+        if replaced.get("missing") or replaced.get("torn"):
+            words = f"in {replaced['looks']} looks at a file that {names[0]} replaces by rename, {replaced['missing']} found no file"
+            listed.append(("", "file_system", f"{name}: {words} and {replaced['torn']} read neither the old one nor the new one"))
         context = {
             **self.context,
             "locks": held,
             "unseen": [names[number] for number in missing],
-            "looked_for": [f"files and locks of {len(names)} nodes on {self.entry['path']}"],
+            "looked_for": [f"files, locks and renames of {len(names)} nodes on {self.entry['path']}"],
+            **exchanged,
         }
-        unseen = {kind: what for kind, what in held.items() if what not in ("taken", "refused")}
-        context["not_looked_for"] = {f"lock_{kind}": what for kind, what in unseen.items()}
+        context["not_looked_for"] = {**unseen, **untried}
         return findings.observed(COHERENT, listed, {"variant": self.variant, "context": context})
+
+    def _exchange(self, path: str, missing: t.Sequence[int]) -> tuple[PlainData, dict[str, str]]:
+        """Return what the nodes saw of each other's changes, and what was not tried with its reason."""
+        table, parent, patience = self.timetable, self.path, self.params["answer_timeout"]
+        token, index, count = table["token"], table["index"], len(table["nodes"])
+        found: PlainData = {
+            "owners": apart.call(lambda: shared_exchange.owners(path, parent, folder.PREFIX, token, index, count), patience)
+        }
+        untried: dict[str, str] = {}
+        if self._wait(self.times.exchange):
+            asked = (path, parent, folder.PREFIX, token, index, count, ECHO_S)
+            found["echo"] = apart.call(lambda: shared_exchange.echo(*asked), ECHO_S + patience)
+            if not found["echo"]["trips"]:
+                untried["visible"] = f"{table['nodes'][(index + 1) % count]} answered none of the questions in {ECHO_S:g} s"
+        else:
+            untried["visible"] = "the node was too late"
+        if 0 in missing or not self._wait(self.times.exchange + ECHO_S + BETWEEN_S):
+            untried["rename"] = f"the files of {table['nodes'][0]} are not seen" if 0 in missing else "the node was too late"
+        elif index == 0:
+            found["replaced"] = apart.call(lambda: shared_exchange.replace(path, token, 0, REPLACE_S), REPLACE_S + patience)
+        else:
+            looked = (parent, folder.PREFIX, token, 0, count, REPLACE_S)
+            found["replaced"] = apart.call(lambda: shared_exchange.watch(*looked), REPLACE_S + patience)
+            if found["replaced"]["generations"] < 2:
+                untried["rename"] = f"{table['nodes'][0]} did not replace its file while it was looked at"
+        return found, untried
 
     def _is_still_held(self) -> bool:
         """Return True if the first node holds its locks yet, although it may have begun SKEW_S before this one."""
@@ -457,28 +526,139 @@ class TogetherTest(StorageTest):
         return float(self.begin + self.timetable["at"] + at - time.monotonic())
 
     def _together(self, path: str) -> Observation:
-        """Write and read with the other nodes in each step that this node is in."""
-        table, rows, raws = self.timetable, [], []
+        """Write and read with the other nodes in each step that this node is in, and once with few of them."""
+        table, rows = self.timetable, []
+        raws: list[str] = []
         for step, size in enumerate(table["sizes"]):
             if table["index"] >= size:
                 continue
             for phase, way in enumerate((WRITE, READ)):
-                at = self.ready_at + (2 * step + phase) * (self.params["seconds"] + BETWEEN_S)
-                if not self._wait(at):
-                    continue
-                timed = [f"--rw={way}", "--bs=1M", "--time_based=1", f"--runtime={self.params['seconds']:g}", "--allow_file_create=0"]
-                result, run = self._fio(path, way, timed)
-                raws.append(result.raw)
-                side = run.write if way == WRITE else run.read
-                if result.rc != 0 or run.problem or isinstance(side.rate, Absent) or side.rate <= 0:
-                    code, words = run.problem or ("tool_failed", " ".join(result.err.split()[-40:]) or "it gave no number")
-                    return self.failed(TOGETHER, code, f"{self.entry['path']}: {way} with {size} nodes: {words}", raw="\n".join(raws))
-                rows.append({"nodes": size, "way": way, "rate": side.rate / GIB})
-        context = {**self.context, "series_units": {"rate": "GiB/s"}, "direct": bool(self.params["direct"])}
+                if self._wait(self.times.steps + (2 * step + phase) * (self.params["seconds"] + BETWEEN_S)):
+                    rate = self._timed(path, way, self.params["seconds"], raws)
+                    if not isinstance(rate, float):
+                        return self.failed(
+                            TOGETHER, rate[0], f"{self.entry['path']}: {way} with {size} nodes: {rate[1]}", raw="\n".join(raws)
+                        )
+                    rows.append({"nodes": size, "way": way, "rate": rate})
+        few: PlainData = {"nodes": few_nodes(len(table["nodes"]))}
+        if self._wait(self.times.few + table["index"] // few["nodes"] * self.times.round_s):
+            most_s = self.params["answer_timeout"]
+            few["small_ms"] = apart.call(lambda: shared_exchange.small_operations(path, SMALL_FILES, 1.0), most_s)
+            for way in (WRITE, READ):
+                rate = self._timed(path, way, few_seconds(self.params["seconds"]), raws)
+                few.update({way: rate} if isinstance(rate, float) else {f"no_{way}": rate[1]})
+        context = {**self.context, "series_units": {"rate": "GiB/s"}, "direct": bool(self.params["direct"]), "few": few}
+        context["link"] = apart.call(lambda: _link(self.path), self.params["answer_timeout"])
         context["looked_for"] = [f"rates of {self.entry['path']} from {len(table['nodes'])} nodes at one time"]
         if self.unlike:
             context["unlike"] = self.unlike
         return observation.measured(TOGETHER, variant=self.variant, series=rows, context=context, raw="\n".join(raws))
+
+    def _timed(self, path: str, way: str, seconds: float, raws: list[str]) -> float | tuple[str, str]:
+        """Write or read for so many seconds; return the rate in GiB/s, or reason code and words of what went wrong."""
+        timed = [f"--rw={way}", "--bs=1M", "--time_based=1", f"--runtime={seconds:g}", "--allow_file_create=0"]
+        result, run = self._fio(path, way, timed)
+        raws.append(result.raw)
+        rate = (run.write if way == WRITE else run.read).rate
+        if result.rc != 0 or run.problem or isinstance(rate, Absent) or rate <= 0:
+            return run.problem or ("tool_failed", " ".join(result.err.split()[-40:]) or "it gave no number")
+        return float(rate) / GIB
+
+    # As programs use a shared file system ---------------------------------------------------------------------------
+
+    def _patterns(self, path: str) -> t.Iterator[Observation]:
+        """Yield CHECKPOINT: all nodes write their own files at once, and each reads those of the next node. Yield MODEL_LOAD: all read the
+        files of the first node. Files are written through the page cache and synced, as programs do, and what is read has the pattern of
+        its writer, its number and its place."""
+        table = self.timetable
+        raws: list[str] = []
+        index, names = table["index"], table["nodes"]
+        row = self._saved(path, raws)
+        read = self._loaded((index + 1) % len(names), 1, raws)
+        context = {**self.context, "series_units": {"rate": "GiB/s", "gib": "GiB"}}
+        for check, rows in ((CHECKPOINT, (row, read)), (MODEL_LOAD, (self._loaded(0, 2, raws),))):
+            wrong = next((each for each in rows if isinstance(each, tuple)), None)
+            if wrong:
+                yield self.failed(check, wrong[0], f"{self.entry['path']}: {wrong[1]}", raw="\n".join(raws))
+            else:
+                looked = [f"data of {len(names)} nodes that others read on {self.entry['path']}"]
+                more = {**context, "looked_for": looked}
+                yield observation.measured(check, variant=self.variant, series=list(rows), context=more, raw="\n".join(raws))
+            raws = []
+
+    def _saved(self, path: str, raws: list[str]) -> PlainData | tuple[str, str]:
+        """Write the node's checkpoint and give it its name at once when it is whole; return its rate, or why there is none."""
+        token, index = self.timetable["token"], self.timetable["index"]
+        partial = os.path.join(path, f"partial-{CHECKPOINT}")
+        apart.call(lambda: _emptied(path, partial), self.params["answer_timeout"])
+        row = self._pattern(WRITE, partial, index, (self.size_of_job, self.params["jobs"]), 0, raws)
+        if not isinstance(row, tuple):
+            whole = os.path.join(path, f"{CHECKPOINT}-{token}-{index}")
+            apart.call(lambda: os.rename(partial, whole), self.params["answer_timeout"])
+        return row
+
+    def _loaded(self, number: int, phase: int, raws: list[str]) -> PlainData | tuple[str, str]:
+        """Read the checkpoint of a node; return the rate, or why there is none."""
+        self._wait(self.times.patterns + phase * self.times.pattern_s - BETWEEN_S / 2)
+        seconds = self.params["answer_timeout"]
+        path, sizes = apart.call(lambda: _checkpoint(self.path, self.timetable["token"], number), seconds)
+        if not sizes:
+            return "partner", f"the checkpoint of {self.timetable['nodes'][number]} is not there"
+        return self._pattern(READ, path, number, (min(sizes), len(sizes)), phase, raws)
+
+    def _pattern(
+        self, way: str, path: str, number: int, files: tuple[int, int], phase: int, raws: list[str]
+    ) -> PlainData | tuple[str, str]:
+        """Write or read whole files, (bytes of each, how many), with the pattern of the node `number`."""
+        if not self._wait(self.times.patterns + phase * self.times.pattern_s):
+            return "partner", f"the node was ready {-self._left(self.times.patterns + phase * self.times.pattern_s):.0f} s too late"
+        size, jobs = files
+        seconds = PATTERN_TIMES * self.params["seconds"]
+        pattern = hashlib.sha256(f"{self.timetable['token']} {number}".encode()).hexdigest()
+        asked = ["--verify=pattern", f"--verify_pattern=0x{pattern}%o", f"--runtime={seconds:g}", "--bs=1M", f"--rw={way}", "--direct=0"]
+        asked += ["--do_verify=0", "--end_fsync=1"] if way == WRITE else ["--verify_fatal=1", "--allow_file_create=0"]
+        result, run = self._fio(path, way, [*asked, f"--size={size}", f"--numjobs={jobs}"])
+        raws.append(result.raw)
+        side = run.write if way == WRITE else run.read
+        whose = f"{way} of the checkpoint of {self.timetable['nodes'][number]}"
+        if run.problem:
+            return run.problem[0], f"{whose}: {run.problem[1]}"
+        if result.rc != 0 or isinstance(side.rate, Absent) or side.rate <= 0:
+            return "tool_failed", f"{whose}: {' '.join(result.err.split()[-40:]) or 'it gave no number'}"
+        moved = float(plain(side.io_bytes) or 0)
+        if moved < size * jobs:
+            return "timeout", f"{whose}: {moved / GIB:.3g} of {size * jobs / GIB:.3g} GiB in {seconds:g} s"
+        return {"way": way, "rate": float(side.rate) / GIB, "gib": moved / GIB}
+
+
+def _emptied(path: str, partial: str) -> None:
+    """Remove the files of the steps, whose space the checkpoint needs, and make its folder. Runs in a process of its own."""
+    for name in os.listdir(path):
+        if name.startswith("data."):
+            os.unlink(os.path.join(path, name))
+    os.mkdir(partial, 0o700)
+
+
+def _checkpoint(parent: str, token: str, number: int) -> tuple[str, list[int]]:
+    """Return where the checkpoint of a node is, and the sizes of its files. Runs in a process of its own."""
+    path = shared_files.path_of(parent, folder.PREFIX, CHECKPOINT, token, number)
+    with os.scandir(path) if path else contextlib.nullcontext(()) as entries:
+        return path, [entry.stat().st_size for entry in entries]
+
+
+def _link(path: str) -> PlainData:
+    """Return {"server", "interface", "mbps"} of the way to the server of a file system, as far as they are known. Runs in a process of its
+    own: names may be asked for."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as source:
+        mount = mounts.mount_of(source.read(), os.path.realpath(path))
+    server = mounts.server_of(mount.source) if mount else ""
+    interface = interfaces.towards(server) if server else ""
+    found: PlainData = {"server": server, "interface": interface}
+    with contextlib.suppress(OSError, ValueError):
+        with open(f"/sys/class/net/{interface}/speed", encoding="ascii") as source:
+            speed = int(source.read())
+        found.update({"mbps": speed} if speed > 0 else {})
+    return {name: value for name, value in found.items() if value}
 
 
 def _seen(path: str) -> PlainData:

@@ -88,6 +88,17 @@ def addresses() -> list[str]:
     return [text for text, ip in outer if not ip.is_loopback and not ip.is_link_local]
 
 
+def towards(host: str) -> str:
+    """Return the name of the interface by which packets to a host leave this machine; empty if there is none or its name is not known."""
+    with contextlib.suppress(OSError):
+        family, kind, protocol, _name, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as sock:
+            sock.connect(address)
+            own = str(sock.getsockname()[0]).partition("%")[0]
+        return next((name for name, text in [*_named_ipv4(), *_named_ipv6()] if text == own), "")
+    return ""
+
+
 def _default() -> list[str]:
     sources = []
     for family, somewhere in _ANYWHERE:
@@ -98,7 +109,11 @@ def _default() -> list[str]:
 
 
 def _ipv4() -> list[str]:
-    """netdevice(7)."""
+    return [address for _name, address in _named_ipv4()]
+
+
+def _named_ipv4() -> list[tuple[str, str]]:
+    """Return names and addresses of interfaces (netdevice(7))."""
     room = array.array("B", bytes(_ROOM * _ENTRY))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         request = struct.pack("iL", len(room), room.buffer_info()[0])
@@ -107,14 +122,19 @@ def _ipv4() -> list[str]:
         except OSError:
             return []
     entries = room.tobytes()[:used]
-    return [socket.inet_ntoa(entries[at + 20 : at + 24]) for at in range(0, used, _ENTRY)]
+    each = [entries[at : at + _ENTRY] for at in range(0, used, _ENTRY)]
+    return [(entry[:16].partition(b"\0")[0].decode(errors="replace"), socket.inet_ntoa(entry[20:24])) for entry in each]
 
 
 def _ipv6() -> list[str]:
-    """/proc/net/if_inet6: address, index, prefix, scope (0 is global), flags, interface."""
+    return [address for _name, address in _named_ipv6()]
+
+
+def _named_ipv6() -> list[tuple[str, str]]:
+    """Return names and global addresses of interfaces by /proc/net/if_inet6: address, index, prefix, scope (0 is global), flags, name."""
     try:
         with open("/proc/net/if_inet6", encoding="ascii") as source:
             rows = [line.split() for line in source]
     except OSError:
         return []
-    return [str(ipaddress.IPv6Address(bytes.fromhex(row[0]))) for row in rows if row[3] == "00"]
+    return [(row[5], str(ipaddress.IPv6Address(bytes.fromhex(row[0])))) for row in rows if row[3] == "00"]

@@ -70,6 +70,7 @@ ADVICE: t.Mapping[str, str] = {
     "below_neighbours": _SLOW,
     "below_siblings": "Compare cable, slot, temperature and clocks with the others of its node; swap it with one of them.",
     "no_peer_access": "Look at the links between the GPUs, the service that manages them, and ACS and IOMMU of the slots; measure again.",
+    "late_data": "Look at the mount options (actimeo, nocto, noac) and at the clocks and locks of the server; measure again.",
     "sweep_dip": "Compare the settings that choose algorithm and protocol, and the tool's versions, with those of a node that passes.",
     "regression": "Look at what changed on the node since (page of the node, What changed), and measure again.",
     "later_attempt": "Measure again, several times: what passes only sometimes has a loose contact, or is disturbed by something.",

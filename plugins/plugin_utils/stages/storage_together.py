@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import secrets
+import statistics
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.observation import variant
@@ -35,15 +36,24 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Section
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, storage_limits
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
 VARIABLE = "acceptance_storage"
 # The check of all nodes together, which follows from what each has measured.
 CURVE = "curve"
 WAYS = (probe.WRITE, probe.READ)
-# From so little of the rate per node of one node on, more nodes share what is there.
-KNEE = 0.8
+# What the patterns are called in the metrics of all nodes: (check, way).
+PATTERNS = {
+    "checkpoint_write": (probe.CHECKPOINT, probe.WRITE), "checkpoint_read": (probe.CHECKPOINT, probe.READ),
+    "model_load": (probe.MODEL_LOAD, probe.READ),
+}  # fmt: skip
+_PATTERN_WORDS = {
+    "checkpoint_write": "each writes its checkpoint and syncs it", "checkpoint_read": "each reads the checkpoint of the next node",
+    "model_load": "all read the files of one node",
+}  # fmt: skip
+# What one node has written and synced another one reads within so many ms.
+VISIBLE_MS = 1000.0
 # Nodes that a finding names.
 SHOWN = 4
 
@@ -54,7 +64,7 @@ class StorageTogether(base.Stage):
     place = 46
     topology = base.ROUNDS
     optional = True
-    conditions = frozenset({probe.COHERENT, probe.TOGETHER, CURVE})
+    conditions = frozenset({*probe.OF_MANY, CURVE})
     ranges: t.Mapping[str, Range] = {
         "gib": Range(0.05, 65536, "GiB"), "share": Range(0, 50, "percent", above=True), "seconds": Range(1, 3600, "seconds"),
         "jobs": Range(1, 256), "depth": Range(1, 1024), "patience": Range(0, 600, "seconds"), "window": Range(1, 86400, "seconds"),
@@ -102,7 +112,7 @@ class StorageTogether(base.Stage):
             common = {"token": secrets.token_hex(8), "nodes": [item.subject.id for item in items], "sizes": sizes, "at": at}
             for index, item in enumerate(items):
                 tables[item.target].append({"storage": words.partition("=")[2], "index": index, **common})
-            at += probe.seconds_of(sizes, float(first[f"{self.name}_seconds"]), float(first[f"{self.name}_patience"]))
+            at += _timeline(first, len(items)).end
         count = max(map(len, members.values()), default=0)
         works = {}
         for target, timetables in tables.items():
@@ -117,8 +127,9 @@ class StorageTogether(base.Stage):
 
     def derived(self, deciding: t.Mapping[Key, Measurement], plan: Plan, inputs: JudgingInputs) -> list[Measurement]:
         """Return a record for each file system: the rates of all nodes of each step together."""
-        found = []
-        for words, records in sorted(_by_variant(self.name, deciding).items()):
+        found: list[Measurement] = []
+        patterns = {check: _by_variant(self.name, deciding, check) for check, _way in PATTERNS.values()}
+        for words, records in sorted(_by_variant(self.name, deciding, probe.TOGETHER).items()):
             first = min(records.values(), key=lambda record: record.key)
             nodes, sizes = first.context["nodes"], first.context["sizes"]
             rows: list[PlainData] = []
@@ -135,6 +146,15 @@ class StorageTogether(base.Stage):
             context = {name: first.context[name] for name in names if name in first.context}
             units = {name: "GiB/s" for way in WAYS for name in (way, f"least_{way}")}
             context.update({"condition": True, "series_units": units, "sizes": sizes})
+            seen = {node: _seen_of(records.get(node), len(nodes)) for node in nodes}
+            limits = storage_limits.limits_of(seen, rows, probe.few_nodes(len(nodes)))
+            found_patterns = {name: _pattern(patterns[check].get(words, {}), nodes, way) for name, (check, way) in PATTERNS.items()}
+            of_patterns = {name: row for name, row in found_patterns.items() if row}
+            metrics.update({name: Metric(row["rate"], "GiB/s") for name, row in of_patterns.items()})
+            context.update({"suspects": limits.suspects, "told": limits.sentences, "patterns": of_patterns})
+            context["visible"] = _visible(
+                [record for record in deciding.values() if record.check == probe.COHERENT and record.variant == words]
+            )
             subject = Subject("group", f"{self.name}/{first.context['storage']}", list(nodes))
             blank: PlainData = {"evidence": {}, "raw": None, "raw_sha256": None, "command": [], "attempt": 1}
             found.append(
@@ -149,9 +169,12 @@ class StorageTogether(base.Stage):
         for of_storage in _coherent(self.name, deciding):
             yield from _unseen(of_storage)
             yield from _unlocked(of_storage)
+            yield from _late(of_storage)
+            yield from _owners(of_storage)
         for key, record in deciding.items():
             if key.stage != self.name or key.check != CURVE:
                 continue
+            yield from _suspects(self.name, record, deciding)
             missing = [way for way in WAYS if way not in record.metrics]
             if missing:
                 words = f"{' and '.join(missing)} of all {len(record.subject.members)} nodes at one time: not all of them have a rate"
@@ -180,14 +203,15 @@ class StorageTogether(base.Stage):
                 for row in record.series
             ]  # fmt: skip
             columns = ["nodes", "write together (GiB/s)", "slowest node", "read together (GiB/s)", "slowest node"]
-            said = [words for way in WAYS if (words := knee(record.series, way))]
+            said = [words for way in WAYS if (words := storage_limits.knee(record.series, way))]
+            said += [*record.context.get("told", ()), *_visible_words(record.context.get("visible") or {})]
             title = f"File system {record.context.get('storage')} from many nodes at one time"
             sections.append(Section(title=title, said=said, columns=columns, rows=table))
+            sections += _pattern_section(title, record.context.get("patterns") or {})
         return sections
 
     def seconds(self, settings: Variables, nodes: int, launch_s: float, gbps: float) -> float:
-        each = probe.seconds_of(steps(nodes), float(settings[f"{self.name}_seconds"]), float(settings[f"{self.name}_patience"]))
-        return each * len(_shared(settings))
+        return _timeline(settings, nodes).end * len(_shared(settings))
 
 
 def steps(count: int) -> list[int]:
@@ -195,27 +219,20 @@ def steps(count: int) -> list[int]:
     return [*(1 << power for power in range(count.bit_length()) if 1 << power < count), count]
 
 
-def knee(rows: t.Sequence[t.Mapping[str, t.Any]], way: str) -> str:
-    """Return a sentence about the number of nodes from which on each gets less than one node alone; empty if the rate of one is unknown."""
-    alone = next((row[way] for row in rows if row["nodes"] == 1 and way in row), None)
-    if not alone:
-        return ""
-    for row in rows:
-        if way in row and row[way] / row["nodes"] < KNEE * alone:
-            share = row[way] / row["nodes"] / alone
-            return f"{way}: from {row['nodes']} nodes on each gets {share:.0%} or less of the {alone:.4g} GiB/s that one has alone."
-    return f"{way}: each of {rows[-1]['nodes']} nodes gets at least {KNEE:.0%} of the {alone:.4g} GiB/s that one has alone."
-
-
 def _shared(settings: Variables) -> list[PlainData]:
     return [entry for entry in settings.get(VARIABLE) or () if isinstance(entry, dict) and entry.get("shared")]
 
 
-def _by_variant(stage: str, deciding: t.Mapping[Key, Measurement]) -> dict[str, dict[str, Measurement]]:
-    """Return the measured checks by variant and node."""
+def _timeline(settings: Variables, nodes: int) -> probe.Timeline:
+    name = StorageTogether.name
+    return probe.Timeline.of(steps(nodes), float(settings[f"{name}_seconds"]), float(settings[f"{name}_patience"]))
+
+
+def _by_variant(stage: str, deciding: t.Mapping[Key, Measurement], check: str) -> dict[str, dict[str, Measurement]]:
+    """Return the measured ones of a check by variant and node."""
     found: dict[str, dict[str, Measurement]] = collections.defaultdict(dict)
     for key, record in deciding.items():
-        if key.stage == stage and key.check == probe.TOGETHER and record.outcome == "measured" and record.context.get("nodes"):
+        if key.stage == stage and key.check == check and record.outcome == "measured" and record.context.get("nodes"):
             found[key.variant][key.subject] = record
     return found
 
@@ -274,6 +291,119 @@ def _unlocked(of_storage: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, 
 def _have_none(first: str | None, here: str) -> bool:
     """Return True if two nodes say alike that their file system has no such lock, each in the words of its kernel."""
     return first == here and first not in ("taken", "refused", shared_files.LATE)
+
+
+def _late(of_storage: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield WARN for each node whose synced data another one read later than within a second, and UNKNOWN for each that got no answer at
+    all from one that was asked."""
+    asked = {key.subject for key, record in of_storage.items() if "echo" in record.context}
+    for key, record in of_storage.items():
+        echo, names, index = record.context.get("echo"), record.context.get("nodes") or [], record.context.get("index")
+        if not isinstance(echo, dict) or not isinstance(index, int) or not names:
+            continue
+        partner, storage = names[(index + 1) % len(names)], record.context.get("storage")
+        most = echo.get("most_ms")
+        if is_number(most) and float(most) > VISIBLE_MS:
+            words = f"{storage}: what this node had written and synced, {partner} read up to {float(most) / 1e3:.1f} s later"
+            yield key, Opinion("WARN", f"{words}, expected within {VISIBLE_MS / 1e3:g} s", "late_data", float(most), "ms")
+        elif not echo.get("trips") and partner in asked and partner not in record.context["unseen"]:
+            words = f"{storage}: {partner} answered nothing within {probe.ECHO_S:g} s"
+            yield (
+                key,
+                Opinion(
+                    "UNKNOWN", f"{words}: whether it reads within {VISIBLE_MS / 1e3:g} s what is written here is not known", "incomplete"
+                ),
+            )
+
+
+def _owners(of_storage: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield WARN for each node whose files belong to somebody else than those of most nodes, or that sees another owner of the next node's
+    file than that node itself."""
+    owners = {key: record.context["owners"] for key, record in of_storage.items() if isinstance(record.context.get("owners"), dict)}
+    own = {key.subject: tuple(each["own"]) for key, each in owners.items() if each.get("own")}
+    usual, count = collections.Counter(own.values()).most_common(1)[0] if own else ((), 0)
+    for key, each in owners.items():
+        names, index = of_storage[key].context.get("nodes") or [key.subject], int(of_storage[key].context.get("index") or 0)
+        partner, storage = names[(index + 1) % len(names)], of_storage[key].context.get("storage")
+        mine = own.get(key.subject)
+        if mine and mine != usual and 2 * count > len(own):
+            words = f"files that it writes belong to {_owner(mine)}, on {count} of {len(own)} nodes to {_owner(usual)}"
+            yield key, Opinion("WARN", f"{storage}: {words}: users are mapped in another way (root_squash, idmap)", "mount_differs")
+        elif partner in own and each.get("next") and tuple(each["next"]) != own[partner]:
+            words = f"the file of {partner} belongs to {_owner(each['next'])} here, to {_owner(own[partner])} there"
+            yield key, Opinion("WARN", f"{storage}: {words}: users are mapped in another way (idmap)", "mount_differs")
+
+
+def _owner(pair: t.Sequence[t.Any]) -> str:
+    return f"user {pair[0]} and group {pair[1]}" if len(pair) == 2 else "nobody known"
+
+
+def _suspects(stage: str, curve: Measurement, deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield an opinion on each node that is slow alone and with all: FAIL if at least bands.NEIGHBOURS others were measured."""
+    suspects = curve.context.get("suspects") or {}
+    others = len(curve.subject.members) - len(suspects)
+    for key, record in deciding.items():
+        if key.stage == stage and key.check == probe.TOGETHER and key.variant == curve.variant and key.subject in suspects:
+            words = f"{record.context.get('storage')}: {suspects[key.subject]}"
+            yield key, Opinion("FAIL" if others >= bands.NEIGHBOURS else "WARN", words, "below_neighbours")
+
+
+def _seen_of(record: Measurement | None, count: int) -> storage_limits.Seen:
+    """Return the numbers of a node that tell what limits it."""
+    if record is None:
+        return storage_limits.Seen({}, {})
+    few, link = record.context.get("few") or {}, record.context.get("link") or {}
+    rates = {way: float(few[way]) for way in WAYS if is_number(few.get(way))}
+    small, mbps = few.get("small_ms"), link.get("mbps")
+    return storage_limits.Seen(
+        rates, {way: _rate(record, count, way) for way in WAYS}, float(small) if is_number(small) else None,
+        str(link.get("interface") or ""), int(mbps) if is_number(mbps) else None,
+    )  # fmt: skip
+
+
+def _pattern(records: t.Mapping[str, Measurement], nodes: t.Sequence[str], way: str) -> PlainData | None:
+    """Return {"rate": the bytes of all nodes in the time of the slowest, "slowest": its name, "least": its rate}; None if a node lacks."""
+    rows = {node: next((row for row in records[node].series if row.get("way") == way), None) for node in nodes if node in records}
+    if len(rows) < len(nodes) or not all(row and is_number(row.get("rate")) and row["rate"] > 0 for row in rows.values()):
+        return None
+    known = {node: row for node, row in rows.items() if row}
+    seconds = {node: float(row["gib"]) / float(row["rate"]) for node, row in known.items()}
+    slowest = max(seconds, key=lambda node: seconds[node])
+    return {
+        "rate": sum(float(row["gib"]) for row in known.values()) / seconds[slowest],
+        "slowest": slowest,
+        "least": float(known[slowest]["rate"]),
+    }
+
+
+def _pattern_section(title: str, patterns: t.Mapping[str, PlainData]) -> list[Section]:
+    rows = [
+        [words, f"{row['rate']:.4g}", row["slowest"], f"{row['least']:.4g}"]
+        for name, words in _PATTERN_WORDS.items()
+        if (row := patterns.get(name))
+    ]
+    columns = ["pattern", "all together (GiB/s)", "slowest node", "its rate (GiB/s)"]
+    said = ["All together: the bytes of all nodes in the time of the slowest."]
+    return [Section(title=f"{title}: as programs use it", said=said, columns=columns, rows=rows)] if rows else []
+
+
+def _visible(coherent: t.Sequence[Measurement]) -> PlainData:
+    """Return {"ms": median, "most_ms": of the slowest node, "node"} of how soon a node reads what another has written and synced."""
+    echoes = {record.subject.id: record.context.get("echo") or {} for record in coherent}
+    known = {node: echo for node, echo in echoes.items() if is_number(echo.get("ms")) and is_number(echo.get("most_ms"))}
+    if not known:
+        return {}
+    node = max(known, key=lambda name: float(known[name]["most_ms"]))
+    return {"ms": statistics.median(float(echo["ms"]) for echo in known.values()), "most_ms": known[node]["most_ms"], "node": node}
+
+
+def _visible_words(visible: t.Mapping[str, t.Any]) -> list[str]:
+    if not visible:
+        return []
+    return [
+        f"What a node has written and synced the next one reads {visible['ms']:.3g} ms later, at most {visible['most_ms']:.4g} ms "
+        f"({visible['node']})."
+    ]
 
 
 def _rate(record: Measurement | None, size: int, way: str) -> float | None:

@@ -23,6 +23,8 @@ from test_storage_probe import PARAMS, STAND_IN
 NAMES = ["n0", "n1", "n2"]
 # How many nodes try the locks of the first one.
 EXPECTED = {"nodes": 2}
+# Nodes that come to the patterns; 0 if none waits for the others there.
+AT_PATTERNS = {"nodes": 3}
 
 
 @pytest.fixture(autouse=True)
@@ -34,11 +36,13 @@ def quick(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setenv("FIO_PLAN", str(tmp_path / "plan"))
     monkeypatch.setattr(storage.mounts, "is_of_network", lambda _kind: True)
-    for name, seconds in (("LOCK_S", 0.1), ("BETWEEN_S", 0.1), ("ON_TIME_S", 300.0)):
+    for name, seconds in (("LOCK_S", 0.1), ("BETWEEN_S", 0.1), ("ON_TIME_S", 300.0), ("ECHO_S", 0.2), ("REPLACE_S", 0.2)):
         monkeypatch.setattr(storage, name, seconds)
     # The machine may be slow: the locks are held for as long as they are tried, whatever the clock says.
     monkeypatch.setattr(storage.TogetherTest, "_is_still_held", lambda _self: True)
     monkeypatch.setattr(shared_files, "hold", functools.partial(held, tmp_path))
+    monkeypatch.setattr(storage, "_checkpoint", functools.partial(loaded, storage._checkpoint))
+    monkeypatch.setattr(storage.TogetherTest, "_patterns", functools.partialmethod(patterns, tmp_path, storage.TogetherTest._patterns))
     monkeypatch.setattr(shared_files, "try_locks", functools.partial(tried, tmp_path, shared_files.try_locks))
 
 
@@ -62,6 +66,21 @@ def tried(marks: pathlib.Path, try_locks: t.Any, parent: str, prefix: str, token
     found = try_locks(parent, prefix, token, number)
     (marks / f"tried-{os.getpid()}").touch()
     return t.cast("dict[str, str]", found)
+
+
+def loaded(checkpoint: t.Any, parent: str, token: str, number: int) -> t.Any:
+    """Wait for the checkpoint of a node whose folder is seen."""
+    if AT_PATTERNS["nodes"] and shared_files.path_of(parent, storage.folder.PREFIX, "ask", token, number):
+        until(lambda: checkpoint(parent, token, number)[1])
+    return checkpoint(parent, token, number)
+
+
+def patterns(self: storage.TogetherTest, marks: pathlib.Path, own: t.Any, path: str) -> t.Iterator[t.Any]:
+    """Leave a node's files there until all nodes have read them."""
+    seen = list(own(self, path))
+    (marks / f"read-{self.timetable['index']}").touch()
+    until(lambda: len(list(marks.glob("read-*"))) >= AT_PATTERNS["nodes"])
+    yield from seen
 
 
 def together(tmp_path: pathlib.Path, folders: t.Mapping[int, str] | None = None, begins_in: float = 3.0) -> dict[str, dict[str, t.Any]]:
@@ -94,6 +113,19 @@ def test_nodes_see_each_others_files_and_locks_and_measure_in_their_steps(tmp_pa
     assert found["n2"]["coherent"]["context"]["locks"] == {"fcntl": "refused", "flock": "refused"}
     rows = {name: [(row["nodes"], row["way"], row["rate"]) for row in seen["together"]["series"]] for name, seen in found.items()}
     assert rows["n2"] == [(3, "write", 2.0), (3, "read", 1.0)] and [row[0] for row in rows["n1"]] == [2, 2, 3, 3] and len(rows["n0"]) == 6
+    few = found["n1"]["together"]["context"]["few"]
+    assert (few["nodes"], few["write"], few["read"]) == (1, 2.0, 1.0) and few["small_ms"] > 0
+    assert [seen["checkpoint"]["reason"] or seen["model_load"]["reason"] for seen in found.values()] == [None] * 3
+    assert found["n2"]["checkpoint"]["series"] == [{"way": "write", "rate": 2.0, "gib": 0.25}, {"way": "read", "rate": 1.0, "gib": 0.25}]
+    assert found["n0"]["model_load"]["series"] == [{"way": "read", "rate": 1.0, "gib": 0.25}]
+    calls = [json.loads(line) for line in pathlib.Path(f"{tmp_path / 'plan'}.calls").read_text().splitlines()]
+    of_patterns = [call for call in calls if "verify_pattern" in call]
+    written, read = ([call["verify_pattern"] for call in of_patterns if call["rw"] == way] for way in ("write", "read"))
+    first = max(set(read), key=read.count)
+    assert len(set(written)) == 3 and sorted(read) == sorted([*written, *[first] * 3])
+    owners = found["n0"]["coherent"]["context"]["owners"]
+    assert owners["process"] == owners["own"] == owners["next"] == [os.geteuid(), os.getegid()]
+    assert found["n1"]["coherent"]["context"]["replaced"]["missing"] == found["n1"]["coherent"]["context"]["replaced"]["torn"] == 0
 
 
 def test_a_node_with_another_file_system_at_the_path_sees_nobody(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +134,10 @@ def test_a_node_with_another_file_system_at_the_path_sees_nobody(tmp_path: pathl
     assert {name: seen["coherent"]["context"]["unseen"] for name, seen in found.items()} == {
         "n0": ["n2"], "n1": ["n2"], "n2": ["n0", "n1"],
     }  # fmt: skip
+    assert {name: (seen["checkpoint"]["reason_code"], seen["model_load"]["reason_code"]) for name, seen in found.items()} == {
+        "n0": (None, None), "n1": ("partner", None), "n2": ("partner", "partner"),
+    }  # fmt: skip
+    assert set(found["n2"]["coherent"]["context"]["not_looked_for"]) >= {"visible", "rename"}
 
 
 def test_data_that_another_node_reads_otherwise_than_written_is_wrong(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,6 +156,8 @@ def test_data_that_another_node_reads_otherwise_than_written_is_wrong(tmp_path: 
 
 def test_a_node_that_is_not_ready_when_the_others_begin_has_no_rate(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "ON_TIME_S", 0.0)
+    monkeypatch.setitem(AT_PATTERNS, "nodes", 0)
     found = together(tmp_path, begins_in=-100.0)
     assert {seen["coherent"]["reason_code"] for seen in found.values()} == {"partner"}
     assert [seen["together"]["series"] for seen in found.values()] == [[], [], []]
+    assert {seen[check]["reason_code"] for seen in found.values() for check in ("checkpoint", "model_load")} == {"partner"}

@@ -10,7 +10,8 @@ import typing as t
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.shared_files import LATE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.storage_together import STAGE, knee, steps
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.storage_limits import knee
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.storage_together import STAGE, steps
 from harness import records
 from harness import report_samples as samples
 
@@ -20,22 +21,28 @@ SETTINGS = {"acceptance_storage": [LUSTRE], "storage_together_seconds": 10, "sto
             "storage_together_window": None, "storage_together_test_timeout": 120}  # fmt: skip
 
 
-def judged(rate: t.Callable[[int, str], float], nodes: t.Sequence[str] = NODES, **context: t.Any) -> t.Any:
-    """Return the verdict on all nodes together; `rate` is that of each node in a step of so many."""
-    made = []
-    for index, node in enumerate(nodes):
-        rows = [
-            {"nodes": size, "way": way, "rate": rate(size, way)} for size in steps(len(NODES)) if index < size for way in ("write", "read")
-        ]
-        fields = {
-            "stage": STAGE.name, "check": "together", "variant": "storage=lustre", "subject": {"kind": "node", "id": node, "members": []},
-            "target": node, "series": rows,
-            "context": {"storage": "lustre", "nodes": NODES, "sizes": steps(len(NODES)), "condition": True, **context},
-        }  # fmt: skip
-        made.append(records.measurement(fields))
+def made_of(check: str, node: str, series: list[dict[str, t.Any]], **context: t.Any) -> t.Any:
+    fields = {
+        "stage": STAGE.name, "check": check, "variant": "storage=lustre", "subject": {"kind": "node", "id": node, "members": []},
+        "target": node, "series": series,
+        "context": {"storage": "lustre", "nodes": NODES, "sizes": steps(len(NODES)), "condition": True, **context},
+    }  # fmt: skip
+    return records.measurement(fields)
+
+
+def verdicts(made: t.Sequence[t.Any], nodes: t.Sequence[str] = NODES) -> t.Any:
     items = [{"stage": r.stage, "check": r.check, "variant": r.variant, "subject": r.subject, "target": r.target} for r in made]
     plan: t.Any = samples.plan(nodes, [STAGE.name], items=items)
-    found = verdict.judge(plan, [r.replaced(run_id=plan.run_id) for r in made], lambda *_who: expectations.shipped(), stages=[STAGE])
+    return verdict.judge(plan, [r.replaced(run_id=plan.run_id) for r in made], lambda *_who: expectations.shipped(), stages=[STAGE])
+
+
+def rates(index: int, rate: t.Callable[[int, str], float]) -> list[dict[str, t.Any]]:
+    return [{"nodes": size, "way": way, "rate": rate(size, way)} for size in steps(len(NODES)) if index < size for way in ("write", "read")]
+
+
+def judged(rate: t.Callable[[int, str], float], nodes: t.Sequence[str] = NODES, **context: t.Any) -> t.Any:
+    """Return the verdict on all nodes together; `rate` is that of each node in a step of so many."""
+    found = verdicts([made_of("together", node, rates(index, rate), **context) for index, node in enumerate(nodes)], nodes)
     (curve,) = [v for v in found.verdicts if v["check"] == "curve"]
     return curve
 
@@ -48,7 +55,7 @@ def test_each_node_gets_its_number_in_one_timetable_and_a_file_system_of_one_nod
     settings = {node: dict(SETTINGS) for node in NODES}
     settings["n0"] = {**SETTINGS, "acceptance_storage": [LUSTRE, {**LUSTRE, "name": "alone", "path": "/alone"}]}
     items, notes = STAGE.items({node: node for node in NODES}, settings)
-    assert len(items) == 12 and notes == ["stage storage_together: alone is left out: n0 alone has it"]
+    assert len(items) == 24 and notes == ["stage storage_together: alone is left out: n0 alone has it"]
     plan: t.Any = samples.plan(NODES, [STAGE.name], items=items)
     work = STAGE.work(t.cast(t.Any, None), plan, t.cast(t.Any, {node: {"settings": settings[node]} for node in NODES}))
     tables = [work[node].options["timetables"] for node in NODES]
@@ -70,22 +77,8 @@ def test_the_rate_of_all_nodes_together_is_shown_where_nothing_is_stated_and_unk
 
 def coherent(contexts: t.Mapping[str, dict[str, t.Any]]) -> list[tuple[str, str, str | None]]:
     """Return the checks of what the nodes see of each other that are no PASS."""
-    made = []
-    for node, context in contexts.items():
-        subject = {"kind": "node", "id": node, "members": []}
-        told = {"storage": "lustre", "index": NODES.index(node), "unseen": [], **context}
-        fields = {
-            "stage": STAGE.name,
-            "check": "coherent",
-            "variant": "storage=lustre",
-            "subject": subject,
-            "target": node,
-            "context": told,
-        }
-        made.append(records.measurement(fields))
-    items = [{"stage": r.stage, "check": r.check, "variant": r.variant, "subject": r.subject, "target": r.target} for r in made]
-    plan: t.Any = samples.plan(NODES, [STAGE.name], items=items)
-    found = verdict.judge(plan, [r.replaced(run_id=plan.run_id) for r in made], lambda *_who: expectations.shipped(), stages=[STAGE])
+    made = [made_of("coherent", node, [], **{"index": NODES.index(node), "unseen": [], **context}) for node, context in contexts.items()]
+    found = verdicts(made)
     return [(v["subject"]["id"], v["verdict"], v["reason_code"]) for v in found.verdicts if v["verdict"] != "PASS"]
 
 
@@ -115,6 +108,59 @@ def test_a_lock_that_another_node_took_while_the_first_one_held_it_is_found(firs
 def test_no_lock_is_proven_where_the_first_node_says_nothing_and_none_is_missed_where_there_is_none() -> None:
     assert coherent({"n1": {"locks": {"flock": "refused"}}, "n2": {"locks": {"flock": "taken"}}}) == UNTOLD[:2]
     assert coherent({node: {"locks": {"flock": "No locks available"}} for node in NODES}) == []
+
+
+def test_data_read_later_than_a_second_is_a_warning_and_no_answer_unknown() -> None:
+    quick, slow = {"echo": {"trips": 9, "ms": 5.0, "most_ms": 900.0}}, {"echo": {"trips": 2, "ms": 5.0, "most_ms": 3000.0}}
+    assert coherent({"n0": quick, "n1": slow, "n2": quick}) == [("n1", "WARN", "late_data")]
+    silent = {"echo": {"trips": 0}}
+    assert coherent({"n0": silent, "n1": quick, "n2": silent}) == [("n0", "UNKNOWN", "incomplete")], "nobody asked n3, which n2 waits for"
+    assert coherent({"n0": {**silent, "unseen": ["n1"]}, "n1": quick, "n2": quick, "n4": quick})[0][2] == "unresolved"
+
+
+def test_a_node_whose_files_belong_to_somebody_else_than_elsewhere_is_a_warning() -> None:
+    owners = {node: {"owners": {"process": [0, 0], "own": [0, 0], "next": [0, 0]}} for node in NODES[:4]}
+    assert coherent(owners) == []
+    squashed = {**owners, "n2": {"owners": {"process": [0, 0], "own": [65534, 65534], "next": [0, 0]}}}
+    squashed["n1"] = {"owners": {"process": [0, 0], "own": [0, 0], "next": [65534, 65534]}}
+    assert coherent(squashed) == [("n2", "WARN", "mount_differs")]
+    mapped = {**owners, "n1": {"owners": {"process": [0, 0], "own": [0, 0], "next": [65534, 65534]}}}
+    assert coherent(mapped) == [("n1", "WARN", "mount_differs")]
+
+
+@pytest.mark.parametrize(("nodes", "word"), [(NODES, "FAIL"), (NODES[:4], "WARN")])
+def test_a_slow_node_is_convicted_by_five_others(nodes: list[str], word: str) -> None:
+    made = []
+    for index, node in enumerate(nodes):
+        rate = 0.1 if node == "n3" else 1.0
+        few = {"nodes": 1, "write": rate, "read": rate, "small_ms": 1.0}
+        series = rates(index, lambda _size, _way, rate=rate: rate)
+        made.append(
+            made_of("together", node, series, few=few, link={"interface": "eth0", "mbps": 1000 if node == "n3" else 100000}, nodes=nodes)
+        )
+    found = {(v["check"], v["subject"]["id"]): v for v in verdicts(made, nodes).verdicts}
+    assert (found["together", "n3"]["verdict"], found["together", "n3"]["reason_code"]) == (word, "below_neighbours")
+    assert "its link eth0 runs at 1 Gb/s, those of others at 100" in found["together", "n3"]["reason"]
+    assert {v["verdict"] for key, v in found.items() if key[0] == "together" and key[1] != "n3"} == {"PASS"}
+
+
+def test_patterns_count_all_bytes_in_the_time_of_the_slowest_node_which_is_named() -> None:
+    made = [made_of("together", node, rates(index, lambda _size, _way: 1.0)) for index, node in enumerate(NODES)]
+    for node in NODES:
+        rate = 0.5 if node == "n4" else 2.0
+        rows = [{"way": way, "rate": rate, "gib": 1.0} for way in ("write", "read")]
+        echo = {"trips": 5, "ms": 2.0, "most_ms": 8.0 if node == "n1" else 4.0}
+        made += [made_of("checkpoint", node, rows), made_of("coherent", node, [], index=NODES.index(node), unseen=[], echo=echo)]
+        if node != "n5":
+            made.append(made_of("model_load", node, rows[1:]))
+    found = STAGE.derived({record.key: record for record in made}, t.cast(t.Any, None), t.cast(t.Any, None))
+    (curve,) = found
+    assert curve.metrics["checkpoint_write"].value == curve.metrics["checkpoint_read"].value == 3.0
+    assert "model_load" not in curve.metrics, "n5 lacks"
+    assert curve.context["patterns"]["checkpoint_read"]["slowest"] == "n4"
+    (first, second) = STAGE.sections([(t.cast(t.Any, None), curve)])
+    assert first["said"][-1] == "What a node has written and synced the next one reads 2 ms later, at most 8 ms (n1)."
+    assert second["rows"][0] == ["each writes its checkpoint and syncs it", "3", "n4", "0.5"]
 
 
 def test_the_knee_is_where_each_node_gets_less_than_one_alone() -> None:
