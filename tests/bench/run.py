@@ -215,6 +215,14 @@ def report_scale() -> None:
     subprocess.run([sys.executable, str(HERE / "report_scale.py")], check=True)
 
 
+def fabric_map() -> None:
+    subprocess.run([sys.executable, str(HERE / "fabric_map.py")], check=True)
+
+
+def storage() -> None:
+    subprocess.run([sys.executable, str(HERE / "storage.py")], check=True)
+
+
 def soak() -> None:
     subprocess.run([sys.executable, str(HERE / "soak.py")], check=True)
 
@@ -275,7 +283,7 @@ FIGURES: dict[str, t.Callable[[], None]] = {
     f.__name__: f
     for f in (
         *(stage_overhead, stage_speedup, stage_long, localise, matrix, all_pairs, kube_stack, slurm_stage, gpu_overhead),
-        *(gemm_check, ddp, history, regression, scrape, report_scale, console, sharing, soak),
+        *(gemm_check, ddp, history, regression, scrape, report_scale, console, sharing, soak, fabric_map, storage),
     )
 }
 
