@@ -30,7 +30,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators i
 )
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import absent, reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.absent import Absent, Value
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import Tree
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import CONTAINER, Tree
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import amd_smi
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import installed
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
@@ -61,6 +61,7 @@ BAD_THROTTLE: dict[str, str | None] = {
 }  # fmt: skip
 NAMES_OF_THROTTLE = {**{counter: name for name, counter in BAD_THROTTLE.items()}, "ppt": "power_limit"}
 NO_GROUPS = "amd-smi may not open the device files: the account needs the groups video and render, or root (acceptance_become)"
+NO_GROUPS_CONTAINED = "a container needs them as supplementary groups, by the numbers that they have on the machine: see docs/amd.md"
 # States of RAS of a block in which it looks for errors.
 RAS_ON = ("ENABLED", "PARITY", "SING_C", "MULT_UC", "POISON")
 SETTINGS = ("HSA_", "RCCL_", "HIP_FORCE_", "GPU_MAX_HW_QUEUES")
@@ -101,6 +102,8 @@ class Amd(base.Accelerator):
     runtime_none: t.Mapping[str, str] = {"AMD_VISIBLE_DEVICES": "void"}
     resource = "amd.com/gpu"
     selector = "feature.node.kubernetes.io/amd-gpu=true"
+    # The device plugin hands over /dev/kfd and files of /dev/dri, and no other part of AMD's GPU operator does.
+    shown_without_request = False
     # Since Linux 5.12 NICs reach the memory by DMA-BUF, without a module.
     peer_memory = ("amdp2p", "ib_peer_mem")
     modules = ("amdgpu", *peer_memory)
@@ -156,7 +159,8 @@ class Amd(base.Accelerator):
         if not devices:
             return self._error("no_gpu", f"{self.program} shows no GPU", simulated=simulated)
         if any(of.no_groups for of in outputs.values()) and all(_is_dumb(device) for device in devices):
-            return self._error("no_permission", NO_GROUPS, simulated=simulated)
+            words = f"{NO_GROUPS}; {NO_GROUPS_CONTAINED}" if self._tree.place() == CONTAINER else NO_GROUPS
+            return self._error("no_permission", words, simulated=simulated)
         for device in devices:
             if not device["metric"]["throttle"].counts or isinstance(device["metric"]["throttle"].total, Absent):
                 self._complete_throttle(devices)

@@ -210,6 +210,9 @@ class Accelerator:
     # The resource that a pod asks for on Kubernetes, and the selector of nodes that have the devices.
     resource = ""
     selector = ""
+    # The container runtime that clusters have for the kind shows all devices to a pod that requests none, by `runtime_all`. False: only the
+    # device plugin hands over device files, unless a runtime class of the cluster does.
+    shown_without_request = True
     # Kernel modules through which NICs reach the devices' memory, and those with others that matter to RDMA.
     peer_memory: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()

@@ -10,10 +10,20 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators import registry as accelerators
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import Stage
 
 
 def asks_for_devices(stage: Stage, settings: t.Mapping[str, t.Any]) -> bool:
-    """Return True if the pods of a stage hold the devices of their nodes: by `acceptance_kube_gpu_stages`, else by the stage itself."""
+    """Return True if the pods of a stage hold the devices of their nodes: by `acceptance_kube_gpu_stages`, else by the stage itself. A
+    stage that only looks at the devices must hold them too where a pod that requests none would see none."""
     stages = settings.get("acceptance_kube_gpu_stages")
-    return stage.devices if stages is None else stage.name in stages
+    if stages is not None:
+        return stage.name in stages
+    return stage.devices or (stage.sees_all_gpus and not _shows_devices(settings))
+
+
+def _shows_devices(settings: t.Mapping[str, t.Any]) -> bool:
+    """Return True if a pod that requests no device is shown the devices of its node. A runtime class is taken to do so."""
+    resource = str(settings.get("acceptance_kube_resource") or accelerators.DEFAULT.resource)
+    return bool(settings.get("acceptance_kube_runtime_class")) or accelerators.of_resource(resource).shown_without_request

@@ -47,6 +47,8 @@ class ClusterNode(t.NamedTuple):
     machine: str = ""
     boot: str = ""
     uid: str = ""
+    # {resource: count} of other allocatable devices from the makers of accelerators.
+    others: t.Mapping[str, int] = {}
 
     def identity(self, resource: str) -> Object:
         """Return the node's identity by the API: its machine, and the devices that it has and offers."""
@@ -198,7 +200,17 @@ def summary(item: Object, resource: str) -> ClusterNode:
     if spec.get("unschedulable") and not any(taint.get("key") == UNSCHEDULABLE for taint in taints):
         taints.append({"key": UNSCHEDULABLE, "effect": "NoSchedule"})
     name, labels, boot = item["metadata"]["name"], item["metadata"].get("labels") or {}, str(info.get("bootID") or "")
-    return ClusterNode(name, devices, not_ready(item), taints, labels, capacity, machine, boot, str(item["metadata"].get("uid") or ""))
+    others = {of: _count(status.get("allocatable"), of) for of in status.get("allocatable") or {} if _of_maker(of) and of != resource}
+    return ClusterNode(
+        name, devices, not_ready(item), taints, labels, capacity, machine, boot, str(item["metadata"].get("uid") or ""),
+        {of: count for of, count in others.items() if count},
+    )  # fmt: skip
+
+
+def _of_maker(resource: str) -> bool:
+    """Return True if a resource is from a maker of accelerators, such as `amd.com/cpx_nps4`."""
+    domain = resource.partition("/")[0]
+    return any(kind.resource.partition("/")[0] == domain for kind in accelerators.KINDS.values())
 
 
 def _count(of: Object | None, resource: str) -> int:
@@ -256,7 +268,11 @@ def obstacle(node: ClusterNode, tolerations: t.Iterable[Object], need_devices: b
             words = f"{taint.get('key')}={taint.get('value') or ''}:{taint.get('effect')}"
             return "node_cordoned", f"node {node.name} has taint {words}, which acceptance_kube_tolerations does not tolerate"
     if need_devices and node.devices == 0:
-        return "no_gpu", f"node {node.name} has no allocatable {resource}: does the device plugin run there?"
+        words = f"node {node.name} has no allocatable {resource}: does the device plugin run there?"
+        if node.others:
+            offered = ", ".join(f"{of} ({count})" for of, count in sorted(node.others.items()))
+            words += f" It offers {offered}; acceptance_kube_resource says which one stands for a GPU"
+        return "no_gpu", words
     return None
 
 

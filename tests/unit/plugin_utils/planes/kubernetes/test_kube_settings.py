@@ -16,12 +16,13 @@ import typing as t
 import pytest
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes import plane
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes import devices, plane
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import client, inventory, marks, settings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import foreseeable
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -290,6 +291,37 @@ def test_nodes_and_pods_of_amd_gpus_are_those_of_their_resource(resource: str) -
     assert made["spec"]["containers"][0]["resources"]["limits"] == {resource: "8"}
     free = launch().pod("p", 0, settings.pods({**IMAGE, "acceptance_kube_resource": resource}))["spec"]["containers"][0]
     assert {"name": "AMD_VISIBLE_DEVICES", "value": "all"} in free["env"]
+
+
+def test_a_node_that_offers_another_device_than_the_one_that_is_meant_is_told_so() -> None:
+    item = node()
+    item["status"]["allocatable"] = {"cpu": "96", "amd.com/cpx_nps4": "64", "amd.com/spx_nps1": "0", "rdma/hca": "8"}
+    found = inventory.obstacle(inventory.summary(item, "amd.com/gpu"), (), True, "amd.com/gpu")
+    assert found and found[0] == "no_gpu"
+    assert found[1].endswith("It offers amd.com/cpx_nps4 (64); acceptance_kube_resource says which one stands for a GPU")
+
+
+AMD = {"acceptance_kube_resource": "amd.com/gpu"}
+
+
+@pytest.mark.parametrize(
+    ("stage", "more", "holds"),
+    [
+        ("stack", {}, True),
+        ("stack", {"acceptance_kube_resource": "amd.com/cpx_nps4"}, True),
+        ("stack", {"acceptance_kube_runtime_class": "amd"}, False),
+        ("stack", {"acceptance_kube_gpu_stages": ["nccl_node"]}, False),
+        ("stack", {"acceptance_kube_resource": "nvidia.com/gpu"}, False),
+        ("stack", {"acceptance_kube_resource": "huawei.com/Ascend910"}, False),
+        ("nccl_node", {}, True),
+        ("nccl_node", {"acceptance_kube_runtime_class": "amd"}, True),
+        ("host_health", {}, False),
+    ],
+)
+def test_a_pod_that_looks_at_amd_gpus_holds_them_unless_a_runtime_class_shows_them(
+    stage: str, more: dict[str, t.Any], holds: bool
+) -> None:
+    assert devices.asks_for_devices(registry.shipped()[stage], {**AMD, **more}) is holds
 
 
 @pytest.mark.parametrize(
