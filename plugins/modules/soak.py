@@ -12,7 +12,7 @@ author: The gpufleet.acceptance team (@gpufleet)
 description:
   - Computes matrix products, tests device memory and copies from and to the host and between GPUs, all at once on all GPUs of a node for
     hours, compares the results of every lap, and takes samples of rates, temperature, power, clocks and errors.
-  - Works through NVIDIA's driver alone. What was finished before an interruption counts.
+  - Works through NVIDIA's driver alone, or through AMD's runtime (HIP). What was finished before an interruption counts.
 extends_documentation_fragment:
   - gpufleet.acceptance.probe
   - gpufleet.acceptance.gpus

@@ -48,7 +48,22 @@ FAULTS: list[tuple[str, str]] = [
     ("soak_no_rates", "a GPU does not tell its rates"),
     ("soak_no_sensors", "a GPU does not tell its temperature"),
     ("soak_words", "sensors that say words"),
+    ("soak_slow=0.9", "a GPU is 10 % slower than its siblings"),
     ("soak_hang", "the workload never ends"),
+]
+# The same of nodes with AMD GPUs, which are loaded for a day in one leg.
+INSTINCT, AMD_HEALTHY, AMD_HOURS = "AMD Instinct MI300X", 2, 24
+AMD_FAULTS: list[tuple[str, str]] = [
+    ("soak_slow=0.9", "a GPU is 10 % slower than its siblings"),
+    ("soak_lap=12", "the result of a GPU changes in one lap"),
+    ("soak_odd", "a GPU computes other bits than all others, in every lap"),
+    ("soak_noon", "the heat of its memory holds a GPU back at noon"),
+    ("soak_ras=12", "corrected memory errors of a GPU rise from hour 12 on"),
+    ("soak_ue=12", "an uncorrectable memory error in hour 12, and the load goes on"),
+    ("soak_deferred=12", "bad data in hour 12 that nobody has used yet"),
+    ("xgmi_rising", "errors of an XGMI link rise"),
+    ("amd_log=GPU_reset_begin!", "a reset while the load goes on"),
+    ("soak_no_sensors", "a GPU whose sensors nobody can read"),
 ]
 
 
@@ -57,6 +72,11 @@ def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, 
     hosts: dict[str, t.Any] = {}
     planted: dict[str, tuple[str, bool]] = {}
     folder.mkdir(parents=True)
+
+    def amd(name: str, fault: str = "") -> None:
+        made = nodes.local(folder / name, len(hosts) + 1, model=INSTINCT, faults=f"{ROWS} {fault}", kernel_log="", SLEEP=1)
+        hosts[name] = {**made, "soak_hours": AMD_HOURS, "soak_leg_minutes": 60 * AMD_HOURS}
+
     for number in range(HEALTHY):
         hosts[f"healthy-{number + 1:02d}"] = nodes.local(folder / f"healthy-{number + 1:02d}", len(hosts) + 1, faults=ROWS, SLEEP=1)
     for words, what in FAULTS:
@@ -71,6 +91,12 @@ def fleet(folder: pathlib.Path) -> tuple[dict[str, t.Any], dict[str, tuple[str, 
             controller = folder / name / "root/sys/devices/system/edac/mc/mc0"
             controller.mkdir(parents=True)
             (controller / "ce_count").write_text("0\n")
+    for number in range(AMD_HEALTHY):
+        amd(f"healthy-amd-{number + 1:02d}")
+    for fault, what in AMD_FAULTS:
+        name = f"bad-amd-{fault.split('=')[0].replace('_', '-')}-{len(hosts):02d}"
+        amd(name, fault)
+        planted[name] = what, False
     variables = {
         "acceptance_gpu_count": 8, "soak_leg_minutes": LEG_MINUTES, "soak_sample_seconds": SAMPLE_SECONDS,
     }  # fmt: skip
@@ -127,7 +153,8 @@ def accepted(folder: pathlib.Path) -> tuple[int, list[str], list[str]]:
         if v["subject"]["id"].split("/")[0] not in planted and v["verdict"] not in ("PASS", "SKIPPED")
     ]
     hours = {v["variant"] for v in found if v["subject"]["id"].startswith("healthy")}
-    rejects += [] if hours == {f"hours={HOURS}"} else [f"soak: {HOURS} hours were asked for: {hours}"]
+    asked = {f"hours={HOURS}", f"hours={AMD_HOURS}"}
+    rejects += [] if hours == asked else [f"soak: {asked} were asked for: {hours}"]
     left = [str(path) for path in (folder / "nodes").glob("*/state/*")]
     rejects += [f"soak: left on a node: {path}" for path in left]
     return len(planted), accepts, rejects

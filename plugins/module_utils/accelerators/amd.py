@@ -34,7 +34,13 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree impo
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import amd_smi
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import installed
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import hip_driver, memory_kernels
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import (
+    hip_driver,
+    hip_kernels,
+    hip_products,
+    hip_sensors,
+    memory_kernels,
+)
 
 # amd-smi of ROCm 7.14 and later gives a GPU that hangs up after 60 s, and says so; older ones wait for ever.
 QUERY_TIMEOUT_S = 75.0
@@ -87,7 +93,9 @@ class Amd(base.Accelerator):
     products = ("torch",)
     collectives = "nccl"
     collective_tests, collective_library = "rccl-tests", "RCCL"
-    driver = base.Driver("libamdhip64", "HIP", hip_driver, memory_kernels, None)
+    driver = base.Driver(
+        "libamdhip64", "HIP", (hip_driver, hip_sensors), (memory_kernels, hip_kernels), (hip_products,), frozenset(BAD_THROTTLE)
+    )
     # Display controllers and processing accelerators.
     pci = ("0x1002", ("0x0300", "0x0302", "0x0380", "0x1200"))
     device_files = r"/dev/kfd|/dev/dri/renderD\d+"

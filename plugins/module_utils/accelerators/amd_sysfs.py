@@ -59,7 +59,8 @@ def _device(tree: Tree, index: int, name: str, properties: dict[str, int]) -> di
     # The parts of a partitioned GPU have functions of their own in the topology only.
     folder = next((of for of in (f"{DEVICES}/{bdf}", f"{DEVICES}/{bdf[:-1]}0") if tree.exists(of)), f"{DEVICES}/{bdf}")
     blocks = _blocks(tree, folder)
-    unique = properties.get("unique_id") or _hex(tree.text(f"{folder}/unique_id"))
+    # Drivers since 2025 give each part a number of its own in the topology.
+    unique = _hex(tree.text(f"{folder}/unique_id")) or properties.get("unique_id")
     simds = properties.get("simd_per_cu", 0)
     hwmon = next((f"{folder}/hwmon/{of}" for of in tree.names(f"{folder}/hwmon")), f"{folder}/hwmon/none")
     temperatures = _temperatures(tree, hwmon)

@@ -132,17 +132,18 @@ class Start(t.NamedTuple):
 class Driver(t.NamedTuple):
     """How a test copies and computes on the devices by their driver alone, without PyTorch: gpu_memory and soak.
 
-    `library`: the driver's library (context `backend`). `words`: the driver for people, with its version behind it. `api`: a module of
-    workloads/ with the names of workloads/cuda_driver.py. `memory`, `products`: modules with the names of workloads/memory_kernels.py and
-    product_kernel.py; without `products` soak cannot load the devices. `bad_throttle`: the throttle reasons, by their names in a sample's
-    sensors, that no machine in order shows under load.
+    `library`: the driver's library (context `backend`). `words`: the driver for people, with its version behind it. `api`: modules of
+    workloads/ that have together the names of workloads/cuda_driver.py. `memory`, `products`: those with the names of
+    workloads/memory_kernels.py and product_kernel.py; without `products` soak cannot load the devices. Each of the three is in the order
+    in which it is packed. `bad_throttle`: the throttle reasons, by their names in a sample's sensors, that no machine in order shows under
+    load.
     """
 
     library: str
     words: str
-    api: types.ModuleType
-    memory: types.ModuleType
-    products: types.ModuleType | None
+    api: tuple[types.ModuleType, ...]
+    memory: tuple[types.ModuleType, ...]
+    products: tuple[types.ModuleType, ...] = ()
     bad_throttle: t.AbstractSet[str] = frozenset()
 
 

@@ -152,7 +152,7 @@ class Nvidia(base.Accelerator):
     collectives = "nccl"
     collective_tests, collective_library = "nccl-tests", "NCCL"
     driver = base.Driver(
-        "libcuda", "CUDA driver", cuda_driver, memory_kernels, product_kernel,
+        "libcuda", "CUDA driver", (cuda_driver,), (memory_kernels,), (product_kernel,),
         frozenset(str(bit) for bit, name in THROTTLE.items() if name in BAD_THROTTLE),
     )  # fmt: skip
     device_files = r"/dev/nvidia\d+"

@@ -29,7 +29,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads impo
 
 # Read at import: a detached probe outlives the archive that Ansible runs it from.
 SOURCES = {
-    kind: packing.packed(of.driver.memory, host_memory, of.driver.api, tested_gpu, workload)
+    kind: packing.packed(*of.driver.memory, host_memory, *of.driver.api, tested_gpu, workload)
     for kind, of in registry.KINDS.items()
     if of.driver
 }

@@ -275,6 +275,12 @@ class Sensors(Links):
         super().__init__()
         self.handles: dict[str, t.Any] = {}
 
+    @staticmethod
+    def shares(looks: list[float]) -> dict[str, float]:
+        """Return {bit of a reason for lower clocks: share of the looks that have it}."""
+        bits = sorted({1 << bit for look in looks for bit in range(64) if int(look) >> bit & 1})
+        return {str(bit): round(sum(bool(int(look) & bit) for look in looks) / len(looks), 3) for bit in bits}
+
     def read(self, uuid: str) -> dict[str, float]:
         """Return the values that the GPU has now."""
         if self.nvml is None:

@@ -46,7 +46,7 @@ if "Driver" not in globals():  # else they stand above: workloads/packing.py
         MOST,
         OUT_BYTES,
         WORD,
-        ptx,
+        memory_module,
         word,
     )
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.tested_gpu import (
@@ -93,7 +93,7 @@ class Bench:
         self.plant: dict[str, t.Any] = order.get("plant") or {}
         self.size = int(order["mib"]) * MIB
         self.copies = int(order["copies"])
-        self.driver = Driver(lambda _capability: ptx())
+        self.driver = Driver(memory_module)
         by_uuid = {device.uuid: device for device in self.driver.devices}
         missing = [uuid for uuid in order["devices"] if uuid not in by_uuid]
         if missing:

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """AMD's runtime (HIP) by ctypes: memory, copies, events and kernels of the GPUs, with the names of cuda_driver.py.
 
-The kernels are those that memory_kernels.py describes, as C++ text that HIP's own compiler (hiprtc) makes code of for the GPU that is
-there: both libraries come with ROCm. It travels to the nodes as text, behind memory_kernels.py and in front of a workload that uses it
+Kernels are C++ text (hip_kernels.py, hip_products.py) that HIP's own compiler (hiprtc) makes code of for the GPU that is there: both
+libraries come with ROCm. It travels to the nodes as text, behind hip_kernels.py and in front of a workload that uses it
 (workloads/packing.py): no imports of this collection but of that. This module util is PRIVATE to the collection.
 """
 
@@ -14,8 +14,8 @@ import ctypes
 import os
 import typing as t
 
-if "COMPARED" not in globals():  # else they stand above: workloads/packing.py
-    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.memory_kernels import COMPARED, MOST
+if "BLOCK" not in globals():  # else it stands above: workloads/packing.py
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.hip_kernels import BLOCK
 
 # Status codes (hip_runtime_api.h, hipError_t), and the reason codes of module_utils/answer/reasons.py that they mean.
 CODES = {2: "out_of_memory", 214: "ecc"}
@@ -23,7 +23,7 @@ PORTABLE = 3  # hipHostRegisterPortable | hipHostRegisterMapped
 NON_BLOCKING = 1  # hipStreamNonBlocking
 TO_DEVICE, TO_HOST, INSIDE_DEVICE = 1, 2, 3  # hipMemcpyKind
 PEER_ALREADY = 704  # hipErrorPeerAccessAlreadyEnabled
-BLOCK, BLOCKS = 256, 8  # threads of a block, and blocks of each compute unit
+BLOCKS = 8  # of each compute unit
 # Compute units of a GPU whose number the kernel does not tell: how many blocks there are changes the speed only.
 USUAL_UNITS = 304
 FOLDERS = ("", "/opt/rocm/lib/")
@@ -32,126 +32,6 @@ TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
 GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
 
 Pointer = t.Any
-
-# KINDS of memory_kernels.py by their places. A word of the host's memory may be in a cache of the device: it is read for the whole system.
-SOURCE = """
-typedef unsigned long long word;
-typedef struct __attribute__((aligned(16))) { word x, y; } two;
-#ifndef KERNEL
-#define KERNEL extern "C" __global__ void
-#endif
-#ifdef NOW_NS
-#define FROM_HOST(p) (*(volatile word *)(p))
-#elif defined(__HIP__)
-#define NOW_NS() ((word)wall_clock64() * 10)
-#define FROM_HOST(p) __hip_atomic_load(p, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM)
-#else
-__device__ static word now() { word t; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)); return t; }
-#define NOW_NS() now()
-#define FROM_HOST(p) (*(volatile word *)(p))
-#endif
-#define FIRST ((word)(blockIdx.x) * blockDim.x + threadIdx.x)
-#define ALL ((word)(gridDim.x) * blockDim.x)
-
-__device__ static word made(word kind, word i, word seed, word mask)
-{
-    word v = seed;
-    if (kind == 1) v = (i << 3) ^ seed;
-    else if (kind == 2) {
-        v = (i + seed) * 0x9E3779B97F4A7C15ull;
-        v = (v ^ (v >> 30)) * 0xBF58476D1CE4E5B9ull;
-        v = (v ^ (v >> 27)) * 0x94D049BB133111EBull;
-        v ^= v >> 31;
-    } else if (kind == 3) v = 1ull << ((i + seed) & 63);
-    return v ^ mask;
-}
-
-__device__ static void differ(word *out, word offset, word expected, word read)
-{
-    if (expected == read) return;
-    word slot = atomicAdd(out, 1ull);
-    if (slot >= MOST) return;
-    out[1 + 3 * slot] = offset;
-    out[2 + 3 * slot] = expected;
-    out[3 + 3 * slot] = read;
-}
-
-KERNEL fill(word *p, word n, word kind, word seed, word mask)
-{
-    for (word i = 2 * FIRST; i < n; i += 2 * ALL) {
-        two v = {made(kind, i, seed, mask), made(kind, i + 1, seed, mask)};
-        *(two *)(p + i) = v;
-    }
-}
-
-KERNEL check(word *p, word n, word kind, word seed, word mask, word *out, word invert)
-{
-    word done = 0;
-    for (word i = 2 * FIRST; i < n; i += 2 * ALL) {
-        two v = *(two *)(p + i), e = {made(kind, i, seed, mask), made(kind, i + 1, seed, mask)};
-        differ(out, 8 * i, e.x, v.x);
-        differ(out, 8 * i + 8, e.y, v.y);
-        done += 2;
-        if (invert) {
-            two w = {~e.x, ~e.y};
-            *(two *)(p + i) = w;
-        }
-    }
-    if (done) atomicAdd(out + COMPARED, done);
-}
-
-KERNEL same(word *p, word *q, word n, word *out)
-{
-    word done = 0;
-    for (word i = 2 * FIRST; i < n; i += 2 * ALL) {
-        two v = *(two *)(p + i), e = *(two *)(q + i);
-        differ(out, 8 * i, e.x, v.x);
-        differ(out, 8 * i + 8, e.y, v.y);
-        done += 2;
-    }
-    if (done) atomicAdd(out + COMPARED, done);
-}
-
-/* Four loads of each thread are under way at a time; the threads of a block add up among themselves. */
-KERNEL total(word *p, word n, word *out)
-{
-    __shared__ word sums[BLOCK];
-    word sum = 0, step = 2 * (word)blockDim.x;
-    for (word i = 4 * step * blockIdx.x + 2 * threadIdx.x; i < n; i += 4 * step * gridDim.x) {
-        two v[4];
-        for (int k = 0; k < 4; k++) {
-            two none = {0, 0};
-            v[k] = i + k * step < n ? *(two *)(p + i + k * step) : none;
-        }
-        for (int k = 0; k < 4; k++) sum += v[k].x + v[k].y;
-    }
-    sums[threadIdx.x] = sum;
-    __syncthreads();
-    for (unsigned half = blockDim.x / 2; half; half /= 2) {
-        if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
-        __syncthreads();
-    }
-    if (!threadIdx.x) atomicAdd(out, sums[0]);
-}
-
-KERNEL gate(word *flag, word ns)
-{
-    word since = NOW_NS();
-    while (!FROM_HOST(flag) && NOW_NS() - since < ns);
-}
-
-KERNEL chase(word *p, word steps, word *out)
-{
-    word *at = p;
-    for (word i = 0; i < steps; i++) at = (word *)FROM_HOST(at);
-    out[0] = (word)at;
-}
-"""
-
-
-def source() -> str:
-    """Return the kernels with the numbers that memory_kernels.py has for them."""
-    return f"#define MOST {MOST}\n#define COMPARED {COMPARED}\n#define BLOCK {BLOCK}\n{SOURCE}"
 
 
 class DriverError(Exception):
@@ -176,13 +56,16 @@ def library(*names: str) -> t.Any:
 class Driver:
     """libamdhip64, with every GPU that the process sees.
 
-    OSError if a library is not there; DriverError if it cannot be initialised, or its compiler makes no code. The argument, which
-    kernels in another language come by, is not used.
+    `kernels` returns the C++ text for a GPU by its graphics version. OSError if a library is not there; DriverError if it cannot be
+    initialised, or its compiler makes no code.
     """
 
     runtime = "HIP"
 
-    def __init__(self, _kernels: t.Callable[[int], str]) -> None:
+    def __init__(self, kernels: t.Callable[[int], str]) -> None:
+        self.kernels = kernels
+        # {graphics version: code}: the many parts of partitioned GPUs would be compiled for one after the other.
+        self.codes: dict[int, bytes] = {}
         self.hip = library("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6")
         self.compiler = library("libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "libamdhip64.so")
         self.hip.hipGetErrorString.restype = ctypes.c_char_p
@@ -205,9 +88,14 @@ class Driver:
             words = (self.hip.hipGetErrorString(status) or b"").decode("utf-8", "replace")
             raise DriverError(f"{function} failed with status {status} {words}".strip(), status)
 
-    def code(self) -> bytes:
+    def code(self, capability: int) -> bytes:
         """Return the kernels as code for the GPU that is set."""
-        program, size, text = ctypes.c_void_p(), ctypes.c_size_t(), source().encode()
+        if capability not in self.codes or not capability:
+            self.codes[capability] = self._compiled(self.kernels(capability).encode())
+        return self.codes[capability]
+
+    def _compiled(self, text: bytes) -> bytes:
+        program, size = ctypes.c_void_p(), ctypes.c_size_t()
         self._compile("hiprtcCreateProgram", ctypes.byref(program), text, b"gpufleet.cpp", 0, None, None)
         status = self.compiler.hiprtcCompileProgram(program, 0, None)
         if status:
@@ -246,16 +134,18 @@ class CudaDevice:
         driver.call("hipDeviceGetPCIBusId", name, 32, index)
         self.bdf = name.value.decode().lower()
         self.uuid = self._uuid()
-        self.processors = _units(self.uuid)
+        self.properties = topology(self.bdf)
+        self.processors = _units(self.properties)
         self.module: t.Any = ctypes.c_void_p()
         self.call("hipSetDevice", index)
-        self.image = driver.code()
+        self.image = driver.code(self.capability())
         self.call("hipModuleLoadData", ctypes.byref(self.module), self.image)
         self.functions: dict[str, ctypes.c_void_p] = {}
 
     def _uuid(self) -> str:
-        """Return the UUID of ROCr, by the kernel's own number; else by that of HIP, which is 16 digits."""
-        number = _text(f"{DEVICES}/{self.bdf}/unique_id")
+        """Return the UUID of ROCr, by the kernel's own number; else by that of HIP, which is 16 digits. Parts of a GPU have functions of
+        their own in their addresses and no files in /sys: the number is that of the GPU."""
+        number = text_of(f"{DEVICES}/{self.bdf}/unique_id") or text_of(f"{DEVICES}/{self.bdf[:-1]}0/unique_id")
         if not number:
             uuid = (ctypes.c_char * 16)()
             self.driver.call("hipDeviceGetUuid", uuid, self.handle)
@@ -266,6 +156,10 @@ class CudaDevice:
         """Call a function of the library for this GPU."""
         self.driver.call("hipSetDevice", self.handle)
         self.driver.call(function, *arguments)
+
+    def capability(self) -> int:
+        """Return the graphics version, 90402 for gfx942; 0 if the kernel's topology does not tell it."""
+        return self.properties.get("gfx_target_version", 0)
 
     def free(self) -> int:
         """Return how many bytes of memory are free, as the runtime says."""
@@ -394,17 +288,26 @@ class Links:
 
     def __init__(self) -> None:
         names = os.listdir(DEVICES) if os.path.isdir(DEVICES) else []
-        numbers = {name: _text(f"{DEVICES}/{name}/unique_id") for name in names}
+        numbers = {name: text_of(f"{DEVICES}/{name}/unique_id") for name in names}
         self.folders = {f"GPU-{number.lower():0>16}": f"{DEVICES}/{name}" for name, number in numbers.items() if number}
+
+    def folder(self, uuid: str) -> str:
+        """Return the folder of a GPU, of a part of one that of the whole; empty if there is none."""
+        return self.folders.get(whole(uuid), "")
 
     def now(self, uuid: str) -> list[int] | None:
         """Return [generation, width]; None if they cannot be read."""
-        folder = self.folders.get("-".join(uuid.split("-")[:2]), "")
-        generation, width = GENERATIONS.get(_text(f"{folder}/current_link_speed").split(" ")[0]), _text(f"{folder}/current_link_width")
+        folder = self.folder(uuid)
+        generation, width = GENERATIONS.get(text_of(f"{folder}/current_link_speed").split(" ")[0]), text_of(f"{folder}/current_link_width")
         return [generation, int(width)] if generation and width.isdigit() else None
 
 
-def _text(path: str) -> str:
+def whole(uuid: str) -> str:
+    """Return the UUID of the GPU of which this is a part, or which it is."""
+    return "-".join(uuid.split("-")[:2])
+
+
+def text_of(path: str) -> str:
     """Return the text of a file; empty if it cannot be read."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:
@@ -413,11 +316,25 @@ def _text(path: str) -> str:
         return ""
 
 
-def _units(uuid: str) -> int:
-    """Return the compute units of a GPU by the kernel's topology; of a part of a GPU they are those of the part."""
-    for name in os.listdir(TOPOLOGY) if os.path.isdir(TOPOLOGY) else []:
-        rows = dict(line.split(" ", 1) for line in _text(f"{TOPOLOGY}/{name}/properties").splitlines() if " " in line)
-        number, simds, each = (rows.get(key, "") for key in ("unique_id", "simd_count", "simd_per_cu"))
-        if number.isdigit() and f"GPU-{int(number):016x}" == uuid and simds.isdigit() and each.isdigit() and int(each):
-            return max(1, int(simds) // int(each))
-    return USUAL_UNITS
+def topology(bdf: str) -> dict[str, int]:
+    """Return the properties of a GPU in the kernel's topology; empty if it has none. The runtime may give the parts of a GPU the address of
+    the whole: then they are those of its first part, whose properties the other parts have too."""
+    found = [_properties(name) for name in os.listdir(TOPOLOGY)] if os.path.isdir(TOPOLOGY) else []
+    here = [of for of in found if of.get("simd_count") and _address(of)[:-1] == bdf[:-1]]
+    return next((of for of in here if _address(of) == bdf), min(here, key=_address, default={}))
+
+
+def _properties(name: str) -> dict[str, int]:
+    rows = [line.split() for line in text_of(f"{TOPOLOGY}/{name}/properties").splitlines()]
+    return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
+
+
+def _address(properties: t.Mapping[str, int]) -> str:
+    location = properties.get("location_id", 0)
+    return f"{properties.get('domain', 0):04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}.{location & 7}"
+
+
+def _units(properties: t.Mapping[str, int]) -> int:
+    """Return the compute units of a GPU; of a part of a GPU they are those of the part."""
+    each = properties.get("simd_per_cu", 0)
+    return max(1, properties.get("simd_count", 0) // each) if each else USUAL_UNITS

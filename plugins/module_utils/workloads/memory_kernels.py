@@ -132,8 +132,8 @@ $end:
 """
 
 
-def ptx() -> str:
-    """Return the PTX module. Version 6.0 for sm_60: drivers since R384 and GPUs since Pascal take it."""
+def memory_module(_capability: int) -> str:
+    """Return the PTX module for any GPU. Version 6.0 for sm_60: drivers since R384 and GPUs since Pascal take it."""
     return ".version 6.0\n.target sm_60\n.address_size 64\n" + kernel_texts()
 
 

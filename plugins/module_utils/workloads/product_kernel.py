@@ -21,7 +21,7 @@ from __future__ import annotations
 import typing as t
 
 if "kernel_texts" not in globals():  # else it stands above: workloads/packing.py
-    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.memory_kernels import kernel_texts, ptx
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.memory_kernels import kernel_texts, memory_module
 
 TILES = 4
 THREADS = 256
@@ -66,6 +66,12 @@ def _target(capability: int) -> int:
 def flop(capability: int) -> int:
     """Return the operations of one step of a block."""
     return THREADS // 32 * TILES * TILES * FORMS[_target(capability)].flop
+
+
+def lack(capability: int) -> str:
+    """Return why a GPU cannot multiply; empty if it can."""
+    has, need = capability / 10, LEAST_CAPABILITY / 10
+    return f"has compute capability {has}, the products need {need}" if capability < LEAST_CAPABILITY else ""
 
 
 def _random(count: int, register: str, form: Form) -> str:
@@ -124,10 +130,10 @@ $done:
 """
 
 
-def load_ptx(capability: int) -> str:
+def load_module(capability: int) -> str:
     """Return the PTX module of this kernel and of those of memory_kernels.py for a GPU; without this kernel, if it is too old for it."""
     if capability < LEAST_CAPABILITY:
-        return ptx()
+        return memory_module(capability)
     target = _target(capability)
     form = FORMS[target]
     return f".version {form.version}\n.target sm_{target}\n.address_size 64\n" + kernel_texts() + _multiply(form)

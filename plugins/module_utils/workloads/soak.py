@@ -3,11 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Compute, memory and copies of all GPUs at once for a long time, with the same bits in every lap: the workload of the stage.
 
-Runs under the node's Python, behind memory_kernels.py, product_kernel.py, host_memory.py, cuda_driver.py and tested_gpu.py
-(workloads/packing.py), with {"devices": [UUID], "seconds": S, "sample_seconds": T, "mib": M, "memory_percent": P, "seed": N} as its
-argument. Prints one JSON line per record:
+Runs under the node's Python, behind the modules of accelerators/base.Driver, host_memory.py and tested_gpu.py (workloads/packing.py), with
+{"devices": [UUID], "seconds": S, "sample_seconds": T, "mib": M, "memory_percent": P, "seed": N} as its argument. Prints one JSON line per
+record:
 
-    {"kind": "ready", "driver": version of CUDA, "gpus": [[PCI address, NUMA node]]}
+    {"kind": "ready", "driver": its version, "gpus": [[PCI address, NUMA node]]}
     {"kind": "sample", "device": place in `devices`, "after_s", "took_s", "laps", "tflops", "memory", "h2d", "d2h", "peer", "sensors"}
     {"kind": "wrong", "device", "lap", "load", "reason"}     results or data that are not what they must be; the first MOST_WRONG of a GPU
     {"kind": "result", "device", "laps", "wrong", "loaded_s", "fingerprint"}
@@ -23,8 +23,8 @@ Compared are: in each lap the products of every multiprocessor with those of the
 to a GPU, and of the copies to the host and to the next GPU the last one. `fingerprint` is the result of the products: equal GPUs give
 equal ones.
 
-"sensors" of a sample has for each value of cuda_driver.Sensors its mean, for `temperature` also the highest (`temperature_max`), for
-counters the last value, and {"throttle": {bit: share of the looks}}.
+"sensors" of a sample has for each value of the driver's Sensors its mean, for `temperature` also the highest (`temperature_max`), for
+counters the last value, and {"throttle": {reason: share of the time}}.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if "Driver" not in globals():  # else they stand above: workloads/packing.py
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.cuda_driver import CudaDevice, Driver, DriverError, Sensors
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.host_memory import Buffer, available, numa_nodes
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.memory_kernels import COMPARED, KINDS, OUT_BYTES, WORD
-    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.product_kernel import LEAST_CAPABILITY, flop, load_ptx
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.product_kernel import flop, lack, load_module
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.tested_gpu import (
         BEGAN,
         SHIFT,
@@ -77,9 +77,8 @@ class LoadedGpu(TestedGpu):
 
     def __init__(self, place: int, device: CudaDevice, size: int, seed: int, memory_percent: float) -> None:
         super().__init__(place, device, size)
-        if device.capability() < LEAST_CAPABILITY:
-            has, need = device.capability() / 10, LEAST_CAPABILITY / 10
-            raise Fault("unsupported", f"GPU {device.uuid} has compute capability {has}, the products need {need}")
+        if lack(device.capability()):
+            raise Fault("unsupported", f"GPU {device.uuid} {lack(device.capability())}")
         self.seed = seed
         self.streams = {load: device.stream() for load in LOADS}
         self.control, self.arrived = device.stream(), device.stream()
@@ -260,7 +259,7 @@ class Watch:
         self.uuids = uuids
         self.sensors = Sensors()
         self.lock = threading.Lock()
-        self.looks: dict[str, list[dict[str, float]]] = {uuid: [] for uuid in uuids}
+        self.looks: dict[str, list[dict[str, t.Any]]] = {uuid: [] for uuid in uuids}
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
@@ -285,8 +284,7 @@ class Watch:
             if name in COUNTERS:
                 found[name] = values[-1]
             elif name == "throttle":
-                bits = sorted({1 << bit for value in values for bit in range(64) if int(value) >> bit & 1})
-                found[name] = {str(bit): round(sum(bool(int(value) & bit) for value in values) / len(values), 3) for bit in bits}
+                found[name] = self.sensors.shares(values)
             else:
                 found[name] = round(sum(values) / len(values), 2)
         temperatures = [look["temperature"] for look in looks if "temperature" in look]
@@ -301,7 +299,7 @@ class Soak:
     def __init__(self, order: dict[str, t.Any]) -> None:
         self.order = order
         self.size = int(order["mib"]) * MIB
-        self.driver = Driver(load_ptx)
+        self.driver = Driver(load_module)
         by_uuid = {device.uuid: device for device in self.driver.devices}
         missing = [uuid for uuid in order["devices"] if uuid not in by_uuid]
         if missing:

@@ -39,7 +39,7 @@ SOURCES = {
     "temperature_spread": "derived: GPUs with the same load and working fans, against their slots; this project's plan",
     "temperature_slots": "derived: twice the spread; no design of a tray excuses more",
     "temperature_fleet": "derived: identical machines in one hall; a rack's inlet air differs by a few degrees",
-    "throttled_percent": "NVIDIA, nvmlClocksEventReasons: only the power cap belongs to a healthy GPU under full load",
+    "throttled_percent": "NVIDIA, nvmlClocksEventReasons; AMD, amd-smi: only the power limit belongs to a healthy GPU under full load",
     "power_percent": "derived: a GPU that nothing holds back draws its limit or runs at its highest clock",
     "errors": "none is what a healthy machine counts under load",
     "reboots": "none is what a healthy machine does by itself",

@@ -2,8 +2,10 @@
  * GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
  * SPDX-License-Identifier: GPL-3.0-or-later
  *
- * HIP for tests without a GPU: two devices of 96 MiB in the memory of this process, and the kernels of hip_driver.py (KERNELS) as C
- * functions that one thread runs. HIP_ON_CPU=bit flips a bit of the second device behind each fill, HIP_ON_CPU=no_code lets the compiler fail.
+ * HIP for tests without a GPU: two devices of 96 MiB in the memory of this process, and the kernels of hip_products.py with those of
+ * hip_kernels.py (KERNELS) as C functions that one thread runs, `multiply` with two threads of each block, at most MULTIPLY_STEPS steps and
+ * products of one lane. HIP_ON_CPU=bit flips a bit of the second device behind each fill, HIP_ON_CPU=no_code lets the compiler fail,
+ * HIP_ON_CPU=product lets one block of the second device multiply wrong in its fifth launch, HIP_ON_CPU=products in all, by all of its blocks.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -11,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-static struct { unsigned x, y, z; } blockIdx, threadIdx, blockDim = {1, 1, 1}, gridDim = {1, 1, 1};
+static __thread struct { unsigned x, y, z; } blockIdx, threadIdx, blockDim = {1, 1, 1}, gridDim = {1, 1, 1};
 #define KERNEL __attribute__((visibility("default"))) void
 #define __device__
 #define __shared__ static
@@ -19,6 +21,24 @@ static struct { unsigned x, y, z; } blockIdx, threadIdx, blockDim = {1, 1, 1}, g
 static unsigned long long now_ns(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000ull + t.tv_nsec; }
 #define NOW_NS() now_ns()
 static unsigned long long atomicAdd(unsigned long long *p, unsigned long long v) { unsigned long long old = *p; *p += v; return old; }
+/* A product of matrices of which this lane has REGISTERS pairs of numbers of each: other pairs for each of the four sums. */
+static float upper(unsigned pair) { union { unsigned bits; float number; } of = {pair & 0xffff0000u}; return of.number; }
+typedef float sums __attribute__((vector_size(16)));
+static int is_wrong;
+static sums product(const unsigned *a, const unsigned *b, unsigned registers, sums c)
+{
+    for (unsigned r = 0; r < 4; r++)
+        for (unsigned k = 0; k < registers; k++) {
+            unsigned other = b[(k + r) % registers] ^ (is_wrong && !r && !k ? 1u << 22 : 0);
+            c[r] += upper(a[k]) * upper(other) + upper(a[k] << 16) * upper(other << 16);
+        }
+    return c;
+}
+#define PRODUCT(a, b, c) product((a).w, (b).w, sizeof(a) / 4, c)
+#define PLACE() blockIdx.x
+#define UNROLL
+#define BOUNDS
+#define MULTIPLY_STEPS 8
 #include KERNELS
 
 #define TOTAL ((size_t)96 << 20)
@@ -70,6 +90,18 @@ int hipModuleLaunchKernel(const char *name, unsigned gx, unsigned gy, unsigned g
     else if (!strcmp(name, "same")) same(P(0), P(1), A(2), P(3));
     else if (!strcmp(name, "total")) total(P(0), A(1), P(2));
     else if (!strcmp(name, "chase")) chase(P(0), A(1), P(2));
+    else if (!strcmp(name, "multiply")) {
+        static int launches[2];
+        int is_odd = plan && device == 1 && (!strcmp(plan, "products") || (!strcmp(plan, "product") && launches[1] == 4));
+        launches[device]++;
+        gridDim.x = gx;
+        for (blockIdx.x = 0; blockIdx.x < gx; blockIdx.x++)
+            for (threadIdx.x = 0; threadIdx.x < 2; threadIdx.x++) {
+                is_wrong = is_odd && (!strcmp(plan, "products") || blockIdx.x == 5);
+                multiply(A(0) < MULTIPLY_STEPS ? A(0) : MULTIPLY_STEPS, A(1), P(2));
+            }
+        is_wrong = 0, gridDim.x = 1, blockIdx.x = 0, threadIdx.x = 0;
+    }
     else if (strcmp(name, "gate")) return 1; /* whoever opens it waits for this call */
     return 0;
 }

@@ -307,7 +307,7 @@ def test_two_passes_walk_through_every_bit() -> None:
 
 
 def test_the_kernels_are_well_formed() -> None:
-    text = memory_kernels.ptx()
+    text = memory_kernels.memory_module(90)
     for name in ("fill", "check", "same", "total", "gate", "chase"):
         body = text[text.index(f".entry {name}(") :].partition("\n}\n")[0]
         labels = re.findall(r"^(\$\w+):", body, re.MULTILINE)

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import ast
+import collections
 import ctypes
 import itertools
 import json
@@ -26,6 +28,7 @@ class FakeSensors:
     """Sensors of GPUs at their power limit."""
 
     VALUES = soak.Sensors.VALUES
+    shares = staticmethod(soak.Sensors.shares)
 
     def read(self, _uuid: str) -> dict[str, float]:
         return {
@@ -166,7 +169,7 @@ def test_a_host_without_memory_is_a_fault(run: Run, monkeypatch: pytest.MonkeyPa
     ],
 )  # fmt: skip
 def test_each_gpu_multiplies_by_what_its_tensor_cores_have(capability: int, target: str, instruction: str) -> None:
-    text = product_kernel.load_ptx(capability)
+    text = product_kernel.load_module(capability)
     assert f".target {target}\n" in text and text.count(f"mma.sync.aligned.{instruction} ") == product_kernel.TILES**2
     assert text.count(".visible .entry") == 7
     used = {(name, int(number)) for name, number in re.findall(r"%([abf])(\d+)", text[text.index(".entry multiply(") :])}
@@ -180,17 +183,26 @@ def test_the_operations_of_a_step() -> None:
 
 
 def test_a_gpu_that_is_too_old_for_products_has_the_other_kernels() -> None:
-    text = product_kernel.load_ptx(61)
+    text = product_kernel.load_module(61)
     assert text.count(".visible .entry") == 6 and "mma.sync" not in text
 
 
 def test_the_kernel_is_well_formed_and_the_packed_text_is_a_whole_program() -> None:
-    text = product_kernel.load_ptx(90)
+    text = product_kernel.load_module(90)
     assert text.count(".visible .entry") == 7 and text.count("mma.sync") == product_kernel.TILES**2
     body = text[text.index(".entry multiply(") :]
     assert set(re.findall(r"bra (\$\w+)", body)) <= set(re.findall(r"^(\$\w+):", body, re.MULTILINE))
     compile(probe.SOURCES["nvidia"], "soak", "exec")
     assert probe.SOURCES["nvidia"].count("from __future__") == 1 and tested_gpu.SHIFT == 4096
+
+
+@pytest.mark.parametrize(("kind", "replaced"), [("nvidia", []), ("amd", ["memory_module"])])
+def test_packed_modules_do_not_replace_names_of_each_other(kind: str, replaced: list[str]) -> None:
+    body = ast.parse(probe.SOURCES[kind]).body
+    names = [n.name for n in body if isinstance(n, (ast.FunctionDef, ast.ClassDef))]
+    targets = [of for n in body if isinstance(n, (ast.Assign, ast.AnnAssign)) for of in getattr(n, "targets", [getattr(n, "target", None)])]
+    names += [of.id for target in targets for of in ast.walk(target) if isinstance(of, ast.Name)]
+    assert [name for name, count in collections.Counter(names).items() if count > 1] == replaced
 
 
 @pytest.mark.parametrize(("kernel", "load"), [("check", "memory"), ("same", "h2d"), ("same", "peer")])
