@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 demo unit integration-quick integration-rest integration integration-all drill drill-%: export PYTHONPATH := $(CURDIR)/.collections:$(CURDIR)/tests/startup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo console docs test test-all lint unit packages integration-quick integration-rest integration integration-all sanity drill drill-governor drill-resume drill-stop drill-stop-pods drill-rdma drill-console drill-sharing drill-sharing-resume drill-quarantine fuzz mutants bench schemas release rig-fleet rig-rdma rig-kubernetes rig-sharing clean clean-caches
+.PHONY: help setup demo console docs test test-all lint unit packages integration-quick integration-rest integration integration-all sanity drill drill-governor drill-resume drill-stop drill-stop-pods drill-rdma drill-console drill-sharing drill-sharing-resume drill-quarantine drill-freezing fuzz mutants bench schemas release rig-fleet rig-rdma rig-kubernetes rig-sharing clean clean-caches
 
 # group: To try it, and to check a change
 
@@ -97,6 +97,11 @@ drill-quarantine: setup ## 200 random sequences of quarantine over Slurm and a K
 	@$(PYTHON) tests/drills/quarantine.py --sequences $(SEQUENCES)
 
 KILLS ?= 200
+FREEZES ?= 200
+TORCH_PYTHON ?= /usr/bin/python3
+drill-freezing: setup ## A random thread of a random rank is frozen: nobody sound is named (root; PyTorch in TORCH_PYTHON; a minute each on two cores)
+	@$(PYTHON) tests/drills/freezing.py --rounds $(FREEZES) --python $(TORCH_PYTHON)
+
 drill-resume: setup ## kill -9 to the controller at random points, then resume: the same verdicts (sshd hosts, root)
 	@$(PYTHON) tests/drills/resume.py --kills $(KILLS)
 

@@ -81,15 +81,25 @@ class Evidence:
         self.silent: list[str] = []
         self.unread: dict[str, str] = {}
         self.seconds = 0.0
+        self.text = ""
         # When the launch that hangs began, by time.time().
         self.launched_at = 0.0
         # Where the ranks were by their own word when they were looked at.
         self.places: dict[int, tuple[int, str]] = {}
 
-    def gather(self, job: launching.Job) -> str:
+    def gather(self, job: launching.Job, places: t.Mapping[int, tuple[int, str]] | None = None) -> str:
         """Look at every rank of a launch, within TOTAL_S and so that launching.END_S are left before the deadline of the probe. Return the
-        raw texts."""
-        self.gathered, self.launched_at = True, job.started_at
+        raw texts. `places`: where the ranks are by their own word. What an earlier look has seen of the same hang stays if it saw more
+        ranks: those that wait end at their own deadline, and one that cannot be ended keeps its launcher waiting for it."""
+        before = (self.ranks, self.answers, self.silent, self.unread, self.seconds, self.text)
+        is_same = self.gathered and _last(self.places) == _last(places or {})
+        self.gathered, self.launched_at, self.places = True, job.started_at, dict(places or {})
+        self.text = self._look(job)
+        if is_same and self.ranks < before[0]:
+            _ranks, self.answers, self.silent, self.unread, self.seconds, self.text = before
+        return self.text
+
+    def _look(self, job: launching.Job) -> str:
         self.answers, self.silent, self.unread, self.seconds = {}, [], {}, 0.0
         began = time.monotonic()
         seconds = min(TOTAL_S, self.group.node.remaining() - launching.END_S)
@@ -198,6 +208,10 @@ class Evidence:
         )  # fmt: skip
         return hang.judge(scene)
 
+    def is_past(self, places: t.Mapping[int, tuple[int, str]]) -> bool:
+        """Return True if the group has gone on since it was looked at. `places`: where the ranks are by their last word."""
+        return _last(places) != _last(self.places)
+
     def place(self, rank: int) -> tuple[str, int | None]:
         """Return (node, number on the node) of a rank that was seen; ("", None) for any other."""
         return next(((name, answer.local[rank]) for name, answer in self.answers.items() if rank in answer.local), ("", None))
@@ -222,6 +236,11 @@ class Evidence:
         kernel = {name: list(answer.kernel[-KERNEL_LINES:]) for name, answer in self.answers.items() if answer.kernel}
         unread = {name: answer.unread for name, answer in self.answers.items() if answer.unread}
         return {**fields, "silent": self.silent, "unread": self.unread, "kernel": kernel, "kernel_unread": unread}
+
+
+def _last(places: t.Mapping[int, tuple[int, str]]) -> tuple[int, str]:
+    """Return the operation of the rank that is furthest."""
+    return max(places.values(), default=(0, ""))
 
 
 def answer_of(node: str, line: str) -> Answer:
@@ -256,11 +275,13 @@ def _look(look: dict[str, t.Any]) -> hang.Look:
     pid, state, wchan = look["pid"], str(look.get("state") or "")[:1], _plain(look.get("wchan") or "")
     threads = look.get("threads") or []
     held = tuple(_plain(name) for _thread, name, of_thread, _wchan in threads if of_thread in hang.STOPPED)
+    frozen = _plain(look.get("frozen") or "")
     if look.get("how") == "faulthandler":
-        return hang.Look(state, wchan, held, _frames(stacks.frames_of(str(look.get("text")))))
+        return hang.Look(state, wchan, held, _frames(stacks.frames_of(str(look.get("text")))), frozen=frozen)
     main = next((thread for thread in look.get("threads_python") or () if thread["main"]), None)
     of_main = next((str(of_thread)[:1] for thread, _name, of_thread, _wchan in threads if thread == pid), state)
-    return hang.Look(of_main, wchan, held, _frames(main["frames"]) if main else (), bool(main and main["gil"]))
+    frames, gil = (_frames(main["frames"]), bool(main["gil"])) if main else ((), False)
+    return hang.Look(of_main, wchan, held, frames, gil, frozen, look.get("numb") is True)
 
 
 def _frames(frames: t.Iterable[t.Sequence[t.Any]]) -> tuple[hang.Frame, ...]:

@@ -5,7 +5,8 @@
 
 Pure functions. A rank is named only if every other explanation of what was seen is ruled out; the rules, in this order:
 
-    stopped   it, or a thread of it, is stopped (T, t) at both looks, and other ranks are not
+    stopped   it, or a thread of it, is stopped (T, t) or held by a control group at both looks, and other ranks are not
+    numb      it has neither taken a signal nor used the processor, and all other ranks have shown their stacks
     dead      its process has ended, or is missing on a node that answered, and the other ranks live
     silent    its node alone did not answer, and all ranks of all other nodes live
     behind    it is in an earlier operation than the others, by its own word, and its stack shows that it does not wait there
@@ -61,17 +62,20 @@ class Frame(t.NamedTuple):
 
 class Look(t.NamedTuple):
     """One look at a rank. `held`: names of its threads that are stopped; `frames`: its main thread, innermost first, empty if unreadable;
-    `gil`: True if the main thread holds Python's lock; `state`: of the main thread as /proc has it, empty if the process was not there."""
+    `gil`: True if the main thread holds Python's lock; `state`: of the main thread as /proc has it, empty if the process was not there;
+    `frozen`: the control group that holds it; `numb`: True if it was sent a signal that it catches, and has not taken it."""
 
     state: str = ""
     wchan: str = ""
     held: tuple[str, ...] = ()
     frames: tuple[Frame, ...] = ()
     gil: bool = False
+    frozen: str = ""
+    numb: bool = False
 
     @property
     def stopped(self) -> bool:
-        return self.state in STOPPED or bool(self.held)
+        return self.state in STOPPED or bool(self.held or self.frozen)
 
     @property
     def waits(self) -> bool:
@@ -162,7 +166,7 @@ def judge(scene: Scene) -> Ruling:
     if not scene.seen:
         why = "; ".join(f"{node}: {text}" for node, text in list(scene.unread.items())[:SHOWN])
         return nobody("no process of a rank could be looked at" + (f": {why}" if why else ""))
-    for rule in (_stopped, _dead, _silent, _behind, _device, _elsewhere, _blocked, _idle):
+    for rule in (_stopped, _numb, _dead, _silent, _behind, _device, _elsewhere, _blocked, _idle):
         ruling = rule(scene)
         if ruling:
             return ruling
@@ -190,8 +194,27 @@ def _stopped(scene: Scene) -> Ruling | None:
     for rank in stopped:
         look = rank.looks[1]
         what = f"is stopped (state {look.state})" if look.state in STOPPED else f"has stopped threads ({', '.join(look.held[:SHOWN])})"
+        what = f"is frozen by its control group ({look.frozen})" if look.frozen else what
         text[rank.rank] = f"{what}{_at(rank)}"
     return Ruling("stopped", tuple(rank.rank for rank in stopped), "", text)
+
+
+def _numb(scene: Scene) -> Ruling | None:
+    """Ranks that do not run at all, for whatever reason: one that sleeps would wake up for a signal. One in state D would not."""
+    numb = [
+        rank
+        for rank in scene.seen.values()
+        if all(look.numb and look.state != "D" for look in rank.looks) and rank.busy is not None and rank.busy < IDLE
+    ]
+    others = [rank for rank in scene.seen.values() if rank not in numb]
+    if not scene.everybody or not numb or len(numb) > len(others) or not all(look.frames for rank in others for look in rank.looks):
+        return None
+    text: dict[int | None, str] = {}
+    for rank in numb:
+        look = rank.looks[1]
+        state = f"state {look.state}, in {look.wchan or 'an unknown place'}"
+        text[rank.rank] = f"does not run ({state}): it takes no signal, while all other {len(others)} ranks do"
+    return Ruling("numb", tuple(sorted(rank.rank for rank in numb)), "", text)
 
 
 def _dead(scene: Scene) -> Ruling | None:

@@ -187,8 +187,7 @@ class TorchHead(collective.GroupHead):
         evidence.on_cpu = job.order["device"] == "cpu"
 
         def gather(job: launching.Job) -> str:
-            evidence.places = reading.places(reading.parse(job.printed()))
-            return evidence.gather(job)
+            return evidence.gather(job, reading.places(reading.parse(job.printed())))
 
         job.on_hang = gather
         return evidence
@@ -374,7 +373,7 @@ class LaunchReport:
         """Return the cause of a hang by what was seen of the ranks while they hung. If nothing was seen, or the group has moved on since,
         it is what the ranks themselves have said."""
         places = reading.places(self.parsed)
-        if not evidence.answers or max(places.values(), default=(0, "")) != max(evidence.places.values(), default=(0, "")):
+        if not evidence.answers or evidence.is_past(places):
             return cause._replace(reason=f"{cause.reason}; {evidence.worth('it is of an earlier operation')}")
         homes = {rank: record["node"] for rank, record in self.parsed["ranks"].items()}
         self.ruling = evidence.ruling(self.job, places, self.parsed["done"], homes)

@@ -103,17 +103,19 @@ def ranks(mark: str, token: str) -> t.Dict[int, t.List[PlainData]]:
 
 
 def state_of(pid: int) -> PlainData:
-    """Return {"state", "wchan", "syscall", "stack", "ticks" of CPU, "threads": [[id, name, state, wchan]]}; empty if it is gone."""
+    """Return {"state", "wchan", "syscall", "stack", "ticks" of CPU, "threads": [[id, name, state, wchan]], "frozen": the control group that
+    holds it, or ""}; empty if it is gone. Of more than THREAD_LIMIT threads those that are stopped are all there."""
     stat = read(f"/proc/{pid}/stat")
     fields = stat.rpartition(")")[2].split()
     if len(fields) < 13:
         return {}
-    threads = []
+    threads: t.List[t.List[t.Any]] = []
     with contextlib.suppress(OSError):
-        for thread in sorted(map(int, os.listdir(f"/proc/{pid}/task")))[:THREAD_LIMIT]:
+        for thread in sorted(map(int, os.listdir(f"/proc/{pid}/task"))):
             place = f"/proc/{pid}/task/{thread}"
-            state = read(f"{place}/stat").rpartition(")")[2].split()[:1]
-            threads.append([thread, read(f"{place}/comm").strip(), state[0] if state else "", read(f"{place}/wchan").strip()])
+            state = (read(f"{place}/stat").rpartition(")")[2].split() or [""])[0]
+            if len(threads) < THREAD_LIMIT or state in ("T", "t"):
+                threads.append([thread, read(f"{place}/comm").strip(), state, read(f"{place}/wchan").strip()])
     return {
         "state": fields[0],
         "wchan": read(f"/proc/{pid}/wchan").strip(),
@@ -122,7 +124,22 @@ def state_of(pid: int) -> PlainData:
         "ticks": int(fields[11]) + int(fields[12]),
         "at": time.monotonic(),
         "threads": threads,
+        "frozen": frozen_by(pid),
     }
+
+
+def frozen_by(pid: int) -> str:
+    """Return the control group that holds a process, as the runtime of a container pauses it, in either version of the kernel's interface;
+    empty if none does, as far as can be read."""
+    groups = [line.split(":", 2) for line in read(f"/proc/{pid}/cgroup").splitlines() if line.count(":") > 1]
+    for mount in (line.split() for line in read("/proc/self/mounts").splitlines()):
+        for _number, controllers, path in groups:
+            is_second = mount[2] == "cgroup2" and not controllers
+            is_first = mount[2] == "cgroup" and "freezer" in controllers.split(",") and "freezer" in mount[3].split(",")
+            file, word = ("cgroup.events", "frozen 1") if is_second else ("freezer.state", "FROZEN")
+            if (is_second or is_first) and word in read(f"{mount[1]}{path}/{file}"):
+                return path
+    return ""
 
 
 def kernel_lines(since_s: float, until: float) -> PlainData:
@@ -241,7 +258,7 @@ class Stacks:
         for pid, asked in self.asked.items():
             text = "" if self.pids[pid]["state"] in ("T", "t") else asked.read(self.until)
             words = asked.problem or "its faulthandler has written nothing"
-            stacks[pid] = {"how": "faulthandler", "text": text} if text else {"why": f"{why[pid]}; {words}"}
+            stacks[pid] = {"how": "faulthandler", "text": text} if text else {"why": f"{why[pid]}; {words}", "numb": asked.is_numb}
         return stacks
 
 

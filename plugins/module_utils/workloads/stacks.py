@@ -41,10 +41,11 @@ class StacksOfProcess:
 
     def __init__(self, pid: int, folder: str) -> None:
         self.problem = ""
+        self._pid = pid
         self._path = os.path.join(folder, str(pid))
         self._offset = 0
         self._until = time.monotonic() + STACKS_S
-        if not folder or not catches(pid, ASK_STACKS):  # it would die of the signal
+        if not folder or not has_signal(pid, "SigCgt", ASK_STACKS):  # it would die of the signal
             self.problem = "it has not armed faulthandler"
             return
         try:
@@ -65,15 +66,21 @@ class StacksOfProcess:
             time.sleep(0.05)
         return text
 
+    @property
+    def is_numb(self) -> bool:
+        """True if the process was asked and none of its threads has run since: each would take the signal."""
+        return not self.problem and has_signal(self._pid, "ShdPnd", ASK_STACKS)
 
-def catches(pid: int, number: int) -> bool:
-    """Return True if a process has a handler for a signal."""
+
+def has_signal(pid: int, field: str, number: int) -> bool:
+    """Return True if a process has a signal in a set of /proc/PID/status: SigCgt, those that it catches; ShdPnd, those that were sent to it
+    and that none of its threads has taken. False if that cannot be read."""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as source:
-            caught = re.search(r"SigCgt:\s+([0-9a-f]+)", source.read())
+            signals = re.search(rf"{field}:\s+([0-9a-f]+)", source.read())
     except OSError:
         return False
-    return bool(caught and int(caught.group(1), 16) >> (number - 1) & 1)
+    return bool(signals and int(signals.group(1), 16) >> (number - 1) & 1)
 
 
 def frames_of(text: str) -> t.List[t.Tuple[str, str, int]]:

@@ -40,8 +40,8 @@ if "TorchProduct" not in globals():  # else they stand above: workloads/packing.
         STACKS_LIMIT,
         STACKS_S,
         answer_with_stacks,
-        catches,
         frames_of,
+        has_signal,
     )
     from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.training import Training, curve, deterministic
 
@@ -313,7 +313,7 @@ class GpuProcess:
 
     def ask_stacks(self) -> None:
         """Let a process that does not go on write its stacks to its standard error, if it would not die of the signal."""
-        self.answers = catches(self.process.pid, ASK_STACKS)
+        self.answers = has_signal(self.process.pid, "SigCgt", ASK_STACKS)
         if self.answers:
             self.process.send_signal(ASK_STACKS)
 

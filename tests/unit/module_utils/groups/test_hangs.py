@@ -174,6 +174,50 @@ def test_ranks_that_are_not_of_the_launch_make_the_evidence_worthless(tmp_path: 
         assert not ruling.named and "not of this launch" in ruling.text[None]
 
 
+def test_a_later_look_at_the_same_hang_does_not_wipe_out_what_was_seen(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that wait end at their own deadline; one that cannot be ended keeps its launcher, and so the launch, waiting."""
+    of, both = OneNode(tmp_path), (hang.Look("S"), hang.Look("S"))
+    evidence, numbers = of.evidence(), [0, 1, 2]
+
+    def look(_job: launching.Job) -> str:
+        evidence.answers = {"gpu-01": hangs.Answer(tuple(hang.RankSeen(n, "gpu-01", both) for n in numbers), {n: n for n in numbers})}
+        return f"{len(numbers)} ranks"
+
+    monkeypatch.setattr(evidence, "_look", look)
+    job, places = of.job([], 3, 1.0), {0: (7, "all_reduce")}
+    assert evidence.gather(job, places) == "3 ranks"
+    numbers[1:] = []
+    assert evidence.gather(job, places) == "3 ranks" and evidence.ranks == 3 and not evidence.is_past(places)
+    assert evidence.gather(job, {0: (8, "broadcast")}) == "1 ranks" and evidence.ranks == 1 and evidence.is_past(places)
+
+
+def test_a_process_that_does_not_take_a_signal_that_it_catches_is_numb(tmp_path: pathlib.Path) -> None:
+    code = "import signal, time; signal.signal(signal.SIGUSR1, lambda *_: None); print(1, flush=True); time.sleep(60)"
+    child = launching.process.spawn([sys.executable, "-c", code], stdout=-1)
+    try:
+        assert child.stdout and child.stdout.readline() == b"1\n"
+        for stop, is_numb in ((signal.SIGCONT, False), (signal.SIGSTOP, True)):
+            os.kill(child.pid, stop)
+            (tmp_path / str(child.pid)).write_text("")
+            asked = stacks.StacksOfProcess(child.pid, str(tmp_path))
+            assert asked.problem == "" and asked.read(time.monotonic() + 1) == "" and asked.is_numb is is_numb
+    finally:
+        launching.process.end(child, signal.SIGKILL)
+
+
+def test_a_process_in_a_paused_control_group_is_seen_in_both_versions(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {
+        "/proc/7/cgroup": "5:cpu,freezer:/pod1\n0::/pod2\n",
+        "/proc/self/mounts": f"cgroup {tmp_path}/first cgroup rw,cpu,freezer 0 0\ncgroup2 {tmp_path}/second cgroup2 rw 0 0\n",
+    }
+    monkeypatch.setattr(collector, "read", lambda path, *_: texts.get(path, ""))
+    assert collector.frozen_by(7) == ""
+    texts[f"{tmp_path}/second/pod2/cgroup.events"] = "populated 1\nfrozen 1\n"
+    assert collector.frozen_by(7) == "/pod2"
+    texts[f"{tmp_path}/first/pod1/freezer.state"] = "FROZEN\n"
+    assert collector.frozen_by(7) == "/pod1"
+
+
 def test_ranks_are_ended_even_if_the_evidence_cannot_be_written(tmp_path: pathlib.Path) -> None:
     def full(_job: launching.Job) -> str:
         raise OSError(28, "No space left on device")

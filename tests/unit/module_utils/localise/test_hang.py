@@ -125,6 +125,23 @@ def test_a_stopped_thread_of_a_rank_that_waits_is_enough() -> None:
     assert ruling.ranks == (3,) and "has stopped threads (gloo), at all_reduce" in ruling.text[3]
 
 
+def test_a_rank_whose_container_is_paused_is_stopped_whatever_its_state() -> None:
+    paused = rank(3, state="D")._replace(looks=(hang.Look("D", frozen="/pod1"), hang.Look("D", frozen="/pod1")))
+    ruling = hang.judge(scene(*waiting(0, 1, 2), paused))
+    assert (ruling.rule, ruling.ranks) == ("stopped", (3,)) and ruling.text[3].startswith("is frozen by its control group (/pod1)")
+
+
+def test_a_rank_that_takes_no_signal_does_not_run() -> None:
+    numb = rank(3)._replace(looks=(hang.Look("S", "0", numb=True), hang.Look("S", "0", numb=True)))
+    ruling = hang.judge(scene(*waiting(0, 1, 2), numb))
+    assert (ruling.rule, ruling.ranks) == ("numb", (3,)) and ruling.text[3].startswith("does not run (state S")
+    awake = numb._replace(looks=(hang.Look("S", "0", numb=True), hang.Look("S", "0")))
+    assert not hang.judge(scene(*waiting(0, 1, 2), awake)).named  # it has taken one, and could not write
+    waits = hang.Look("D", "folio_wait_bit", numb=True)  # for a disk: no signal wakes it up
+    assert hang.judge(scene(*waiting(0, 1, 2), numb._replace(looks=(waits, waits)))).rule == "blocked"
+    assert not hang.judge(scene(*waiting(0, 1), rank(2), numb)).named  # nothing is known of another, either
+
+
 def test_nobody_is_named_where_all_are_stopped() -> None:
     assert not hang.judge(scene(*(rank(number, state="T") for number in range(4)))).named
 
