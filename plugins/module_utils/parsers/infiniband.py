@@ -5,6 +5,8 @@
 
 Forms: infiniband-diags 44 (recorded from ibsim with OpenSM, vendstat from its source) and the sources of rdma-core 28 to 55. A GUID is 16
 hexadecimal digits. A port of an adapter has a GUID of its own beside that of its device; all ports of a switch have the switch's.
+
+This module util is PRIVATE to the collection.
 """
 
 from __future__ import annotations
