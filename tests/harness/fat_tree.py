@@ -17,14 +17,15 @@ FULL = "4xHDR"
 
 
 class FatTree:
-    """`hosts` with `rails` ports each, `per_leaf` of them at each leaf of their rail, and `uplinks` of each leaf spread over `spines`.
+    """`hosts`, whose names have `digits`, with `rails` ports each, `per_leaf` of them at each leaf of their rail, and `uplinks` of each
+    leaf spread over `spines`.
 
     `cables` is {name: [end, end]}: the cable of a host's port `gpu-0001:1`, that of an uplink `leaf-1:33`. Change it to plant a fault.
     `rates` are {name: what the cable trained to}.
     """
 
-    def __init__(self, hosts: int, rails: int = 1, per_leaf: int = 4, spines: int = 2, uplinks: int = 4) -> None:
-        self.hosts = [f"gpu-{number:04d}" for number in range(1, hosts + 1)]
+    def __init__(self, hosts: int, rails: int = 1, per_leaf: int = 4, spines: int = 2, uplinks: int = 4, digits: int = 4) -> None:
+        self.hosts = [f"gpu-{number:0{digits}d}" for number in range(1, hosts + 1)]
         self.of_hosts = frozenset(self.hosts)
         self.rails, self.per_leaf = rails, per_leaf
         self.cables: dict[str, list[End]] = {}

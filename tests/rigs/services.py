@@ -55,12 +55,13 @@ class Service:
     def listens(self, port: int) -> None:
         self.until(f"listening on {port}", lambda: _answers(port))
 
-    def end(self) -> None:
+    def end(self, within: float = 20.0) -> None:
+        """End the process, by force if it lives on for so many seconds."""
         if self._process is None:
             return
         self._process.terminate()
         try:
-            self._process.wait(20)
+            self._process.wait(within)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

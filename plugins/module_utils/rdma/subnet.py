@@ -78,7 +78,8 @@ def discover(node: Node, port: PlainData, timeout: float, watch: float) -> tuple
     if first is not None:
         time.sleep(max(0.0, min(before + watch - time.monotonic(), node.remaining() - timeout)))
     again, _at = _errors(node, where, timeout, raw, unseen) if first is not None else (None, 0.0)
-    return {**plain(port, found, states, first, again, manager, unseen), "firmware": versions}, "\n".join(raw)
+    context = plain(port, found, states, first, again, manager, unseen)
+    return {**context, "firmware": versions, "manager_silent": asked is not None and manager is None}, "\n".join(raw)
 
 
 def _firmware(node: Node, where: list[str], found: infiniband.Discovery, raw: list[str], unseen: dict[str, str]) -> dict[str, str]:

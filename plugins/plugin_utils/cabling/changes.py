@@ -19,7 +19,12 @@ SHOWN = 4
 
 def findings(before: Map, after: Map, counted: bool) -> list[Finding]:
     """Return what changed in the devices that both looks saw. `counted`: both looks read the counters of errors."""
-    return [*(_errors(before, after) if counted else ()), *_links(before, after)]
+    return [*(_errors(before, after) if counted else ()), *_links(before, after), *_managers(before, after)]
+
+
+def _managers(before: Map, after: Map) -> t.Iterator[Finding]:
+    for name in sorted(after.silent - before.silent):
+        yield Finding("FAIL", "subnet_manager", f"a subnet manager answered in {name} when the run began, and none does at its end")
 
 
 def _errors(before: Map, after: Map) -> t.Iterator[Finding]:

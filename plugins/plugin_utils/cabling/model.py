@@ -54,8 +54,8 @@ class Map:
     `links` has each link twice, from both of its ends; the rate is what the first end has. `ports` are the ports of each node in their
     order, which numbers its rails. `down` says in words why a port is known to have no link. `unplugged` are nodes' ports without one.
     `counted` are counters of errors above the thresholds of the tool, {port: {name: count}}, `rose` what they rose by while the fabric was
-    watched. `managers` are the subnet managers of each InfiniBand fabric, {fabric: {who answered or says so: nodes that say it}}.
-    `aliases` are other names of a node's port. `unread` says what makes the map incomplete.
+    watched. `managers` are the subnet managers of each InfiniBand fabric, {fabric: {who answered or says so: nodes that say it}}, `silent`
+    are the fabrics in which none answered. `aliases` are other names of a node's port. `unread` says what makes the map incomplete.
     """
 
     devices: dict[str, Device] = dataclasses.field(default_factory=dict)
@@ -66,6 +66,7 @@ class Map:
     counted: dict[End, dict[str, int]] = dataclasses.field(default_factory=dict)
     rose: dict[End, dict[str, int]] = dataclasses.field(default_factory=dict)
     managers: dict[str, dict[str, list[str]]] = dataclasses.field(default_factory=dict)
+    silent: set[str] = dataclasses.field(default_factory=set)
     aliases: dict[End, End] = dataclasses.field(default_factory=dict)
     unread: list[str] = dataclasses.field(default_factory=list)
 

@@ -116,6 +116,8 @@ def _add(
     place = f"{node} {one.get('through')}"
     for switches, where, before in seen:
         if switches & known or before & pairs:
+            if one.get("manager_lid"):
+                fabric.silent.discard(_called(where))
             return _differing(fabric, devices, where, before, place, pairs)
     seen.append((known, place, pairs))
     of_nodes = {guid for guid, _port in adapters}
@@ -137,9 +139,15 @@ def _add(
             masters[manager].append(end.device)
     if one.get("manager_lid"):
         masters[f"LID {one['manager_lid']}"].append(node)
+    if one.get("manager_silent"):
+        fabric.silent.add(_called(place))
     if masters:
-        fabric.managers[f"the InfiniBand fabric that {place} sees"] = {key: sorted(set(nodes)) for key, nodes in masters.items()}
+        fabric.managers[_called(place)] = {key: sorted(set(nodes)) for key, nodes in masters.items()}
     return []
+
+
+def _called(place: str) -> str:
+    return f"the InfiniBand fabric that {place} sees"
 
 
 def _differing(

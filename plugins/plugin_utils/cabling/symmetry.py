@@ -331,6 +331,10 @@ def _counters(fabric: Map) -> t.Iterator[Finding]:
 
 
 def _managers(fabric: Map) -> t.Iterator[Finding]:
+    for name in sorted(fabric.silent):
+        # The switches have answered the same node: it is the manager that does not.
+        words = f"no subnet manager answers in {name} (sminfo): what is plugged in or comes back gets no address"
+        yield Finding("FAIL", "subnet_manager", words)
     for name, managers in sorted(fabric.managers.items()):
         known = {manager: nodes for manager, nodes in managers.items() if manager}
         if not known:

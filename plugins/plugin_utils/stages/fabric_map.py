@@ -56,7 +56,7 @@ class FabricMap(base.Stage):
     ranges: t.Mapping[str, Range] = {"tool_timeout": TIMEOUT, "watch": SECONDS}
 
     def isolation(self, settings: Variables) -> base.Isolation:
-        return rdma_ports.isolation(settings)
+        return rdma_ports.isolation(settings, STAGE.name)
 
     def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[t.Sequence[PlanItem | PlainData], list[str]]:
         """Return the checks of each node: the InfiniBand fabric is discovered by the first nodes of each fabric (`fabric_map_fabric`)."""

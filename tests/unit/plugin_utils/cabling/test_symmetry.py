@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import judgement, reading
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import changes, judgement, reading
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import Finding
 from harness.fat_tree import FatTree
 
@@ -157,3 +157,23 @@ def test_one_subnet_manager_too_many_is_found(lids: list[int], words: str) -> No
         record.context["ports"][0]["sm_lid"] = lid
     codes = [finding for finding in judgement.findings(reading.read(records).fabric, judgement.Wanted(nodes=tree.hosts))]
     assert [finding.code for finding in codes] == (["subnet_manager"] if words else [])
+
+
+def test_a_subnet_manager_that_answers_no_node_is_found_and_one_that_answers_the_witness_is_there() -> None:
+    tree = FatTree(16)
+    records = tree.measured(witness=tree)
+    looks = [record.context["fabrics"][0] for record in records if record.check == "discovery"]
+    for look in looks:
+        look.update(manager_lid=None, manager_silent=True)
+    (finding,) = judgement.findings(reading.read(records).fabric, judgement.Wanted(nodes=tree.hosts))
+    assert (finding.verdict, finding.code) == ("FAIL", "subnet_manager") and "no subnet manager answers" in finding.words
+    looks[1].update(manager_lid=1, manager_silent=False)
+    assert not judgement.findings(reading.read(records).fabric, judgement.Wanted(nodes=tree.hosts))
+
+
+def test_a_subnet_manager_that_goes_during_the_run_is_found_at_its_end() -> None:
+    records = FatTree(16).measured()
+    before = reading.read(records).fabric
+    records[-1].context["fabrics"][0].update(manager_lid=None, manager_silent=True)
+    assert [finding.code for finding in changes.findings(before, reading.read(records).fabric, True)] == ["subnet_manager"]
+    assert not changes.findings(before, before, True)
