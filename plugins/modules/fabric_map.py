@@ -23,6 +23,10 @@ options:
     description: Whether a missing ibnetdiscover is an error in place of a check that does not apply.
     type: bool
     default: false
+  optional:
+    description: Whether missing tools or rights to discover an InfiniBand fabric make a check that does not apply in place of an error.
+    type: bool
+    default: false
   watch:
     description: Seconds between the two readings of the counters of errors of the fabric.
     type: float
@@ -106,6 +110,7 @@ OPTIONS = {
     "checks": runner.CHECKS,
     "devices": {"type": "list", "elements": "str", "default": []},
     "required": {"type": "bool", "default": False},
+    "optional": {"type": "bool", "default": False},
     "watch": {"type": "float", "default": 10.0},
     "tool_timeout": {"type": "float", "default": 60.0},
 }

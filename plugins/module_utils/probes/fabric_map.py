@@ -123,6 +123,8 @@ def _of_fabrics(node: Node, params: Params, ports: list[PlainData], fields: Plai
         reason = "the node has no InfiniBand port: the fabric is Ethernet, which only its neighbours tell"
         return observation.failed(DISCOVERY, "no_rdma_expected", reason, "not_applicable", **fields)
     refused = subnet.refusal(node)
+    if refused and params["optional"]:
+        return observation.failed(DISCOVERY, "not_visible", refused[1], "not_applicable", **fields)
     if refused:  # an active port is in a fabric, so that nobody has looked at it is no reason to skip it
         return observation.failed(DISCOVERY, *refused, **fields)
     fabrics: list[PlainData] = []

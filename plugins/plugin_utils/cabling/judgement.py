@@ -8,6 +8,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 import typing as t
 
@@ -15,6 +16,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import NODE, OTHER, Finding, Map, in_order
 
 SHOWN = 6
+# In the description of SHARP's adapters, which are in the switches.
+_SHARP = "Aggregation Node"
 
 
 class Wanted(t.NamedTuple):
@@ -36,7 +39,21 @@ def findings(fabric: Map, wanted: Wanted) -> list[Finding]:
         # A plan of the nodes' cables says nothing of those between switches.
         if not fabric.switches().keys() & {cable.node for cable in wanted.cables}:
             cables += symmetry.of_uplinks(fabric)
-    return [*cables, *symmetry.of_links(fabric), *_strangers(fabric, wanted), *_unread(fabric)]
+    found = [*cables, *symmetry.of_links(fabric), *_strangers(fabric, wanted), *_unread(fabric)]
+    return found if wanted.cables is not None else of_part(fabric, found)
+
+
+def of_part(fabric: Map, found: t.Iterable[Finding]) -> list[Finding]:
+    """Return findings as they are worth where the nodes of the run are only a part of a fabric: what is wrong at switches into which none
+    of them is plugged is a WARN."""
+    near = {*fabric.ports, *fabric.leaves()}
+    if not any(device.kind == OTHER and _SHARP not in device.name for device in fabric.devices.values()):
+        return list(found)
+    return [
+        dataclasses.replace(one, verdict="WARN", words=f"{one.words} (no node of this run is plugged in there)")
+        if one.verdict == "FAIL" and one.ends and not near & {end.device for end in one.ends} else one
+        for one in found
+    ]  # fmt: skip
 
 
 def _strangers(fabric: Map, wanted: Wanted) -> t.Iterator[Finding]:
@@ -60,7 +77,7 @@ def _strangers(fabric: Map, wanted: Wanted) -> t.Iterator[Finding]:
 def _is_expected(name: str, nodes: t.Collection[str], patterns: t.Sequence[str]) -> bool:
     # A node that did not say its ports has its name in its adapters' descriptions: `gpu-07 HCA-1`. SHARP's adapters are in the switches.
     words = name.replace(".", " ").split()
-    return (bool(words) and words[0] in nodes) or "Aggregation Node" in name or any(fnmatch.fnmatchcase(name, each) for each in patterns)
+    return (bool(words) and words[0] in nodes) or _SHARP in name or any(fnmatch.fnmatchcase(name, each) for each in patterns)
 
 
 def _unread(fabric: Map) -> t.Iterator[Finding]:

@@ -22,6 +22,7 @@ def findings(records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Find
     """Yield UNKNOWN for each check of the stage that says less of a node than the same check says of others."""
     yield from _neighbours(records)
     yield from _modules(records)
+    yield from _fabrics(records)
 
 
 def _neighbours(records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Finding]]:
@@ -58,6 +59,15 @@ def _modules(records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Find
         if not states or reading.ACTIVE in states:
             words = f"{record.reason}; modules of other nodes were read, those of {read} for one"
             yield key, Finding("UNKNOWN", "no_answer", words)
+
+
+def _fabrics(records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Finding]]:
+    """Yield the nodes that lack what it takes to discover their fabric although another node of the run has it."""
+    looks = {key: record for key, record in records.items() if key.check == reading.DISCOVERY}
+    discovered = next((key.subject for key, record in sorted(looks.items()) if record.outcome == "measured"), None)
+    for key, record in looks.items():
+        if discovered is not None and record.outcome == "not_applicable" and record.reason_code == "not_visible":
+            yield key, Finding("UNKNOWN", "no_answer", f"{record.reason}; {discovered} has discovered a fabric")
 
 
 def _active(record: Measurement) -> list[PlainData]:

@@ -358,10 +358,13 @@ class Planner:
         shares = faults.shares(budget.by_class([interface.stage for interface in stages], found))
         choice = budget.choose([interface.stage for interface in stages], forms, shares, budget_s, text)
         kept_stages = [interface for interface in stages if interface.name in choice.stages]
-        kept_stages = [interface for interface in kept_stages if _looks_after_something(interface, kept_stages)]
+        without_load = [interface for interface in kept_stages if not _looks_after_something(interface, kept_stages)]
+        kept_stages = [interface for interface in kept_stages if interface not in without_load]
         self.notes += choice.notes
         self._shorter = choice.variables
-        return kept_stages, self.settings(kept_stages) if choice.variables else settings, choice.left_out
+        return kept_stages, self.settings(kept_stages) if choice.variables else settings, [
+            *choice.left_out, *(interface.name for interface in without_load)
+        ]  # fmt: skip
 
     def _within_a_node(self, stages: list[Interface], level: Level) -> list[Interface]:
         """Return the stages that a single node can run; a note names the others."""

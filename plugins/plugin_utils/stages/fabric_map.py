@@ -51,6 +51,7 @@ class FabricMap(base.Stage):
     last: tuple[str, ...] = ("fabric_map_after",)
     beside: tuple[str, ...] = ("fabric_map_after",)
     place = 55
+    level = "full"
     conditions = frozenset({reading.PORTS, reading.OPTICS, reading.DISCOVERY, CABLES})
     requestable: tuple[str, ...] = ("devices", "watch", "timeout")
     ranges: t.Mapping[str, Range] = {"tool_timeout": TIMEOUT, "watch": SECONDS}

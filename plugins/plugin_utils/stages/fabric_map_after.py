@@ -12,7 +12,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.rdma import subnet
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import changes, reading
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import changes, judgement, reading
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import Finding, Map
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
@@ -54,7 +54,7 @@ class FabricMapAfter(fabric_map.FabricMap):
             for record in [*seen, *own.values()]
             for fabric in record.context.get("fabrics") or ()
         )
-        return after, changes.findings(before, after, counted), {}
+        return after, judgement.of_part(before, changes.findings(before, after, counted)), {}
 
     def opinions(
         self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]

@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.process import CommandResult
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[3] / "fixtures"
-OPTIONS = {"devices": [], "required": False, "watch": 0.0, "tool_timeout": 5.0}
+OPTIONS = {"devices": [], "required": False, "optional": False, "watch": 0.0, "tool_timeout": 5.0}
 ALL = ("ibnetdiscover", "iblinkinfo", "ibqueryerrors", "sminfo", "lldpctl")
 
 
@@ -126,6 +126,14 @@ def test_missing_tools_and_rights_are_said(
 ) -> None:
     found = seen(RecordedNode(plant(tmp_path, managed=managed), tools), "discovery", required=required)
     assert (found["outcome"], found["reason_code"]) == (outcome, code) and found["reason"]
+
+
+@pytest.mark.parametrize(("tools", "managed", "words"), [((), True, "infiniband-diags"), (ALL, False, "umad")])
+def test_in_a_level_a_node_without_tools_or_rights_is_skipped_with_the_reason(
+    tools: tuple[str, ...], managed: bool, words: str, tmp_path: pathlib.Path
+) -> None:
+    found = seen(RecordedNode(plant(tmp_path, managed=managed), tools), "discovery", optional=True)
+    assert (found["outcome"], found["reason_code"]) == ("not_applicable", "not_visible") and words in found["reason"]
 
 
 def test_a_node_whose_infiniband_ports_are_all_down_discovers_nothing(tmp_path: pathlib.Path) -> None:

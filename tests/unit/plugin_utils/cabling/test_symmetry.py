@@ -177,3 +177,15 @@ def test_a_subnet_manager_that_goes_during_the_run_is_found_at_its_end() -> None
     records[-1].context["fabrics"][0].update(manager_lid=None, manager_silent=True)
     assert [finding.code for finding in changes.findings(before, reading.read(records).fabric, True)] == ["subnet_manager"]
     assert not changes.findings(before, before, True)
+
+
+def test_what_is_wrong_far_from_the_nodes_of_the_run_is_a_warning() -> None:
+    tree = FatTree(32)
+    tree.rates["leaf-8:5"] = tree.rates["leaf-1:5"] = "1xHDR"
+    records = tree.measured()
+    few = [record for record in records if record.subject.id in tree.hosts[:16]]
+    found = judgement.findings(reading.read(few).fabric, judgement.Wanted(nodes=tree.hosts[:16], others=["gpu-*"]))
+    assert [finding.verdict for finding in found] == ["FAIL", "WARN"]
+    assert "leaf-1" in found[0].words and "leaf-8" in found[1].words and "no node of this run is plugged in there" in found[1].words
+    whole = judgement.findings(reading.read(records).fabric, judgement.Wanted(nodes=tree.hosts))
+    assert [finding.verdict for finding in whole] == ["FAIL", "FAIL"]

@@ -110,7 +110,7 @@ def test_a_stage_by_name_brings_its_second_look_as_well(site: Site, second: list
 
 def test_a_level_chooses_the_stages_that_nobody_named(site: Site) -> None:
     within = ["stack", "host_health", "gpu_memory", "nic_loopback", "nccl_node", "gemm", "train"]
-    between = ["storage", "rdma_ports", "rdma", "rdma_again", "nccl_fabric", "ddp"]
+    between = ["storage", "fabric_map", "rdma_ports", "rdma", "rdma_again", "nccl_fabric", "ddp", "fabric_map_after"]
     plans = {level: site.planner().build(RUN, None, level)[0] for level in ("quick", "standard", "full")}
     stages = {level: [stage["name"] for stage in plan.stages] for level, plan in plans.items()}
     assert stages["quick"] == ["stack", "nccl_node", "train"]

@@ -19,7 +19,10 @@ from harness.fat_tree import FatTree
 
 
 def judgement_of(tree: FatTree, **inputs: t.Any) -> tuple[t.Any, verdict.Judgement]:
-    records = tree.measured()
+    return of_records(tree, tree.measured(), **inputs)
+
+
+def of_records(tree: FatTree, records: list[t.Any], **inputs: t.Any) -> tuple[t.Any, verdict.Judgement]:
     items = [{"stage": r.stage, "check": r.check, "variant": r.variant, "subject": r.subject, "target": r.target} for r in records]
     plan: t.Any = samples.plan(tree.hosts, ["fabric_map"], items=items)
     records = [record.replaced(run_id=plan.run_id) for record in records]
@@ -85,6 +88,17 @@ def test_two_nodes_of_a_fabric_discover_it() -> None:
     items, _notes = STAGE.items({name: name for name in names}, settings)
     assert [item.target for item in items if item.check == "discovery"] == names[:2]  # type: ignore[union-attr]
     assert len(items) == 10
+
+
+def test_a_witness_without_tools_is_unknown_although_a_level_would_leave_it_out() -> None:
+    tree = FatTree(16)
+    records = tree.measured(witness=tree)
+    lacking = {"outcome": "not_applicable", "reason_code": "not_visible", "reason": "ibnetdiscover is not installed", "context": {}}
+    looks = [place for place, record in enumerate(records) if record.check == "discovery"]
+    for without, word in ((looks[1:], "UNKNOWN"), (looks, "SKIPPED")):
+        changed = [record.replaced(**lacking) if place in without else record for place, record in enumerate(records)]
+        verdicts = of_records(tree, changed)[1].verdicts
+        assert [v["verdict"] for v in verdicts if v["check"] == "discovery" and v["subject"]["id"] == tree.hosts[1]] == [word]
 
 
 def test_errors_counted_and_links_lost_or_slower_during_the_run_are_findings_of_their_switches() -> None:
