@@ -30,9 +30,9 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators i
 )
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import absent, reasons
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.absent import Absent, Value
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import CONTAINER, Tree
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import Tree
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import amd_smi
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import installed
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import container, installed
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import (
     hip_driver,
@@ -67,7 +67,9 @@ BAD_THROTTLE: dict[str, str | None] = {
 }  # fmt: skip
 NAMES_OF_THROTTLE = {**{counter: name for name, counter in BAD_THROTTLE.items()}, "ppt": "power_limit"}
 NO_GROUPS = "amd-smi may not open the device files: the account needs the groups video and render, or root (acceptance_become)"
-NO_GROUPS_CONTAINED = "a container needs them as supplementary groups, by the numbers that they have on the machine: see docs/amd.md"
+NO_GROUPS_CONTAINED = (
+    "a container whose user is not root needs the groups of the device files, by their numbers on the machine: see docs/amd.md"
+)
 # States of RAS of a block in which it looks for errors.
 RAS_ON = ("ENABLED", "PARITY", "SING_C", "MULT_UC", "POISON")
 SETTINGS = ("HSA_", "RCCL_", "HIP_FORCE_", "GPU_MAX_HW_QUEUES")
@@ -167,13 +169,25 @@ class Amd(base.Accelerator):
         if not devices:
             return self._error("no_gpu", f"{self.program} shows no GPU", simulated=simulated)
         if any(of.no_groups for of in outputs.values()) and all(_is_dumb(device) for device in devices):
-            words = f"{NO_GROUPS}; {NO_GROUPS_CONTAINED}" if self._tree.place() == CONTAINER else NO_GROUPS
+            words = f"{NO_GROUPS}; {NO_GROUPS_CONTAINED}" if container.is_inside() else NO_GROUPS
             return self._error("no_permission", words, simulated=simulated)
+        devices, why = self._given(devices)
+        if not devices:
+            words = f"a container must request GPUs, and {NO_GROUPS_CONTAINED}"
+            return self._error("no_permission", f"{self.program} shows GPUs and this container may use none: {why}; {words}", simulated)
         for device in devices:
             if not device["metric"]["throttle"].counts or isinstance(device["metric"]["throttle"].total, Absent):
                 self._complete_throttle(devices)
                 break
         return self._measured(devices, simulated, None)
+
+    def _given(self, devices: list[dict[str, t.Any]]) -> tuple[list[dict[str, t.Any]], str]:
+        """Return the devices that this process may use, and why it may not use the last of the others. amd-smi reads /sys, which shows a
+        container all GPUs of its machine."""
+        if not container.is_inside():
+            return devices, ""
+        reasons_of = [(of, self._not_ours(of["identity"]["bdf"] or "")) for of in devices]
+        return [of for of, why in reasons_of if not why], next((why for _of, why in reversed(reasons_of) if why), "")
 
     def _ask(self, *words: str) -> t.Any:
         return self.node.run([self.program, *words, "--json"], timeout=QUERY_TIMEOUT_S)

@@ -13,6 +13,7 @@ import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import CONTAINER, Tree
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import container
 
 DEVICES = "/sys/bus/pci/devices"
 # Drivers that hold a device for a virtual machine (drivers/vfio/pci, drivers/xen/xen-pciback, drivers/pci/pci-stub.c).
@@ -50,8 +51,11 @@ def withheld(tree: Tree, path: str) -> str:
     file's mode), or its container was not given it. Empty if it may be used, or if the file is missing where the machine has its own.
 
     access(2) asks the cgroup's rules as open(2) does (inode_permission of fs/namei.c, devcgroup_inode_permission of
-    include/linux/device_cgroup.h), and does not wake the driver: a device that has failed may be opened, and the driver then reports it."""
+    include/linux/device_cgroup.h), and does not wake the driver: a device that has failed may be opened, and the driver then reports it.
+    A container that sees the machine's files, but not this one, may have it in its own /dev."""
     real = tree.path(path)
+    if container.is_inside() and not os.path.exists(real):
+        real = path
     if os.path.exists(real):
         return "" if os.access(real, os.R_OK | os.W_OK) else f"this process may not open {path}"
     return f"{path} was not given to this container" if has_own_devices(tree) else ""

@@ -87,6 +87,35 @@ def test_a_defect_is_that_of_its_gpu(tmp_path: pathlib.Path, fault: str, code: s
     assert set(found) == {"", f"gpu/{LAST}", *others}, "a slow link is one of its two ends, which it does not tell"
 
 
+def contained(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, *given: str) -> Node:
+    """A pod of the machine, which shows it all GPUs in /sys, and these files of its /dev."""
+    node = machine(folder)
+    for place in range(8):
+        (folder / f"root/sys/bus/pci/devices/0000:{5 + 32 * place:02x}:00.0/drm/renderD{128 + place}").mkdir(parents=True)
+    (folder / "root/proc/mounts").write_text("tmpfs /dev tmpfs rw 0 0\n")
+    for name in given:
+        (folder / "root/dev" / name).parent.mkdir(exist_ok=True)
+        (folder / "root/dev" / name).touch()
+    monkeypatch.setenv("GPUFLEET_POD_UID", "u-1")
+    return node
+
+
+def test_a_pod_sees_those_gpus_only_whose_device_files_it_was_given(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = contained(tmp_path, monkeypatch, "kfd", "dri/renderD130", "dri/renderD131")
+    seen = gpu.snapshot(node)
+    assert [(g["bdf"], g["order"]) for g in seen["gpus"]] == [("0000:45:00.0", 0), ("0000:65:00.0", 1)], "HIP counts the same ones"
+    assert node.gpus == ["GPU-0000000007000003", "GPU-0000000007000004"]
+    assert not gpu.accelerator(node, seen).unseen(seen)
+
+
+@pytest.mark.parametrize(("given", "words"), [((), "/dev/kfd was not given"), (("kfd",), "/dev/dri/renderD135 was not given")])
+def test_a_pod_without_device_files_has_no_gpu_that_could_be_measured(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], words: str
+) -> None:
+    seen = gpu.snapshot(contained(tmp_path, monkeypatch, *given))
+    assert (seen["reason_code"], seen["gpus"]) == ("no_permission", []) and words in seen["reason"]
+
+
 @pytest.mark.parametrize(
     ("fault", "code", "words"),
     [
