@@ -24,6 +24,8 @@ NON_BLOCKING = 1  # hipStreamNonBlocking
 TO_DEVICE, TO_HOST, INSIDE_DEVICE = 1, 2, 3  # hipMemcpyKind
 PEER_ALREADY = 704  # hipErrorPeerAccessAlreadyEnabled
 BLOCKS = 8  # of each compute unit
+# HIP puts all streams of a device on four queues of the hardware unless this variable says more: loads in one queue wait for each other.
+QUEUES, MOST_QUEUES = "GPU_MAX_HW_QUEUES", 12
 # Compute units of a GPU whose number the kernel does not tell: how many blocks there are changes the speed only.
 USUAL_UNITS = 304
 FOLDERS = ("", "/opt/rocm/lib/")
@@ -66,6 +68,7 @@ class Driver:
         self.kernels = kernels
         # {graphics version: code}: the many parts of partitioned GPUs would be compiled for one after the other.
         self.codes: dict[int, bytes] = {}
+        os.environ.setdefault(QUEUES, str(MOST_QUEUES))
         self.hip = library("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6")
         self.compiler = library("libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "libamdhip64.so")
         self.hip.hipGetErrorString.restype = ctypes.c_char_p
@@ -289,7 +292,10 @@ class Links:
     def __init__(self) -> None:
         names = os.listdir(DEVICES) if os.path.isdir(DEVICES) else []
         numbers = {name: text_of(f"{DEVICES}/{name}/unique_id") for name in names}
-        self.folders = {f"GPU-{number.lower():0>16}": f"{DEVICES}/{name}" for name, number in numbers.items() if number}
+        # Drivers that give no number there may have one in the topology.
+        known = {f"{of.get('unique_id', 0):x}": _address(of) for of in _nodes() if of.get("unique_id")}
+        by_number = {**known, **{number: name for name, number in numbers.items() if number}}
+        self.folders = {f"GPU-{number.lower():0>16}": f"{DEVICES}/{name}" for number, name in by_number.items() if name in numbers}
 
     def folder(self, uuid: str) -> str:
         """Return the folder of a GPU, of a part of one that of the whole; empty if there is none."""
@@ -319,14 +325,17 @@ def text_of(path: str) -> str:
 def topology(bdf: str) -> dict[str, int]:
     """Return the properties of a GPU in the kernel's topology; empty if it has none. The runtime may give the parts of a GPU the address of
     the whole: then they are those of its first part, whose properties the other parts have too."""
-    found = [_properties(name) for name in os.listdir(TOPOLOGY)] if os.path.isdir(TOPOLOGY) else []
-    here = [of for of in found if of.get("simd_count") and _address(of)[:-1] == bdf[:-1]]
+    here = [of for of in _nodes() if _address(of)[:-1] == bdf[:-1]]
     return next((of for of in here if _address(of) == bdf), min(here, key=_address, default={}))
 
 
-def _properties(name: str) -> dict[str, int]:
-    rows = [line.split() for line in text_of(f"{TOPOLOGY}/{name}/properties").splitlines()]
-    return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
+def _nodes() -> list[dict[str, int]]:
+    """Return the properties of all GPUs, or parts of them, in the kernel's topology."""
+    found = []
+    for name in os.listdir(TOPOLOGY) if os.path.isdir(TOPOLOGY) else []:
+        rows = [line.split() for line in text_of(f"{TOPOLOGY}/{name}/properties").splitlines()]
+        found.append({row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()})
+    return [properties for properties in found if properties.get("simd_count")]
 
 
 def _address(properties: t.Mapping[str, int]) -> str:

@@ -31,6 +31,8 @@ COUNTERS_AT = {(1, 6): (1024, 32), (1, 7): (1024, 40), (1, 8): (1024, 40)}
 CYCLES, TYPES = 9, "BbHhIiQq"
 # Less of the time between two looks than this is no throttling: looks at a state would not see it either.
 LEAST_SHARE = 0.01
+# More than this is more than the time there was: they are not these counters. A few cycles more may be counted a moment later.
+MOST_SHARE = 1.1
 # A look that comes sooner says nothing; a cycle is about a millisecond.
 LEAST_CYCLES = 100
 
@@ -86,9 +88,9 @@ class Sensors(Links):
         if passed < LEAST_CYCLES:
             return None
         self.counted[uuid] = now
-        if max(held) > passed:  # more than the time there was: not these counters
+        if max(held) > MOST_SHARE * passed:
             return None
-        return {name: cycles / passed if cycles >= LEAST_SHARE * passed else 0.0 for name, cycles in zip(REASONS, held)}
+        return {name: min(1.0, cycles / passed) if cycles >= LEAST_SHARE * passed else 0.0 for name, cycles in zip(REASONS, held)}
 
 
 def counters(metrics: bytes) -> list[int]:

@@ -5,7 +5,7 @@
  * HIP for tests without a GPU: two devices of 96 MiB in the memory of this process, and the kernels of hip_products.py with those of
  * hip_kernels.py (KERNELS) as C functions that one thread runs, `multiply` with two threads of each block, at most MULTIPLY_STEPS steps and
  * products of one lane. HIP_ON_CPU=bit flips a bit of the second device behind each fill, HIP_ON_CPU=no_code lets the compiler fail,
- * HIP_ON_CPU=product lets one block of the second device multiply wrong in its fifth launch, HIP_ON_CPU=products in all, by all of its blocks.
+ * HIP_ON_CPU=parts makes both devices parts of one GPU, HIP_ON_CPU=product lets one block of the second device multiply wrong in its fifth launch, HIP_ON_CPU=products in all, by all of its blocks.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -46,12 +46,18 @@ static size_t used[2];
 static __thread int device;
 struct room { size_t size; int device; };
 
-int hipInit(unsigned flags) { (void)flags; return 0; }
+int hipInit(unsigned flags) { (void)flags; return getenv("GPU_MAX_HW_QUEUES") ? 0 : 999; } /* else streams would wait for each other */
 int hipRuntimeGetVersion(int *version) { *version = 70226015; return 0; }
 int hipGetDeviceCount(int *count) { *count = 2; return 0; }
 const char *hipGetErrorString(int status) { return status == 2 ? "out of memory" : "another error"; }
 int hipSetDevice(int of) { device = of; return 0; }
-int hipDeviceGetPCIBusId(char *text, int size, int of) { snprintf(text, size, "0000:%02X:00.0", 0xF5 + of); return 0; }
+int hipDeviceGetPCIBusId(char *text, int size, int of)
+{
+    const char *plan = getenv("HIP_ON_CPU");
+    int parts = plan && !strcmp(plan, "parts");
+    snprintf(text, size, "0000:%02X:00.%d", 0xF5 + (parts ? 0 : of), parts ? of : 0);
+    return 0;
+}
 int hipDeviceGetUuid(char *uuid, int of) { char text[17]; snprintf(text, sizeof text, "%016x", 0x7000001 + of); memcpy(uuid, text, 16); return 0; }
 int hipMemGetInfo(size_t *free_, size_t *total) { *free_ = TOTAL - used[device]; *total = TOTAL; return 0; }
 int hipMalloc(void **at, size_t size)

@@ -114,10 +114,11 @@ def topology(folder: pathlib.Path, *versions: int, parts: int = 1) -> str:
     return str(folder / "nodes")
 
 
-def load(hip: pathlib.Path, nodes: str, plan: str = "", seconds: float = 0.5) -> list[dict[str, t.Any]]:
-    order = {"devices": UUIDS, "seconds": seconds, "sample_seconds": 1, "mib": 1, "memory_percent": 5, "seed": 7}
+def load(hip: pathlib.Path, nodes: str, plan: str = "", seconds: float = 0.5, devices: t.Sequence[str] = UUIDS) -> list[dict[str, t.Any]]:
+    order = {"devices": devices, "seconds": seconds, "sample_seconds": 1, "mib": 1, "memory_percent": 5, "seed": 7}
     environment = {**os.environ, "LD_LIBRARY_PATH": str(hip), "HIP_ON_CPU": plan}
     source = soak.SOURCES["amd"].replace(hip_driver.TOPOLOGY, nodes).replace("LAP_S = 1.0", "LAP_S = 0.05")
+    source = source.replace(hip_driver.DEVICES, f"{nodes}/../devices")
     command = [sys.executable, "-", json.dumps(order)]
     done = subprocess.run(command, input=source, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -132,6 +133,17 @@ def test_two_gpus_are_loaded_and_compute_the_same(hip: pathlib.Path, tmp_path: p
     samples = [r for r in records if r["kind"] == "sample"]
     assert {r["device"] for r in samples} == {0, 1}
     assert all(r[rate] > 0 for r in samples for rate in ("tflops", "memory", "h2d", "d2h", "peer"))
+
+
+def test_parts_of_a_gpu_are_loaded_by_the_number_of_the_gpu(hip: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "devices/0000:f5:00.0").mkdir(parents=True)
+    (tmp_path / "devices/0000:f5:00.0/unique_id").write_text("abcdef01\n")
+    (tmp_path / "devices/0000:f5:00.0/pcie_replay_count").write_text("3\n")
+    devices = ["GPU-00000000abcdef01-p0", "GPU-00000000abcdef01-p1"]
+    records = load(hip, topology(tmp_path, 90402, parts=8), "parts", devices=devices)
+    assert [r for r in records if r["kind"] in ("fault", "wrong")] == []
+    assert len({r["fingerprint"] for r in records if r["kind"] == "result"}) == 1
+    assert all(r["sensors"] == {"replays": 3} for r in records if r["kind"] == "sample"), "of the whole GPU"
 
 
 def test_one_wrong_product_of_one_compute_unit_is_found(hip: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -92,6 +92,12 @@ def test_what_a_driver_does_not_have_is_missing_and_never_zero(gpu: Planted) -> 
     assert hip_sensors.Sensors().read("GPU-77") == {}
 
 
+def test_a_gpu_whose_number_only_the_topology_has_is_found(gpu: Planted) -> None:
+    (gpu.folder / "unique_id").unlink()
+    (gpu.node / "properties").write_text(f"simd_count 1216\nsimd_per_cu 4\nlocation_id 62720\nunique_id {0xABCDEF01}\n")
+    assert hip_sensors.Sensors().read(UUID)["power"] == 745
+
+
 def test_the_largest_number_stands_for_none(gpu: Planted) -> None:
     gpu.put("hwmon/hwmon5/power1_cap", "4294967295")
     assert "power_limit" not in hip_sensors.Sensors().read(UUID)
@@ -147,6 +153,12 @@ def test_a_look_that_failed_hides_nothing(gpu: Planted) -> None:
     assert "throttle" not in sensors.read(UUID)
     gpu.metrics(fixed(7, 3000, 0, 900, 0, 0, 1000))
     assert sensors.read(UUID)["throttle"]["hbm_thermal"] == 0.5
+
+
+def test_a_gpu_at_its_power_limit_all_the_time_is_not_more_than_that(gpu: Planted) -> None:
+    sensors = hip_sensors.Sensors()
+    gpu.metrics(fixed(7, 2000, 0, 1903, 0, 0, 0))
+    assert sensors.read(UUID)["throttle"]["power_limit"] == 1.0
 
 
 def test_a_moment_of_throttling_is_none_and_means_are_of_all_looks(gpu: Planted) -> None:
