@@ -19,7 +19,7 @@ options:
   storage:
     description:
       - The file systems.
-      - Of one that is shared only V(mount), V(verify) and V(metadata) are made.
+      - Of one that is shared only V(mount), V(verify), V(metadata) and V(posix) are made.
     type: list
     elements: dict
     default: []
@@ -52,7 +52,7 @@ options:
     description: The checks, where O(checks) is not given.
     type: list
     elements: str
-    choices: [mount, write, verify, read, random_read, random_write, metadata]
+    choices: [mount, write, verify, read, random_read, random_write, metadata, gpudirect, posix]
     default: [mount, write, verify, read, random_read, random_write, metadata]
   gib:
     description: The most that is written to a file system, in GiB.
@@ -74,6 +74,14 @@ options:
     description: How many requests each of them has under way.
     type: int
     default: 16
+  files:
+    description: How many files V(metadata) makes.
+    type: int
+    default: 1000
+  pjdfstest:
+    description: The folder of the tests of pjdfstest on the node, where it is not in one of the usual places.
+    type: str
+    default: ''
   direct:
     description: Whether reads and writes go past the page cache.
     type: bool
@@ -223,12 +231,14 @@ TIMETABLE = {
 OPTIONS = {
     "checks": runner.CHECKS,
     "storage": {"type": "list", "elements": "dict", "default": [], "options": ENTRY},
-    "tests": {"type": "list", "elements": "str", "choices": list(storage.CHECKS), "default": list(storage.CHECKS)},
+    "tests": {"type": "list", "elements": "str", "choices": list(storage.NAMED), "default": list(storage.CHECKS)},
     "gib": {"type": "float", "default": 16.0},
     "share": {"type": "float", "default": 5.0},
     "seconds": {"type": "float", "default": 10.0},
     "jobs": {"type": "int", "default": 4},
     "depth": {"type": "int", "default": 16},
+    "files": {"type": "int", "default": 1000},
+    "pjdfstest": {"type": "str", "default": ""},
     "direct": {"type": "bool", "default": True},
     "nodes": {"type": "int", "default": 1},
     "answer_timeout": {"type": "float", "default": 15.0},

@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_d
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import mounts, shared_exchange, shared_files
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import folder
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import fio
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import fio, gdsio, prove
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import apart, container, interfaces, process
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
@@ -32,19 +32,25 @@ MOUNT, WRITE, VERIFY, READ, METADATA = "mount", "write", "verify", "read", "meta
 RANDOM = ("random_read", "random_write")
 # In the order in which they are made: what reads needs what was written, and random writes leave nothing that could be checked.
 CHECKS = (MOUNT, WRITE, VERIFY, READ, *RANDOM, METADATA)
+# Made only where they are named: reads and writes between a GPU and the file system, by a tool of NVIDIA's; the tests of pjdfstest.
+GPUDIRECT, POSIX = "gpudirect", "posix"
+NAMED = (*CHECKS, GPUDIRECT, POSIX)
 # Those that nodes make together, by a timetable.
 COHERENT, TOGETHER, CHECKPOINT, MODEL_LOAD = "coherent", "together", "checkpoint", "model_load"
 OF_MANY = (COHERENT, TOGETHER, CHECKPOINT, MODEL_LOAD)
 # Those of a file system that many nodes share and test at one time: the others would measure each node's share of one server.
-OF_SHARED = (MOUNT, VERIFY, METADATA)
+OF_SHARED = (MOUNT, VERIFY, METADATA, POSIX)
 BLOCK, GIB = 1 << 20, float(1 << 30)
 # A first piece is written and thrown away: the first run is always the slowest. It also shows how much can be written in the time.
 FIRST_BYTES = 64 << 20
 # With less than LEAST_BYTES nothing can be measured. No node writes more than SHARED_BYTES to a file system that others test, too.
 LEAST_BYTES, SHARED_BYTES = 16 << 20, 256 << 20
+# Files with failed tests that a finding names.
+SHOWN = 8
 # No more than this share of what is free is taken: others write, too.
 OF_FREE = 0.5
-FILES = 1000
+# Where the tests of pjdfstest may be.
+PJDFSTEST = tuple(f"{folder}/pjdfstest/tests" for folder in ("/usr/share", "/usr/lib", "/usr/local/share", "/opt"))
 # Seconds between what nodes see and the locks, and for which these are held; between two rates; that a node may be late;
 # and by which two nodes may begin apart.
 LOCK_S, BETWEEN_S, ON_TIME_S, SKEW_S = 15.0, 5.0, 2.0, 5.0
@@ -164,7 +170,7 @@ class StorageTest:
             self.context["file_system"] = before.mount.kind
             if before.mount.is_cached:
                 self.unlike = f"{before.mount.kind} keeps data in the memory of the machine, direct I/O or not"
-        others = [check for check in CHECKS if check in self.wanted and check != MOUNT]
+        others = [check for check in NAMED if check in self.wanted and check != MOUNT]
         if before.problem:
             _part, code, words = before.problem
             for check in others:
@@ -249,10 +255,15 @@ class StorageTest:
         self.left = lease.left
 
     def _in_folder(self, path: str, checks: list[str], look: Look) -> t.Iterator[Observation]:
-        if any(check != METADATA for check in checks):
-            yield from self._with_files(path, [check for check in checks if check != METADATA], look)
+        of_files = [check for check in checks if check not in (METADATA, GPUDIRECT, POSIX)]
+        if of_files:
+            yield from self._with_files(path, of_files, look)
         if METADATA in checks:
             yield self._metadata(path, look)
+        if GPUDIRECT in checks:
+            yield self._gpudirect(path, look)
+        if POSIX in checks:
+            yield self._posix(path)
 
     def _with_files(self, path: str, checks: list[str], look: Look) -> t.Iterator[Observation]:
         """Yield the checks of large files. What was not written whole is not read: it would be taken for wrong data."""
@@ -371,17 +382,85 @@ class StorageTest:
         return None
 
     def _metadata(self, path: str, look: Look) -> Observation:
-        nodes = max(1, self.params["nodes"]) if self.entry.get("shared") else 1
-        if look.inodes and OF_FREE * look.free_inodes < nodes * FILES:
-            words = f"{nodes * FILES} files are more than half of the {look.free_inodes} inodes that are free"
+        nodes, wanted = max(1, self.params["nodes"]) if self.entry.get("shared") else 1, int(self.params["files"])
+        if look.inodes and OF_FREE * look.free_inodes < nodes * wanted:
+            words = f"{nodes * wanted} files are more than half of the {look.free_inodes} inodes that are free"
             return self.failed(METADATA, "disk_full", f"{self.entry['path']}: {words}")
-        seconds = self.params["test_timeout"]
-        took = apart.call(lambda: _many_files(os.path.join(path, "many"), FILES), min(seconds, self.node.remaining()))
+        seconds = min(self.params["test_timeout"], self.node.remaining())
+        # Half of the time is for making them, so that all are removed within it.
+        made, took = apart.call(lambda: _many_files(os.path.join(path, "many"), wanted, seconds / 2), seconds)
+        if made < wanted:
+            words = f"{made} of {wanted} files were made in {seconds / 2:.0f} s, half of storage_test_timeout"
+            return self.failed(METADATA, "timeout", f"{self.entry['path']}: {words}")
         total = sum(took.values())
-        metrics = {"operations": {"value": 3 * FILES / total, "unit": "count"}}
-        rates = {f"{name}_per_s": round(FILES / each, 1) for name, each in took.items()}
-        context = {**self.context, "files": FILES, **rates}
+        metrics = {"operations": {"value": 3 * made / total, "unit": "count"}}
+        rates = {f"{name}_per_s": round(made / each, 1) for name, each in took.items()}
+        context = {**self.context, "files": made, **rates}
         return observation.measured(METADATA, variant=self.variant, metrics=metrics, context=context, duration_s=round(total, 3))
+
+    def _gpudirect(self, path: str, look: Look) -> Observation:
+        """Write from the first GPU and read what was written, each compared by gdsio. Its rates are those of GPUDirect Storage only if the
+        kernel has counted its reads and writes."""
+        try:
+            size = _job_size(self.limit(look), self.params["jobs"])
+        except ReasonedError as error:
+            return self.failed(GPUDIRECT, error.reason_code, error.reason)
+        place, tool = os.path.join(path, "gds"), self.node.which("gdsio") or gdsio.TOOL
+        apart.call(lambda: _emptied(path, place), self.params["answer_timeout"])
+        asked = [tool, "-D", place, "-d", "0", "-w", str(self.params["jobs"]), "-s", f"{size >> 20}M", "-i", "1M", "-x", "0"]
+        before = gdsio.counted(self.node.read(gdsio.COUNTERS))
+        metrics: PlainData = {}
+        raws: list[str] = []
+        for way, more in ((WRITE, ["-I", "1", "-V"]), (READ, ["-I", "0"])):
+            result = self.node.run([*asked, *more], timeout=self.params["test_timeout"])
+            raws.append(result.raw)
+            fields: PlainData = {"command": result.argv, "raw": "\n".join(raws)}
+            if result.missing:
+                return self.failed(GPUDIRECT, "tool_missing", f"gdsio: {result.missing}; install GPUDirect Storage on the node", **fields)
+            if result.timed_out:
+                return self.failed(GPUDIRECT, "timeout", f"{self.entry['path']}: gdsio did not end in time", **fields)
+            lines = {line.way: line for line in gdsio.transfers(result.out)}
+            if result.rc != 0 or not {way, READ} <= set(lines) or lines[way].rate <= 0:
+                words = " ".join((result.err or result.out).split()[-40:]) or "it gave no number"
+                return self.failed(
+                    GPUDIRECT, "tool_failed", f"{self.entry['path']}: gdsio ended with status {result.rc}: {words}", **fields
+                )
+            metrics[way] = {"value": lines[way].rate, "unit": "GiB/s"}
+        after = gdsio.counted(self.node.read(gdsio.COUNTERS))
+        unseen = [way for way in (READ, WRITE) if after.get(way, 0) <= before.get(way, 0)]
+        context = {**self.context, "gib": size * self.params["jobs"] / GIB, "not_looked_for": {"other_gpus": "gdsio used the first GPU"}}
+        if unseen:
+            words = f"{gdsio.COUNTERS} counted no {' and no '.join(unseen)}, so data may have gone through the memory of the machine"
+            context.update(comparable=False, unlike=words)
+        return observation.measured(GPUDIRECT, variant=self.variant, metrics=metrics, context=context, **fields)
+
+    def _posix(self, path: str) -> Observation:
+        """Run the tests of pjdfstest in a folder of their own."""
+        wanted = self.params["pjdfstest"]
+        tests = next((name for name in ([wanted] if wanted else PJDFSTEST) if os.path.isdir(name)), "")
+        if not tests or not self.node.which("prove"):
+            words = f"pjdfstest: no folder {wanted or ', '.join(PJDFSTEST)}" if not tests else "prove: it is not installed"
+            return self.failed(POSIX, "tool_missing", f"{words}; install it on the node, or name its folder tests in storage_pjdfstest")
+        place = os.path.join(path, POSIX)
+        apart.call(lambda: os.mkdir(place, 0o755), self.params["answer_timeout"])
+        result = self.node.run(["env", f"--chdir={place}", "prove", "-r", tests], timeout=self.params["test_timeout"])
+        found = prove.parse(result.out)
+        fields: PlainData = {"command": result.argv, "raw": result.raw, "duration_s": result.duration_s}
+        if result.timed_out or found.result not in ("PASS", "FAIL") or not found.tests:
+            code = "timeout" if result.timed_out else "tool_failed"
+            words = (
+                result.ended_after(self.params["test_timeout"]) if result.timed_out else " ".join((result.err or result.out).split()[-40:])
+            )
+            return self.failed(POSIX, code, f"{self.entry['path']}: pjdfstest did not come to its end: {words}", **fields)
+        failed = {os.path.relpath(name, tests): what for name, what in found.failed.items()}
+        listed: list[findings.Finding] = []
+        if found.result != "PASS":
+            shown = ", ".join(f"{name} ({what})" for name, what in list(failed.items())[:SHOWN])
+            more = f" and {len(failed) - SHOWN} more files" if len(failed) > SHOWN else ""
+            words = f"{found.not_ok} of {found.tests} tests of pjdfstest failed: {shown}{more}"
+            listed.append(("", "file_system", f"{self.entry['name']} ({self.entry['path']}): {words}"))
+        context = {**self.context, "failed": failed, "tests": found.tests, "looked_for": [f"{found.tests} tests of pjdfstest"]}
+        return findings.observed(POSIX, listed, {"variant": self.variant, "context": context, **fields})
 
     @property
     def variant(self) -> str:
@@ -415,7 +494,9 @@ class TogetherTest(StorageTest):
             self.context["file_system"] = look.mount.kind
         if look.problem:
             _part, code, words = look.problem
-            yield from (self.failed(check, code, f"{words}: {_NOT_TESTED}") for check in self.wanted)
+            if COHERENT in self.wanted:
+                yield findings.observed(COHERENT, [look.problem], {"variant": self.variant, "context": self.context})
+            yield from (self.failed(check, code, f"{words}: {_NOT_TESTED}") for check in self.wanted if check != COHERENT)
             return
         yield from self.tested(list(self.wanted), look)
 
@@ -668,12 +749,15 @@ def _seen(path: str) -> PlainData:
     return {"path": real, "numbers": [space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize, space.f_files, space.f_favail]}
 
 
-def _many_files(path: str, count: int) -> dict[str, float]:
-    """Make, look at and remove `count` empty files; return the seconds of each. Runs in a process of its own."""
+def _many_files(path: str, count: int, seconds: float) -> tuple[int, dict[str, float]]:
+    """Make, look at and remove `count` empty files, or as many as are made in `seconds`. Return how many, and the seconds of each step.
+    Runs in a process of its own."""
     os.mkdir(path, 0o700)
-    names = [os.path.join(path, str(number)) for number in range(count)]
+    names: list[str] = []
     times = [time.monotonic()]
-    for name in names:
+    while len(names) < count and time.monotonic() - times[0] < seconds:
+        name = os.path.join(path, str(len(names)))
+        names.append(name)
         os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -688,7 +772,7 @@ def _many_files(path: str, count: int) -> dict[str, float]:
         os.unlink(name)
     times.append(time.monotonic())
     os.rmdir(path)
-    return {name: max(times[at + 1] - times[at], 1e-6) for at, name in enumerate(("create", "stat", "unlink"))}
+    return len(names), {name: max(times[at + 1] - times[at], 1e-6) for at, name in enumerate(("create", "stat", "unlink"))}
 
 
 def _job_size(total: int, jobs: int) -> int:

@@ -35,7 +35,7 @@ _FORM = "{name, path, shared, gibps_read, gibps_write, gibps_read_all, gibps_wri
 # Rates that an entry may state, and the checks that are held to them.
 _STATED = (probe.READ, probe.WRITE)
 # Checks whose numbers are rates of the file system itself, past the page cache.
-_RATES = (*_STATED, *probe.RANDOM)
+_RATES = (*_STATED, *probe.RANDOM, probe.GPUDIRECT)
 # Folders of the kernel's own, in which nothing is stored.
 _NO_STORAGE = ("/dev", "/proc", "/sys")
 # Two nodes that differ do not tell which of them is wrong.
@@ -55,20 +55,20 @@ class Storage(base.Stage):
     level = "full"
     optional = True
     # Rates are held to what the inventory states, to expectations or to other nodes; where there are none of them, opinions() says so.
-    conditions = frozenset(probe.CHECKS)
+    conditions = frozenset(probe.NAMED)
     sees: t.Mapping[str, tuple[str, ...]] = {"storage": (probe.MOUNT, probe.VERIFY)}
     ranges: t.Mapping[str, Range] = {
         "gib": Range(0.05, 65536, "GiB"), "share": Range(0, 50, "percent", above=True), "seconds": Range(1, 3600, "seconds"),
-        "jobs": Range(1, 256), "depth": Range(1, 1024), "nodes": Range(1, 1 << 20),
+        "jobs": Range(1, 256), "depth": Range(1, 1024), "nodes": Range(1, 1 << 20), "files": Range(1, 10_000_000),
     }  # fmt: skip
 
     def isolation(self, settings: Variables) -> base.Isolation:
         return {"host_root": False, "on_gpu_nodes": False}
 
     def problem(self, settings: Variables) -> str | None:
-        unknown = [test for test in settings["storage_tests"] if test not in probe.CHECKS]
+        unknown = [test for test in settings["storage_tests"] if test not in probe.NAMED]
         if unknown:
-            return f"storage_tests: found {unknown[0]!r}, expected {', '.join(probe.CHECKS)}"
+            return f"storage_tests: found {unknown[0]!r}, expected {', '.join(probe.NAMED)}"
         return entries_problem(settings.get(VARIABLE) or [])
 
     def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[t.Sequence[PlanItem | PlainData], list[str]]:

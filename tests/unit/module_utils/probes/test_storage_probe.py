@@ -6,9 +6,11 @@ integration/test_storage_fleet.py."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pathlib
+import shutil
 import time
 import typing as t
 
@@ -20,7 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node im
 ALL = list(storage.CHECKS)
 PARAMS = {
     "tests": ALL, "gib": 0.25, "share": 5.0, "seconds": 0.05, "jobs": 2, "depth": 4, "direct": True, "nodes": 1, "answer_timeout": 300.0,
-    "test_timeout": 300.0,
+    "test_timeout": 300.0, "files": 1000, "pjdfstest": "",
 }  # fmt: skip
 # It writes what it is told to and prints the JSON of one job.
 STAND_IN = """#!/usr/bin/python3
@@ -217,7 +219,7 @@ def test_a_run_that_is_no_measurement_has_no_number(place: Place, plan: dict[str
 
 
 def test_a_tool_that_hangs_is_ended_and_the_folder_removed(place: Place) -> None:
-    found = place.measure(["read", "metadata"], plan={"read": {"hang": True}}, test_timeout=1.5)
+    found = place.measure(["read", "metadata"], plan={"read": {"hang": True}}, test_timeout=1.5, files=1)
     assert codes(found) == {"read": "timeout", "metadata": ""}
 
 
@@ -237,7 +239,7 @@ def test_a_file_system_that_hangs_while_fio_runs_ends_what_comes_next(place: Pla
 
 def test_a_folder_that_had_to_stay_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage.folder, "_removed", lambda path, _token, _seconds: f"{path} is left: x")
-    monkeypatch.setattr(storage, "_many_files", lambda _path, _count: 1 / 0)
+    monkeypatch.setattr(storage, "_many_files", lambda _path, _count, _seconds: 1 / 0)
     with pytest.raises(AssertionError, match="something is left"):
         place.measure(["mount", "metadata"])
     entry = {"name": "scratch", "path": str(place.path)}
@@ -280,3 +282,60 @@ def test_the_checks_of_a_call_that_names_none() -> None:
     found = [(one["variant"], one["check"]) for one in storage.default_checks({"storage": entries, "tests": ALL})]
     assert [check for variant, check in found if variant == "storage=a"] == ALL
     assert [check for variant, check in found if variant == "storage=b"] == ["mount", "verify", "metadata"]
+
+
+def test_fewer_files_than_wanted_in_half_of_the_time_are_a_timeout_and_removed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert place.measure(["metadata"], files=20)["metadata"]["context"]["files"] == 20
+    monkeypatch.setattr(
+        storage, "_many_files", functools.partial(lambda own, path, count, _seconds: own(path, count, 0.0), storage._many_files)
+    )
+    seen = place.measure(["metadata"], files=1000000, test_timeout=80.0)["metadata"]
+    assert (seen["outcome"], seen["reason_code"]) == ("timeout", "timeout")
+    assert "0 of 1000000 files were made in 40 s, half of storage_test_timeout" in seen["reason"]
+
+
+# It writes nothing and prints lines of gdsio's form; the counters of the kernel's module are a file that it writes.
+GDSIO = """#!/bin/sh
+echo "$@" >> "$FIO_PLAN.gdsio"
+line() {
+    echo "IoType: $1 XferType: GPUD Threads: 2 DataSetSize: 32768/32768(KiB) IOSize: 1024(KiB) Throughput: $2 GiB/sec," \\
+        "Avg_Latency: 1 usecs ops: 32 total_time 1 secs"
+}
+echo "Reads : n=$(($$ + 5)) ok=$(($$ + 5)) err=0 readMiB=1 io_state_err=0" > "$FIO_PLAN.stats"
+echo "Writes : n=$(($$ + 5)) ok=$(($$ + 5)) err=0 writeMiB=1 io_state_err=0" >> "$FIO_PLAN.stats"
+case "$*" in *"-I 1"*) line WRITE 1.049312; echo "Verifying data"; line READ 2.5 ;; *) line READ 2.698050 ;; esac
+[ ! -e "$FIO_PLAN.broken" ]
+"""
+
+
+def test_gpudirect_has_rates_that_count_only_if_the_kernel_counted_them(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert place.measure(["gpudirect"])["gpudirect"]["reason_code"] == "tool_missing"
+    tool = place.path.parent / "bin/gdsio"
+    tool.write_text(GDSIO)
+    tool.chmod(0o755)
+    copied = place.measure(["gpudirect"])["gpudirect"]
+    assert copied["metrics"] == {"write": {"value": 1.049312, "unit": "GiB/s"}, "read": {"value": 2.69805, "unit": "GiB/s"}}
+    assert copied["context"]["comparable"] is False and "counted no read and no write" in copied["context"]["unlike"]
+    monkeypatch.setattr(storage.gdsio, "COUNTERS", f"{place.plan}.stats")
+    pathlib.Path(f"{place.plan}.stats").unlink()
+    direct = place.measure(["gpudirect"])["gpudirect"]
+    assert direct["outcome"] == "measured" and "comparable" not in direct["context"]
+    calls = pathlib.Path(f"{place.plan}.gdsio").read_text().splitlines()
+    assert [call.partition(" -s ")[2] for call in calls[-2:]] == ["128M -i 1M -x 0 -I 1 -V", "128M -i 1M -x 0 -I 0"]
+    pathlib.Path(f"{place.plan}.broken").touch()
+    assert place.measure(["gpudirect"])["gpudirect"]["reason_code"] == "tool_failed"
+
+
+@pytest.mark.skipif(not shutil.which("prove"), reason="prove is part of Perl")
+def test_failed_tests_of_pjdfstest_are_named_and_those_without_a_result_unknown(place: Place) -> None:
+    tests = place.path.parent / "pjdfstest/tests"
+    assert place.measure(["posix"])["posix"]["reason_code"] == "tool_missing"
+    (tests / "chmod").mkdir(parents=True)
+    assert place.measure(["posix"], pjdfstest=str(tests))["posix"]["reason_code"] == "tool_failed"
+    for name, lines in (("00", "1..2\nok 1\nok 2"), ("01", "1..3\nok 1\nnot ok 2\nnot ok 3")):
+        (tests / f"chmod/{name}.t").write_text(f"#!/bin/sh\nmkdir -p a{name}/b/c/d/e/f/g\nprintf '{lines}\n'\n")
+        (tests / f"chmod/{name}.t").chmod(0o755)
+    bad = place.measure(["posix"], pjdfstest=str(tests), shared=False)["posix"]
+    assert bad["reason_code"] == "file_system" and "2 of 5 tests of pjdfstest failed: chmod/01.t (2-3)" in bad["reason"]
+    (tests / "chmod/01.t").unlink()
+    assert place.measure(["posix"], pjdfstest=str(tests))["posix"]["context"]["tests"] == 2

@@ -140,6 +140,14 @@ def test_a_node_with_another_file_system_at_the_path_sees_nobody(tmp_path: pathl
     assert set(found["n2"]["coherent"]["context"]["not_looked_for"]) >= {"visible", "rename"}
 
 
+def test_a_node_that_has_not_mounted_it_says_so_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage.mounts, "is_of_network", lambda _kind: False)
+    found = together(tmp_path)
+    assert {seen["coherent"]["reason_code"] for seen in found.values()} == {"mount_missing"}
+    assert [finding["code"] for finding in found["n0"]["coherent"]["context"]["findings"]] == ["mount_missing"]
+    assert not any("findings" in found["n0"][check]["context"] for check in ("together", "checkpoint", "model_load"))
+
+
 def test_data_that_another_node_reads_otherwise_than_written_is_wrong(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hand_over = shared_files.hand_over
 
