@@ -27,6 +27,17 @@ EXPECTED = {"nodes": 2}
 AT_PATTERNS = {"nodes": 3}
 
 
+class Machine(Node):
+    """A node with an identity of its own: the folders of one machine are removed by its next session."""
+
+    def __init__(self, index: int, ledger: session.Ledger) -> None:
+        super().__init__(2000, ledger=ledger)
+        self.index = index
+
+    def identity(self) -> dict[str, t.Any]:
+        return {"machine_id": f"machine-{self.index}", "boot_id": f"boot-{self.index}"}
+
+
 @pytest.fixture(autouse=True)
 def quick(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
@@ -98,7 +109,7 @@ def together(tmp_path: pathlib.Path, folders: t.Mapping[int, str] | None = None,
             "checks": [{"check": check, "variant": "storage=lustre"} for check in storage.OF_MANY], "patience": 0.5,
             "begins_in": begins_in, "timetables": [{**table, "index": index}],
         }  # fmt: skip
-        return {seen["check"]: seen for seen in storage.probe(params, Node(2000, ledger=session.Ledger(str(state))))}
+        return {seen["check"]: seen for seen in storage.probe(params, Machine(index, session.Ledger(str(state))))}
 
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         found = dict(zip(NAMES, pool.map(work, range(3)), strict=True))
