@@ -11,9 +11,11 @@ import subprocess
 import typing as t
 
 import pytest
+import test_fabric_fleet as fabric
 from harness import journals
 from rigs.fleet.fleet import Fleet, Options
 from rigs.simulated import pairs
+from rigs.simulated.mpi import build
 
 pytestmark = pytest.mark.fleet
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -77,3 +79,22 @@ def test_two_exchanged_cables_are_found_and_cables_that_are_right_pass(hosts: Fl
     heard = next(m for m in journal if m["check"] == "ports" and m["subject"]["id"] == "gpu-03")["context"]["ports"]
     assert [port["heard"] for port in heard] == [[["leaf-2", "swp3"]], [["leaf-1", "swp3"]]]
     assert not [path for host in hosts.hosts for path in (hosts.var_lib(host) / "gpufleet-acceptance").glob("*")]
+
+
+@pytest.mark.long
+def test_what_nccl_fabric_convicts_is_named_with_its_switch_and_port(hosts: Fleet, tmp_path: pathlib.Path) -> None:
+    plug(hosts)
+    build.plant(hosts, build.build("openmpi", tmp_path))
+    build.behave(hosts, "gpu-04", slow=0.5)
+    done = fabric.run(hosts, tmp_path / "runs", acceptance_stages=["fabric_map", "nccl_fabric"])
+    assert done.convicted() == {"gpu-04"}, done.output[-3000:]
+    said = done.reason("gpu-04", "localise")
+    assert "gpu-04 mlx5_0/1 is plugged into port swp4 of leaf-1" in said and "mlx5_1/1 is plugged into port swp4 of leaf-2" in said, said
+    # A run without a map takes that of the newest run before it, and says so.
+    build.behave(hosts, "gpu-04")
+    build.behave(hosts, "gpu-03", path__gpu__05=0.5)
+    path = fabric.run(hosts, tmp_path / "runs")
+    assert path.convicted() == {"gpu-03|gpu-05"}, path.output[-3000:]
+    said = path.reason("gpu-03|gpu-05", "localise")
+    assert "port swp3 of leaf-1" in said and "port swp5 of leaf-1" in said and f"by the map of run {done.folder.name}" in said, said
+    fabric.nothing_left(hosts)

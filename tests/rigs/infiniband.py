@@ -26,7 +26,7 @@ PACKAGES = (
     "ibsim-utils", "libumad2sim0", "opensm", "infiniband-diags", "libibnetdisc5", "libibmad5", "libibumad3", "libopensm9", "libosmcomp5",
     "libosmvendor5", "libwrap0", "libnsl2",
 )  # fmt: skip
-TOOLS = ("ibnetdiscover", "iblinkinfo", "ibqueryerrors", "sminfo", "vendstat", "ibtracert")
+TOOLS = ("ibnetdiscover", "iblinkinfo", "ibqueryerrors", "sminfo", "vendstat", "dump_fts")
 # The adapter of every host, as umad2sim calls it.
 DEVICE = "ibsim0"
 # With TERM some of these programs never end.
@@ -122,12 +122,10 @@ class Fabric:
         os.mkfifo(self.folder / "console")
         # Both ways: the console's end must not come before we write to it.
         self._console = os.open(self.folder / "console", os.O_RDWR)
+        ibsim = self.programs / "usr/bin/ibsim"
         sizes = ("-N", "4096", "-S", "1024", "-P", "131072")
-        simulator = Service(
-            "ibsim", ["sh", "-c", 'exec "$@" < console', "sh", str(self.programs / "usr/bin/ibsim"), "-s", "-r", "-l", str(self.port),
-                      *sizes, str(self.folder / "net")],
-            self.folder,
-        )  # fmt: skip
+        words = ["env", f"LD_LIBRARY_PATH={self._libraries}", str(ibsim), "-s", "-r", "-l", str(self.port), *sizes, "net"]
+        simulator = Service("ibsim", ["sh", "-c", 'exec "$@" < console', "sh", *words], self.folder)
         self._start(simulator)
         simulator.until("ready", lambda: "simulator ready" in simulator.log.read_text(errors="replace"))
 
@@ -152,8 +150,12 @@ class Fabric:
         """End OpenSM: ports stay up with the addresses that they have."""
         self.manager.end(WITHIN_S)
 
+    @property
+    def _libraries(self) -> pathlib.Path:
+        return next(self.programs.glob("usr/lib/*-linux-gnu"))
+
     def _environment(self, host: str, address: str = "127.0.0.1") -> list[str]:
-        libraries = next(self.programs.glob("usr/lib/*-linux-gnu"))
+        libraries = self._libraries
         return [
             f"LD_LIBRARY_PATH={libraries}", f"LD_PRELOAD={libraries}/umad2sim/libumad2sim.so", f"SIM_HOST=H-{self.tree.guid(host)}",
             f"IBSIM_SERVER_NAME={address}", f"IBSIM_SERVER_PORT={self.port}", f"OSM_CACHE_DIR={self.folder}", f"OSM_TMP_DIR={self.folder}",
@@ -177,7 +179,7 @@ class Fabric:
     def plant(self, host: str, folder: pathlib.Path, place: str, address: str = "127.0.0.1") -> None:
         """Put the tools of a host into `folder`, which the host has at `place` and in which `bin` is on its PATH. `address` is that of this
         machine as the host sees it."""
-        libraries = next(self.programs.glob("usr/lib/*-linux-gnu"))
+        libraries = self._libraries
         inner = folder / "infiniband"
         for part in ("bin", "lib"):
             (inner / part).mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Parsers for what ibnetdiscover, `iblinkinfo -l`, ibqueryerrors, sminfo and `vendstat -N` print about an InfiniBand fabric.
+"""Parsers for what ibnetdiscover, `iblinkinfo -l`, ibqueryerrors, sminfo, `vendstat -N` and `dump_fts -n` print about an InfiniBand fabric.
 
 Forms: infiniband-diags 44 (recorded from ibsim with OpenSM, vendstat from its source) and the sources of rdma-core 28 to 55. A GUID is 16
 hexadecimal digits. A port of an adapter has a GUID of its own beside that of its device; all ports of a switch have the switch's.
@@ -28,6 +28,7 @@ QUOTED = 5
 
 _HEADER = re.compile(r'(Ca|Switch|Rt)\s+(\d{1,4})\s+"[HSR]-([0-9a-fA-F]{16})"\s*#\s*"(.*)"')
 _LID = re.compile(r" port 0 lid (\d{1,5}) lmc \d{1,2}\s*\Z")
+_OWN_LID = re.compile(r"#\s*lid (\d{1,5}) lmc \d{1,2} ")
 _FIELD = re.compile(r"(vendid|devid|sysimgguid|switchguid|caguid|rtguid)=0x([0-9a-fA-F]{1,16})(?:\(([0-9a-fA-F]{1,16})\))?\s*")
 _GUIDS = ("switchguid", "caguid", "rtguid")
 _LINK = re.compile(
@@ -44,6 +45,9 @@ _ERRORS = re.compile(r"\s*GUID 0x([0-9a-fA-F]{1,16}) port (\d{1,4}|ALL):\s*((?:\
 _COUNTER = re.compile(r"\[(\w+) == (\d{1,20})(?: \([^)\]]*\))?\]")
 _NODES = re.compile(r"## Summary: (\d{1,9}) nodes checked, (\d{1,9}) bad nodes found\s*")
 _PORTS = re.compile(r"##\s+(\d{1,9}) ports checked, (\d{1,9}) ports have errors beyond threshold\s*")
+_TABLE = re.compile(r"Unicast lids \[.*\] of switch .* guid 0x([0-9a-fA-F]{1,16}) \(.*\):")
+_ROUTE = re.compile(r"0x([0-9a-f]{1,4}) (\d{1,3})\s*(?::.*)?")
+_ROUTES = re.compile(r"(\d{1,6}) (?:valid )?lids dumped\s*")
 _VERSION = re.compile(r"(?m)^fw_version:[ \t]*(\d{1,10}\.\d{1,10}\.\d{1,10})[ \t]*$")
 _BUILT = re.compile(r"(?m)^fw_date:[ \t]*(\d{1,3}/\d{1,3}/[0-9a-f]{4})[ \t]*$")
 _MANAGER = re.compile(
@@ -53,7 +57,7 @@ _MANAGER = re.compile(
 
 class Device(t.NamedTuple):
     """A device of the fabric as ibnetdiscover lists it; `ports` is how many it has, `port_guids` are those of its connected ports. `lid` is
-    that of a switch, 0 if it has none."""
+    that of a switch, 0 if it has none, `port_lids` are those of an adapter's connected ports."""
 
     guid: str
     kind: str
@@ -62,7 +66,8 @@ class Device(t.NamedTuple):
     system: str
     model: str
     port_guids: t.Dict[int, str]
-    lid: int = 0
+    lid: int
+    port_lids: t.Dict[int, int]
 
 
 class Far(t.NamedTuple):
@@ -136,7 +141,8 @@ def discovery(text: str) -> Discovery:
             kind, ports, guid, name = _KINDS[header.group(1)], int(header.group(2)), header.group(3).lower(), header.group(4)[:SHOWN]
             model = f"{fields.get('vendid', '?')}:{fields.get('devid', '?')}"
             lid = _LID.search(line) if kind == SWITCH else None
-            current = Device(guid, kind, name, ports, fields.get("sysimgguid", "").zfill(16), model, {}, int(lid.group(1)) if lid else 0)
+            system = fields.get("sysimgguid", "").zfill(16)
+            current = Device(guid, kind, name, ports, system, model, {}, int(lid.group(1)) if lid else 0, {})
             if guid in devices:
                 unread.append(f"device {guid} is listed twice")
             devices[guid] = current
@@ -149,6 +155,9 @@ def discovery(text: str) -> Discovery:
             links[current.guid, number] = Far(far, int(link.group(6)), link.group(7))
             if current.kind != SWITCH:
                 current.port_guids[number] = (link.group(2) or "").lower().zfill(16)
+                own = _OWN_LID.search(line)
+                if own:
+                    current.port_lids[number] = int(own.group(1))
         elif not line.startswith(("#", "Chassis", "Switch", "Ca", "ChassisNum", "\f")) or '"' in line:
             unread.append(f"the line {line.strip()[:SHOWN]!r} is not understood")
     unread += [f"device {guid} has no entry" for guid in declared if guid not in devices]
@@ -216,6 +225,27 @@ def manager(text: str) -> Manager | None:
     """Return the subnet manager that sminfo prints, None if it prints none."""
     match = next(filter(None, map(_MANAGER.fullmatch, text.splitlines())), None)
     return Manager(match.group(2).lower().zfill(16), int(match.group(1)), match.group(4)) if match else None
+
+
+def routes(text: str) -> t.Dict[str, t.Dict[int, int]]:
+    """Return {GUID of a switch: {LID: port by which it sends what goes there}} of what `dump_fts -n` prints. A table with another number of
+    rows than its last line counts is left out."""
+    tables: t.Dict[str, t.Dict[int, int]] = {}
+    current: t.Dict[int, int] = {}
+    guid = ""
+    for line in text.splitlines():
+        row = _ROUTE.fullmatch(line)
+        if row:
+            current[int(row.group(1), 16)] = int(row.group(2))
+            continue
+        table, end = _TABLE.fullmatch(line), _ROUTES.fullmatch(line)
+        if table:
+            guid, current = table.group(1).lower().zfill(16), {}
+        elif end and guid:
+            if int(end.group(1)) == len(current):
+                tables[guid] = current
+            guid, current = "", {}
+    return tables
 
 
 def firmware(text: str) -> str | None:

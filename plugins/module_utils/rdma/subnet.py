@@ -1,16 +1,19 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The InfiniBand fabric as a node sees it through one of its ports, by ibnetdiscover, iblinkinfo, ibqueryerrors, sminfo and vendstat.
+"""The InfiniBand fabric as a node sees it through one of its ports, by ibnetdiscover, iblinkinfo, ibqueryerrors, sminfo, vendstat and
+dump_fts.
 
 This module util is PRIVATE to the collection.
 """
 
 from __future__ import annotations
 
+import base64
 import os
 import time
 import typing as t
+import zlib
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
@@ -22,7 +25,9 @@ DEVICES = "/dev/infiniband"
 # Counters that are no errors, and that a busy healthy link has.
 NO_ERRORS = "PortXmitWait"
 # What the node could not do, by the tool that does it.
-STATES, ERRORS, MANAGER, FIRMWARE = "iblinkinfo", "ibqueryerrors", "sminfo", "vendstat"
+STATES, ERRORS, MANAGER, FIRMWARE, ROUTES = "iblinkinfo", "ibqueryerrors", "sminfo", "vendstat", "dump_fts"
+# The most entries of all tables of routes that a measurement holds: those of 256 switches to 8,192 ports and a few more.
+MOST_ROUTES = 2500000
 # A switch answers within milliseconds; vendstat asks three times. So many switches, and so many seconds, are for their firmware. If none of
 # the first ones tells it, the others are not asked: they are of another maker, or the key of the vendor's class is not known.
 ANSWER_MS, MOST_SWITCHES, FIRMWARE_S, TRIED = 300, 512, 20.0, 3
@@ -75,11 +80,12 @@ def discover(node: Node, port: PlainData, timeout: float, watch: float) -> tuple
     if manager is None:
         unseen[MANAGER] = f"{MANAGER} {'is not installed' if asked is None else 'names no subnet manager'}"
     versions = _firmware(node, where, found, raw, unseen)
+    routes = _routes(node, where, found, timeout, unseen)
     if first is not None:
         time.sleep(max(0.0, min(before + watch - time.monotonic(), node.remaining() - timeout)))
     again, _at = _errors(node, where, timeout, raw, unseen) if first is not None else (None, 0.0)
     context = plain(port, found, states, first, again, manager, unseen)
-    return {**context, "firmware": versions, "manager_silent": asked is not None and manager is None}, "\n".join(raw)
+    return {**context, "firmware": versions, "routes": routes, "manager_silent": asked is not None and manager is None}, "\n".join(raw)
 
 
 def _firmware(node: Node, where: list[str], found: infiniband.Discovery, raw: list[str], unseen: dict[str, str]) -> dict[str, str]:
@@ -106,6 +112,37 @@ def _firmware(node: Node, where: list[str], found: infiniband.Discovery, raw: li
     if len(versions) < len(switches):
         unseen[FIRMWARE] = f"{FIRMWARE}: {len(switches) - len(versions)} of {len(switches)} switches did not tell their firmware{why}"
     return versions
+
+
+def _routes(node: Node, where: list[str], found: infiniband.Discovery, timeout: float, unseen: dict[str, str]) -> dict[str, str]:
+    """Return the routes of each switch that tells them, as `packed_routes` has them."""
+    lids = _lids(found)
+    switches = [guid for guid, device in found.devices.items() if device.kind == infiniband.SWITCH]
+    if len(lids) * len(switches) > MOST_ROUTES:
+        unseen[ROUTES] = f"routes of {len(switches)} switches to {len(lids)} ports are more than a measurement holds"
+        return {}
+    result = node.run([ROUTES, "-n", *where], timeout=timeout) if node.which(ROUTES) else None
+    tables = infiniband.routes(result.out) if result is not None and result.ok else {}
+    packed = packed_routes(found, tables)
+    if len(packed) < len(switches):
+        why = "is not installed" if result is None else f"does not tell those of {len(switches) - len(packed)} of {len(switches)} switches"
+        unseen[ROUTES] = f"{ROUTES} {why}: the routes of packets are not known there"
+    return packed
+
+
+def packed_routes(found: infiniband.Discovery, tables: t.Mapping[str, t.Mapping[int, int]]) -> dict[str, str]:
+    """Return {GUID of a switch: the port for each connected port of an adapter, in the order of `plain`, a byte each (0: none),
+    compressed}."""
+    lids, routes = _lids(found), {}
+    for guid in found.devices:
+        if guid in tables:
+            ports = (tables[guid].get(lid, 0) for lid in lids)
+            routes[guid] = base64.b64encode(zlib.compress(bytes(port if port < 255 else 0 for port in ports))).decode()
+    return routes
+
+
+def _lids(found: infiniband.Discovery) -> list[int]:
+    return [device.port_lids.get(number, 0) for device in found.devices.values() for number in sorted(device.port_guids)]
 
 
 def _errors(node: Node, where: list[str], timeout: float, raw: list[str], unseen: dict[str, str]) -> tuple[infiniband.Errors | None, float]:

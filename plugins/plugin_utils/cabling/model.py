@@ -16,6 +16,8 @@ import typing as t
 NODE: t.Literal["node"] = "node"
 SWITCH: t.Literal["switch"] = "switch"
 OTHER = "other"
+# Switches between two nodes of a fabric, at most: routes that go round are none.
+MOST_HOPS = 16
 # Each number in a name is compared as a number: swp2 before swp10.
 _NUMBERS = re.compile(r"(\d+)")
 
@@ -55,7 +57,9 @@ class Map:
     order, which numbers its rails. `down` says in words why a port is known to have no link. `unplugged` are nodes' ports without one.
     `counted` are counters of errors above the thresholds of the tool, {port: {name: count}}, `rose` what they rose by while the fabric was
     watched. `managers` are the subnet managers of each InfiniBand fabric, {fabric: {who answered or says so: nodes that say it}}, `silent`
-    are the fabrics in which none answered. `aliases` are other names of a node's port. `unread` says what makes the map incomplete.
+    are the fabrics in which none answered. `routes` have, for each switch that tells them, the number of the port by which it sends what
+    goes to a node's port, at the place that `destinations` says; 0 is none. `aliases` are other names of a node's port. `unread` says what
+    makes the map incomplete.
     """
 
     devices: dict[str, Device] = dataclasses.field(default_factory=dict)
@@ -67,6 +71,8 @@ class Map:
     rose: dict[End, dict[str, int]] = dataclasses.field(default_factory=dict)
     managers: dict[str, dict[str, list[str]]] = dataclasses.field(default_factory=dict)
     silent: set[str] = dataclasses.field(default_factory=set)
+    routes: dict[str, bytes] = dataclasses.field(default_factory=dict)
+    destinations: dict[End, int] = dataclasses.field(default_factory=dict)
     aliases: dict[End, End] = dataclasses.field(default_factory=dict)
     unread: list[str] = dataclasses.field(default_factory=list)
 
@@ -101,6 +107,19 @@ class Map:
         """Return the switch that a node's port is plugged into."""
         far = self.links.get(end)
         return far.device if far is not None and self.kind(far.device) == SWITCH else None
+
+    def route(self, start: End, to: End) -> list[End]:
+        """Return the ports by which packets from one node's port to another leave the switches on their way; empty if it is not known."""
+        way: list[End] = []
+        place = self.destinations.get(to)
+        here = self.links.get(start)
+        while here is not None and place is not None and len(way) < MOST_HOPS and here.device in self.routes:
+            table = self.routes[here.device]
+            way.append(End(here.device, str(table[place] if place < len(table) else 0)))
+            here = self.links.get(way[-1])
+            if here == to:
+                return way
+        return []
 
     def switches(self) -> dict[str, str]:
         """Return the ids of switches by their names and by their ids; a name that several have is left out."""

@@ -16,11 +16,13 @@ import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.groups import Groups
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import NODE, SWITCH, Map, in_order
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import NODE, SWITCH, End, Map, in_order
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import ends_of, kind_of, node_of
 
 # Ports of a node, and switches between two leaves, that one sentence names.
 SHOWN = 8
+# Routes between two nodes that one sentence names.
+ROUTES = 2
 # A name that may stand in the id of a subject. The others come from a device that says anything of itself.
 _NAME = re.compile(r"[A-Za-z0-9][\w.:() -]{0,63}")
 
@@ -29,12 +31,13 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.:() -]{0,63}")
 class Places:
     """`leaf` has the leaf of each node, or its leaves joined by `+` if its ports are on several that serve the same nodes. `switch` has
     the switch and its port, {port id: (switch, port)}, `above` the switches above each leaf. `run` is the run whose map it is, empty for
-    the run itself."""
+    the run itself. `fabric` knows the routes."""
 
     leaf: t.Mapping[str, str]
     switch: t.Mapping[str, tuple[str, str]]
     above: t.Mapping[str, t.Collection[str]]
     run: str = ""
+    fabric: Map | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def leaf_of(self, port: str) -> str | None:
         """Return the leaf that a port is plugged into, by the id of the port."""
@@ -46,7 +49,9 @@ class Places:
         ends = ends_of(subject) if "|" in subject else (subject,)
         texts = [text for end in ends if (text := self._of_end(end))]
         leaves = {leaf for end in ends if (leaf := self.leaf_of(end) or self.leaf.get(end))}
-        if len(ends) == 2 and len(leaves) == 2:
+        routes = list(self._routes(*ends)) if len(ends) == 2 else []
+        texts += routes
+        if len(ends) == 2 and len(leaves) == 2 and not routes:
             a, b = sorted(leaves, key=in_order)
             between = sorted(set(self.above.get(a, ())) & set(self.above.get(b, ())), key=in_order)
             if between:
@@ -55,6 +60,17 @@ class Places:
         if not texts:
             return ""
         return "; ".join(texts) + (f" (by the map of run {self.run})" if self.run else "")
+
+    def _routes(self, a: str, b: str) -> t.Iterator[str]:
+        """Yield the ways of packets between two ports, or between the first ports of two nodes, in both directions."""
+        if self.fabric is None:
+            return
+        starts, ends = ([end] if kind_of(end) == "nic" else self._of_nodes.get(end, []) for end in (a, b))
+        for one, other in list(zip(starts, ends, strict=False))[:ROUTES]:
+            for start, to in ((one, other), (other, one)):
+                way = self.fabric.route(_end(start), _end(to))
+                if len(way) > 1:  # with one switch between them there is no choice
+                    yield f"packets from {_named(start)} to {_named(to)} go by {', '.join(map(self.fabric.spoken, way[:-1]))}"
 
     @functools.cached_property
     def _of_nodes(self) -> dict[str, list[str]]:
@@ -76,6 +92,15 @@ class Places:
         return f"{node} {port[len(node) + len('/nic/') :]} is plugged into port {number} of {switch}"
 
 
+def _end(port: str) -> End:
+    node = node_of(port)
+    return End(node, port[len(node) + len("/nic/") :])
+
+
+def _named(port: str) -> str:
+    return " ".join(_end(port))
+
+
 def of_map(fabric: Map, run: str = "") -> Places | None:
     """Return the places in a fabric; None if no port of a node is known to be plugged into a switch."""
     switch: dict[str, tuple[str, str]] = {}
@@ -92,4 +117,4 @@ def of_map(fabric: Map, run: str = "") -> Places | None:
         return None
     names = {node: [fabric.name(leaf) for leaf in group] for node, group in Groups(fabric).of_node.items()}
     leaf = {node: "+".join(each) for node, each in names.items() if all(_NAME.fullmatch(name) for name in each)}
-    return Places(leaf, switch, dict(above), run)
+    return Places(leaf, switch, dict(above), run, fabric)

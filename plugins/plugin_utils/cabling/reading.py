@@ -8,9 +8,12 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import collections
 import re
 import typing as t
+import zlib
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import infiniband
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import NODE, OTHER, SWITCH, Device, End, Finding, Map, Rate
@@ -22,6 +25,8 @@ PORTS, OPTICS, DISCOVERY = "ports", "optics", "discovery"
 _DESCRIPTION = re.compile(r"(?:[A-Z]{2}\d;)?(.+?)(?::([\w-]+)(?:/\w+)*)?")
 ACTIVE = "ACTIVE"
 SHOWN = 4
+# The most ports of adapters of which a switch tells the routes.
+LONGEST = 65536
 
 
 class Reading(t.NamedTuple):
@@ -125,6 +130,9 @@ def _add(
     for a, port_a, b, port_b, width_a, speed_a, width_b, speed_b in one.get("links") or ():
         rates = [Rate(w, infiniband.gbps(w, s), f"{w}x {s}") for w, s in ((width_a, speed_a), (width_b, speed_b))]
         fabric.connect(end_of(a, port_a), end_of(b, port_b), *rates)
+    fabric.routes.update(_routes(one))
+    order = [(guid, int(number)) for guid, *_more, ports in one.get("devices") or () for number, _guid in ports or ()]
+    fabric.destinations.update({adapters[port]: place for place, port in enumerate(order) if port in adapters})
     for guid, port, state, physical in one.get("down") or ():
         if end_of(guid, port) not in fabric.links:
             fabric.down.setdefault(end_of(guid, port), f"{state}, {physical}")
@@ -144,6 +152,16 @@ def _add(
     if masters:
         fabric.managers[_called(place)] = {key: sorted(set(nodes)) for key, nodes in masters.items()}
     return []
+
+
+def _routes(one: PlainData) -> t.Iterator[tuple[str, bytes]]:
+    """Yield the routes of each switch; what a node made up is left out."""
+    tables = one.get("routes")
+    for guid, text in tables.items() if isinstance(tables, dict) else ():
+        try:
+            yield guid, zlib.decompressobj().decompress(base64.b64decode(text), LONGEST)
+        except (binascii.Error, zlib.error, ValueError, TypeError):
+            continue
 
 
 def _called(place: str) -> str:

@@ -57,6 +57,7 @@ def check(text: str, healthy: str) -> None:
         assert all(count >= 0 for count in counted.values())
     infiniband.manager(text)
     infiniband.firmware(text)
+    infiniband.routes(text)
     lldp.neighbours(text)
     lldp.heard(text)
     for module in (optics.ethtool(text), optics.mlxlink(text)):

@@ -45,9 +45,20 @@ def test_the_firmware_of_a_switch_is_its_version_with_the_day_of_its_build(text:
     assert infiniband.firmware(text) == version
 
 
+def test_the_routes_of_each_switch_are_those_that_its_table_counts() -> None:
+    dumped = (RECORDED / "healthy/dump_fts.txt").read_text()
+    tables = infiniband.routes(dumped)
+    # ibtracert of the same fabric goes from leaf-1 by port 8, and from spine-2 by port 8, to gpu-16.
+    assert len(tables) == 6 and tables["fc6a1c0300020010"][2] == 8 and tables["fc6a1c0300030020"][2] == 8
+    assert {len(table) for table in tables.values()} == {22}
+    cut = infiniband.routes(dumped.replace("0x0001 005 \n", "", 1))
+    assert len(cut) == 5 and len(infiniband.routes(dumped[:2000])) < 6 and infiniband.routes("") == {}
+
+
 def test_a_switch_has_its_lid_and_an_adapter_none_of_its_own() -> None:
     devices = infiniband.discovery(text("healthy")).devices
     assert devices["fc6a1c0300020040"].lid == 10 and devices[GPU_06].lid == 0
+    assert devices[GPU_06].port_lids.keys() == {1} and devices["a088c20300010100"].port_lids == {1: 2}
 
 
 def test_a_recorded_fabric_is_read_whole() -> None:

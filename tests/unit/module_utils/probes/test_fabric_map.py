@@ -77,7 +77,12 @@ def test_a_fabric_is_discovered_whole_with_its_counters_and_its_subnet_manager(t
     (fabric,) = found["context"]["fabrics"]
     assert found["outcome"] == "measured" and len(fabric["devices"]) == 22 and len(fabric["links"]) == 32
     assert len(fabric["errors"]) == 3 and fabric["rose"] == [] and fabric["manager_lid"] == 1
-    assert list(fabric["not_looked_for"]) == ["vendstat"] and "not installed" in fabric["not_looked_for"]["vendstat"]
+    assert list(fabric["not_looked_for"]) == ["vendstat", "dump_fts"] and "not installed" in fabric["not_looked_for"]["vendstat"]
+
+
+def test_the_routes_of_all_switches_are_read(tmp_path: pathlib.Path) -> None:
+    (fabric,) = seen(RecordedNode(plant(tmp_path), (*ALL, "dump_fts")), "discovery")["context"]["fabrics"]
+    assert len(fabric["routes"]) == 6 and "dump_fts" not in fabric["not_looked_for"]
 
 
 def test_the_firmware_of_each_switch_that_tells_it_is_read(tmp_path: pathlib.Path) -> None:

@@ -8,13 +8,17 @@ from __future__ import annotations
 import pathlib
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import infiniband
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.rdma import subnet
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import places, reading
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.groups import Groups
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import End, Map
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.places import Places
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.journal import Journal
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import network, rdma
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.fabric_map import STAGE
+from harness import records
 from harness.fat_tree import FatTree
 
 
@@ -86,3 +90,41 @@ def test_ports_on_one_leaf_are_one_hop_apart_by_the_map_unless_the_inventory_say
     assert book._hops("gpu-0001", "gpu-0002", near) == hops
     # "x" is the leaf of all nodes in the inventory, which counts although the map says otherwise.
     assert book._hops("gpu-0001", "gpu-0005", far) == (hops if given.get("rdma_leaf") else {})
+
+
+def routed() -> Map:
+    """Return the recorded fabric, in which OpenSM has set the routes, with all of its hosts as nodes."""
+    folder = pathlib.Path(__file__).resolve().parents[3] / "fixtures/infiniband/healthy"
+    found = infiniband.discovery((folder / "ibnetdiscover.txt").read_text())
+    seen = subnet.plain({"device": "mlx5_0", "port": 1}, found, {}, None, None, None, {})
+    seen["routes"] = subnet.packed_routes(found, infiniband.routes((folder / "dump_fts.txt").read_text()))
+    hosts = {device.name.split()[0]: device.port_guids[1] for device in found.devices.values() if device.kind == infiniband.ADAPTER}
+    port = {"device": "mlx5_0", "port": 1, "state": "ACTIVE", "link_layer": "InfiniBand", "heard": []}
+    checks = [("ports", host, {"ports": [{**port, "guid": guid}]}) for host, guid in hosts.items()]
+    return reading.read(
+        records.measurement({"stage": "fabric_map", "check": check, "subject": {"kind": "node", "id": host, "members": []},
+                             "target": host, "context": context})
+        for check, host, context in [*checks, ("discovery", "gpu-01", {"fabrics": [seen]})]
+    ).fabric  # fmt: skip
+
+
+def test_a_path_is_named_with_the_ports_by_which_its_packets_go() -> None:
+    found = places.of_map(routed())
+    assert found is not None
+    # As ibtracert of the same fabric says.
+    there = "packets from gpu-02 mlx5_0/1 to gpu-16 mlx5_0/1 go by port 8 of leaf-1, port 8 of spine-2"
+    for subject in ("gpu-02/nic/mlx5_0/1|gpu-16/nic/mlx5_0/1", "gpu-02|gpu-16"):
+        said = found.words(subject)
+        assert there in said and "packets from gpu-16 mlx5_0/1 to gpu-02 mlx5_0/1 go by port " in said and "between" not in said, said
+    # Two nodes at one leaf have no other way.
+    assert "packets" not in found.words("gpu-01|gpu-02")
+
+
+def test_routes_that_lead_nowhere_are_none() -> None:
+    fabric = routed()
+    switches = list(fabric.routes)
+    for table in (None, bytes(16), bytes([5] * 16), b""):
+        fabric.routes = {} if table is None else dict.fromkeys(switches, table)
+        assert fabric.route(End("gpu-02", "mlx5_0/1"), End("gpu-16", "mlx5_0/1")) == []
+        found = places.of_map(fabric)
+        assert found is not None and "between leaf-1 and leaf-4 are spine-1, spine-2" in found.words("gpu-02|gpu-16")
