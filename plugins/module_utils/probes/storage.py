@@ -666,6 +666,8 @@ class TogetherTest(StorageTest):
                 more = {**context, "looked_for": looked}
                 yield observation.measured(check, variant=self.variant, series=list(rows), context=more, raw="\n".join(raws))
             raws = []
+        if not isinstance(row, tuple):
+            self._wait(self.times.end)  # slower nodes still read the files of this one
 
     def _saved(self, path: str, raws: list[str]) -> PlainData | tuple[str, str]:
         """Write the node's checkpoint and give it its name at once when it is whole; return its rate, or why there is none."""

@@ -139,6 +139,19 @@ def test_nodes_see_each_others_files_and_locks_and_measure_in_their_steps(tmp_pa
     assert found["n1"]["coherent"]["context"]["replaced"]["missing"] == found["n1"]["coherent"]["context"]["replaced"]["torn"] == 0
 
 
+def test_a_node_keeps_its_checkpoint_until_the_last_node_must_have_read_it(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: dict[int, list[float]] = {0: [], 1: [], 2: []}
+    wait = storage.TogetherTest._wait
+
+    def waits(self: storage.TogetherTest, at: float) -> bool:
+        waited[self.timetable["index"]].append(at)
+        return wait(self, at)
+
+    monkeypatch.setattr(storage.TogetherTest, "_wait", waits)
+    together(tmp_path)
+    assert {each[-1] for each in waited.values()} == {storage.Timeline.of([1, 2, 3], 0.05, 0.5).end}
+
+
 def test_a_node_with_another_file_system_at_the_path_sees_nobody(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(EXPECTED, "nodes", 1)
     found = together(tmp_path, {2: "other"})
