@@ -81,17 +81,24 @@ def sources() -> dict[str, str]:
     return texts
 
 
+# What python3 runs of a zip: its other member holds the modules, compressed together, for one by one they take a third more.
+_MAIN = f"""\
+import importlib.machinery, json, sys, zlib
+SOURCES, CODE = json.loads(zlib.decompress(__loader__.get_data("modules"))), {{}}
+{_MEMORY}
+from {PACKAGE}.program import pod
+pod.main()
+"""
+
+
 @functools.lru_cache(maxsize=1)
 def archive() -> bytes:
     """Return a zip that python3 runs. The same files always give the same bytes."""
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
-        files = {name.replace(".", "/") + ".py": text for name, text in sources().items()}
-        files["__main__.py"] = f"from {PACKAGE}.program import pod\n\npod.main()\n"
-        # zipimport knows a package without __init__.py by its folder's own entry.
-        files.update({f"{folder}/": "" for name in list(files) for folder in map(str, pathlib.PurePosixPath(name).parents[:-1])})
-        for name, text in sorted(files.items()):
-            target.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), text, compress_type=zipfile.ZIP_DEFLATED)
+    with zipfile.ZipFile(packed, "w") as target:
+        modules = zlib.compress(json.dumps(sources(), separators=(",", ":")).encode(), 9)
+        for name, data in (("__main__.py", _MAIN.encode()), ("modules", modules)):
+            target.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
     return packed.getvalue()
 
 

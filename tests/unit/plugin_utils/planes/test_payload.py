@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import io
 import json
@@ -18,6 +19,7 @@ import typing as t
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import frame
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import objects
 
 
 def program(state: pathlib.Path) -> bytes:
@@ -90,6 +92,10 @@ def test_a_probe_of_a_teams_own_runs_in_a_pod(tmp_path: pathlib.Path) -> None:
     for line in io.BytesIO(done.stdout):
         reader.feed(line)
     assert reader.result()["observations"][0]["metrics"]["rate"]["value"] == 95.0
+
+
+def test_the_payload_of_pods_leaves_a_tenth_of_a_config_map_for_requests_and_for_what_is_to_come() -> None:
+    assert len(base64.b64encode(payload.archive())) < 0.9 * objects.CONFIG_LIMIT
 
 
 def test_a_probe_of_a_teams_own_that_cannot_be_loaded_is_a_fault_with_its_words(tmp_path: pathlib.Path) -> None:
