@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.accelerators i
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.absent import Absent, Value, at_least
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import Tree
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import amd_smi
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import hip_sensors
 
 NODES = "/sys/class/kfd/kfd/topology/nodes"
 PROCESSES = "/sys/class/kfd/kfd/proc"
@@ -107,7 +108,7 @@ def _device(tree: Tree, index: int, name: str, properties: dict[str, int]) -> di
             "memory_total_mib": total,
             "ecc": {kind: _sum(blocks, kind) for kind in amd_smi.ECC_KINDS},
             "blocks": blocks,
-            "throttle": amd_smi.throttled({}),
+            "throttle": _throttled(tree, folder),
             "xgmi": tree.text(f"{folder}/xgmi_error"),
         },
         "pages": _pages(tree.text(f"{folder}/ras/gpu_vram_bad_pages")),
@@ -178,6 +179,14 @@ def _temperatures(tree: Tree, hwmon: str) -> dict[str, Value]:
         for number in (1, 2, 3)
         if (label := tree.text(f"{hwmon}/temp{number}_label"))
     }
+
+
+def _throttled(tree: Tree, folder: str) -> amd_smi.Throttled:
+    """Return the firmware's counters of throttling in gpu_metrics, which has them since its version 1.6."""
+    counted: list[Value] = [*hip_sensors.counters(tree.data(f"{folder}/gpu_metrics") or b"")]
+    if not counted:
+        counted = [Absent("gpu_metrics of the driver does not have it")] * (1 + len(amd_smi.THROTTLE_CAUSES))
+    return amd_smi.Throttled(dict(zip(amd_smi.THROTTLE_CAUSES, counted[1:])), counted[0], [])
 
 
 def _blocks(tree: Tree, folder: str) -> dict[str, dict[str, Value]]:

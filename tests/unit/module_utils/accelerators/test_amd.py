@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pathlib
+import struct
 import subprocess
 import time
 import typing as t
@@ -362,9 +363,27 @@ def test_without_amd_smi_the_driver_shows_the_gpus(tmp_path: pathlib.Path) -> No
     assert links and accelerator.links_down(seen, links) == {} and accelerator.facts(seen, links)["gpu_xgmi"] == ["1 XGMI"]
     assert accelerator.facts(seen, links)["gpu_firmware"] == ["rlc 0x00000043"]
     assert accelerator.link_errors(seen) == {g["uuid"]: {"xgmi_wafl correctable": 0, "xgmi_wafl uncorrectable": 0} for g in seen["gpus"]}
-    assert is_absent(first["throttle_us"]["hbm_thermal"]), "only amd-smi tells the causes of throttling"
+    assert is_absent(first["throttle_us"]["hbm_thermal"]), "this driver does not count the causes of throttling"
     evidence = watched(node, lambda: time.sleep(1.5))
     assert evidence["window"][FIRST]["power"]["mean"] == 140 and "throttle" in evidence["unreadable"]
+
+
+def test_the_driver_counts_the_time_of_throttling_without_amd_smi(tmp_path: pathlib.Path) -> None:
+    node = sysfs(tmp_path)
+
+    def count(hbm: int, cycles: int) -> None:
+        for number in range(2):
+            data = bytearray(3200)
+            struct.pack_into("<HBB", data, 0, len(data), 1, 8)
+            struct.pack_into("<6I", data, 40, cycles, 0, 900, 0, 0, hbm if number else 0)
+            (tmp_path / f"sys/bus/pci/devices/0000:{5 + 32 * number:02x}:00.0/gpu_metrics").write_bytes(data)
+
+    count(0, 5000)
+    evidence = watched(node, lambda: count(700, 6000))
+    (change,) = evidence["changes"]
+    assert (change["code"], change["part"]) == ("throttle_thermal", "gpu/GPU-0000000007000002")
+    assert "hbm_thermal, for 0.700 s" in change["text"]
+    assert "throttle" not in evidence["unreadable"]
 
 
 def test_defects_that_the_driver_shows_without_amd_smi(tmp_path: pathlib.Path) -> None:
