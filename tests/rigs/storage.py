@@ -5,4 +5,4 @@
 
 from __future__ import annotations
 
-PACKAGES = {"fio": "fio"}
+PACKAGES = {"fio": "fio", "sshfs": "sshfs"}

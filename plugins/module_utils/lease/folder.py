@@ -170,11 +170,20 @@ def _is_abandoned(path: str, owner: Owner) -> bool:
 
 def _is_bare(folder: int) -> bool:
     """Return True if an open folder is empty, or has a marker without text alone: a full disk takes the file and not what is in it."""
-    names = os.listdir(folder)
+    names = _names(folder)
     if names != [MARKER]:
         return not names
     of = os.stat(MARKER, dir_fd=folder, follow_symlinks=False)
     return stat.S_ISREG(of.st_mode) and of.st_size == 0
+
+
+def _names(folder: int) -> list[str]:
+    """Return the names in an open folder. It is opened anew: sshfs lists a folder that is open only once."""
+    handle = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=folder)
+    try:
+        return os.listdir(handle)
+    finally:
+        os.close(handle)
 
 
 def _marker(folder: int) -> dict[str, t.Any]:
@@ -192,7 +201,7 @@ def _marker(folder: int) -> dict[str, t.Any]:
 
 def _empty(folder: int, device: int, depth: int) -> None:
     """Remove everything in an open folder, the marker last: what is interrupted can be gone on with."""
-    for name in sorted(os.listdir(folder), key=lambda name: name == MARKER):
+    for name in sorted(_names(folder), key=lambda name: name == MARKER):
         of = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if not stat.S_ISDIR(of.st_mode):
             os.unlink(name, dir_fd=folder)

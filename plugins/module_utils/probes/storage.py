@@ -498,7 +498,15 @@ class TogetherTest(StorageTest):
                 yield findings.observed(COHERENT, [look.problem], {"variant": self.variant, "context": self.context})
             yield from (self.failed(check, code, f"{words}: {_NOT_TESTED}") for check in self.wanted if check != COHERENT)
             return
-        yield from self.tested(list(self.wanted), look)
+        last: Observation | None = None
+        for seen in self.tested(list(self.wanted), look):
+            if last:
+                yield last
+            last = seen
+        if last and self.left and last["outcome"] == "measured":
+            last = self.failed(last["check"], "no_answer", self.left)
+        if last:
+            yield last
 
     def _in_folder(self, path: str, checks: list[str], look: Look) -> t.Iterator[Observation]:
         table, seconds = self.timetable, self.params["answer_timeout"]

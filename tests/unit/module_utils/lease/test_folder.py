@@ -42,6 +42,25 @@ def test_the_folder_and_all_in_it_go_and_what_lies_beside_it_stays(node: Node, s
     assert [path.name for path in scratch.iterdir()] == ["thesis"] and lease.left == ""
 
 
+def test_a_file_system_that_lists_an_open_folder_only_once_is_cleaned_too(scratch: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As sshfs does."""
+    path = scratch / (folder.PREFIX + TOKEN)
+    folder.make(str(path), TOKEN, OURS, time.time() + 60)
+    (path / "many").mkdir()
+    (path / "many/file").write_text("x")
+    listed: set[int] = set()
+    names, close = os.listdir, os.close
+
+    def once(of: int) -> list[str]:
+        found = [] if of in listed else names(of)
+        listed.add(of)
+        return found
+
+    monkeypatch.setattr(os, "listdir", once)
+    monkeypatch.setattr(os, "close", lambda handle: (listed.discard(handle), close(handle)))
+    assert folder.remove(str(path), TOKEN) == "" and not path.exists()
+
+
 def test_whoever_dies_the_ledger_removes_it(node: Node, scratch: pathlib.Path) -> None:
     lease = folder.FolderLease(node, str(scratch), 5).__enter__()
     (pathlib.Path(lease.path) / "data.0").write_bytes(b"x" * 4096)
@@ -134,6 +153,7 @@ def test_a_call_hands_over_its_value_or_its_error(tmp_path: pathlib.Path) -> Non
 
 def test_the_child_of_a_call_keeps_no_file_open(tmp_path: pathlib.Path) -> None:
     """One that sleeps in the kernel would hold a lock of its parent's."""
+
     def open_files() -> list[str]:
         folders = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
         return [os.readlink(name) for name in folders if os.path.lexists(name)]

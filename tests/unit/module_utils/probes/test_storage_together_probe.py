@@ -139,6 +139,16 @@ def test_nodes_see_each_others_files_and_locks_and_measure_in_their_steps(tmp_pa
     assert found["n1"]["coherent"]["context"]["replaced"]["missing"] == found["n1"]["coherent"]["context"]["replaced"]["torn"] == 0
 
 
+def test_a_folder_that_is_left_is_said_by_the_last_check(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    removed = storage.folder._removed
+    monkeypatch.setattr(storage.folder, "_removed", lambda path, token, seconds: removed(path, token, seconds) or f"{path} is left: why")
+    found = together(tmp_path)
+    assert {seen["model_load"]["reason_code"] for seen in found.values()} == {"no_answer"} and "is left" in found["n0"]["model_load"][
+        "reason"
+    ]
+    assert {seen["checkpoint"]["reason_code"] for seen in found.values()} == {None}
+
+
 def test_a_node_keeps_its_checkpoint_until_the_last_node_must_have_read_it(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: dict[int, list[float]] = {0: [], 1: [], 2: []}
     wait = storage.TogetherTest._wait
