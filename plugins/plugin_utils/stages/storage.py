@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import re
+import statistics
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import storage as probe
@@ -40,6 +41,8 @@ _RATES = (*_STATED, *probe.RANDOM, probe.GPUDIRECT)
 _NO_STORAGE = ("/dev", "/proc", "/sys")
 # Two nodes that differ do not tell which of them is wrong.
 _MAJORITY_OF = 3
+# The size of a shared file system changes by less than this part while nodes look at it, also where it is what is used and free.
+SIZE_DIFFERS = 0.1
 # How many nodes of each file system the report shows, the slowest first.
 SHOWN = 20
 _COLUMNS = (
@@ -101,6 +104,7 @@ class Storage(base.Stage):
                 by_storage[str(record.context.get("storage")), machine][key] = record
         for (name, _machine), of_storage in by_storage.items():
             yield from _mounts(name, of_storage)
+            yield from _sizes(name, of_storage)
 
     def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
         """Return a table of the nodes for each file system, those that read slowest first."""
@@ -221,6 +225,19 @@ def _mounts(name: str, of_storage: t.Mapping[Key, Measurement]) -> t.Iterator[tu
         options = {key: _options(record.context) for key, record in of_storage.items() if kinds[key] == kind}
         for key, reason, _certain in _differing(options, name, "is mounted with"):
             yield key, Opinion("WARN", reason, "mount_differs")
+
+
+def _sizes(name: str, of_storage: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield WARN for each node to which a shared file system says another size than to most: quotas of folders show as its size."""
+    known = {key: record.context.get("size_gib") for key, record in of_storage.items() if record.context.get("shared")}
+    sizes = {key: float(size) for key, size in known.items() if is_number(size) and size > 0}
+    if len(sizes) < _MAJORITY_OF:
+        return
+    middle = statistics.median(sizes.values())
+    for key, size in sizes.items():
+        if abs(size - middle) > SIZE_DIFFERS * middle:
+            words = f"{name} has {size:.4g} GiB here, {middle:.4g} GiB on most nodes: another quota, or another file system"
+            yield key, Opinion("WARN", words, "mount_differs", size, "GiB")
 
 
 def _differing(values: t.Mapping[Key, str], name: str, verb: str) -> t.Iterator[tuple[Key, str, bool]]:

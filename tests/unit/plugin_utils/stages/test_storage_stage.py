@@ -122,6 +122,19 @@ def test_the_server_counts_of_a_shared_file_system_only() -> None:
     assert opinions(*shared, mounted("x", kind="nfs4", source="filer-2:/a"))["x"][:2] == ("WARN", "mount_differs")
 
 
+def test_a_node_to_which_a_shared_file_system_says_another_size_has_another_quota() -> None:
+    def seen(node: str, gib: float | None) -> Measurement:
+        made = mounted(node, kind="nfs4", source="filer-1:/a")
+        made.context["size_gib"] = gib
+        return made
+
+    alike = [seen(f"n{number}", 100.0 + number) for number in range(3)]
+    assert opinions(*alike, seen("x", 95.0), seen("y", None), seen("z", 0.0)) == {}
+    found = opinions(*alike, seen("x", 10.0))
+    assert found.keys() == {"x"} and found["x"][:2] == ("WARN", "mount_differs") and "another quota" in found["x"][2]
+    assert opinions(seen("x", 10.0), seen("y", 100.0)) == {}, "two do not tell which is right"
+
+
 def test_the_report_shows_the_nodes_that_read_slowest_first() -> None:
     rows = [(None, record(f"n{n}", check, 1.0 + n)) for n in range(25) for check in ("read", "write")]
     (section,) = STAGE.sections(rows)  # type: ignore[arg-type]
