@@ -3,19 +3,22 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """An InfiniBand fabric without hardware: ibsim with OpenSM, and infiniband-diags as Debian has them, unpacked and not installed.
 
-Each tool sits at the adapter of one host of the fabric. The programs meet over UDP on this machine, so that hosts with a network of their
-own reach the fabric, too.
+Each tool sits at the adapter of one host of the fabric. The programs meet on the loopback of this machine. A host with a network of its own
+calls them through a socket in a folder that it shares with this machine: what it prints, and its status, are those of the tool.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
 import shutil
 import socket
+import socketserver
 import subprocess
 import tempfile
+import threading
 import time
 
 from harness.fat_tree import FatTree
@@ -31,16 +34,39 @@ TOOLS = ("ibnetdiscover", "iblinkinfo", "ibqueryerrors", "sminfo", "vendstat", "
 DEVICE = "ibsim0"
 # With TERM some of these programs never end.
 WITHIN_S = 0.2
-_WRAPPER = """\
-#!/bin/sh
-# {tool} of infiniband-diags at the adapter of {host}. umad2sim keeps files in the folder where it runs.
-folder=$(mktemp -d) && cd "$folder" || exit 1
-LD_LIBRARY_PATH={place}/lib LD_PRELOAD={place}/lib/libumad2sim.so SIM_HOST={node} IBSIM_SERVER_NAME={address} IBSIM_SERVER_PORT={port} \\
-  {place}/bin/{tool} "$@"
-rc=$?
-cd / && rm -rf "$folder"
-exit $rc
+_CALLER = """\
+#!/usr/bin/python3
+# Calls a tool of infiniband-diags, which is outside this host, at the adapter of this host.
+import json, os, socket, sys
+door = socket.socket(socket.AF_UNIX)
+door.connect("{place}/door")
+door.sendall(json.dumps([os.path.basename(sys.argv[0]), *sys.argv[1:]]).encode() + b"\\n")
+rc, out, err = json.load(door.makefile())
+sys.stdout.write(out)
+sys.stderr.write(err)
+sys.exit(rc)
 """
+
+
+class _Door(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True  # a tool that hangs does not hold the rig
+    allow_reuse_address = True
+
+    def __init__(self, path: pathlib.Path, fabric: Fabric, host: str) -> None:
+        path.unlink(missing_ok=True)
+        self.fabric, self.host = fabric, host
+        super().__init__(str(path), _Call)
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+
+class _Call(socketserver.StreamRequestHandler):
+    server: _Door
+
+    def handle(self) -> None:
+        tool, *argv = json.loads(self.rfile.readline())
+        assert tool in TOOLS
+        done = self.server.fabric.call(self.server.host, tool, *argv)
+        self.wfile.write(json.dumps([done.returncode, done.stdout, done.stderr]).encode())
 
 
 def programs() -> pathlib.Path:
@@ -94,6 +120,7 @@ class Fabric:
         self.tree, self.managed = tree, managed
         self.manager_lid = 0
         self._services: list[Service] = []
+        self._doors: list[_Door] = []
 
     def __enter__(self) -> Fabric:
         self.programs = programs()
@@ -109,6 +136,11 @@ class Fabric:
         return self
 
     def __exit__(self, *_error: object) -> None:
+        for door in self._doors:
+            door.shutdown()
+            door.server_close()
+            pathlib.Path(str(door.server_address)).unlink(missing_ok=True)
+        self._doors = []
         for service in reversed(self._services):
             service.end(WITHIN_S)
         self._services = []
@@ -154,17 +186,22 @@ class Fabric:
     def _libraries(self) -> pathlib.Path:
         return next(self.programs.glob("usr/lib/*-linux-gnu"))
 
-    def _environment(self, host: str, address: str = "127.0.0.1") -> list[str]:
+    def _environment(self, host: str) -> list[str]:
         libraries = self._libraries
         return [
             f"LD_LIBRARY_PATH={libraries}", f"LD_PRELOAD={libraries}/umad2sim/libumad2sim.so", f"SIM_HOST=H-{self.tree.guid(host)}",
-            f"IBSIM_SERVER_NAME={address}", f"IBSIM_SERVER_PORT={self.port}", f"OSM_CACHE_DIR={self.folder}", f"OSM_TMP_DIR={self.folder}",
+            "IBSIM_SERVER_NAME=127.0.0.1", f"IBSIM_SERVER_PORT={self.port}", f"OSM_CACHE_DIR={self.folder}", f"OSM_TMP_DIR={self.folder}",
         ]  # fmt: skip
+
+    def call(self, host: str, tool: str, *argv: str) -> subprocess.CompletedProcess[str]:
+        """Run a tool at the adapter of a host."""
+        words = ["env", *self._environment(host), str(self.programs / f"usr/sbin/{tool}"), *argv]
+        with tempfile.TemporaryDirectory(dir=self.folder) as place:  # umad2sim keeps files where it runs
+            return subprocess.run(words, cwd=place, check=False, capture_output=True, text=True, timeout=300)
 
     def run(self, tool: str, *argv: str) -> str:
         """Return what a tool prints at the first host of the fabric, whatever its status is."""
-        words = ["env", *self._environment(self.tree.hosts[0]), str(self.programs / f"usr/sbin/{tool}"), *argv]
-        done = subprocess.run(words, cwd=self.folder, check=False, capture_output=True, text=True, timeout=120)
+        done = self.call(self.tree.hosts[0], tool, *argv)
         return done.stdout + done.stderr
 
     def command(self, *lines: str) -> None:
@@ -176,25 +213,14 @@ class Fabric:
         """Return the name of a host's adapter or of a switch as ibsim's console takes it."""
         return f'"{"H" if name in self.tree.of_hosts else "S"}-{self.tree.guid(name)}"'
 
-    def plant(self, host: str, folder: pathlib.Path, place: str, address: str = "127.0.0.1") -> None:
-        """Put the tools of a host into `folder`, which the host has at `place` and in which `bin` is on its PATH. `address` is that of this
-        machine as the host sees it."""
-        libraries = self._libraries
-        inner = folder / "infiniband"
-        for part in ("bin", "lib"):
-            (inner / part).mkdir(parents=True, exist_ok=True)
-        for library in [*libraries.glob("*.so.*"), libraries / "umad2sim/libumad2sim.so"]:
-            shutil.copy(library, inner / "lib" / library.name)
+    def plant(self, host: str, folder: pathlib.Path, place: str) -> None:
+        """Put the tools of a host into `folder`/bin, which the host has at `place` and has on its PATH."""
+        self._doors.append(_Door(folder / "door", self, host))
         (folder / "bin").mkdir(exist_ok=True)
         for tool in TOOLS:
-            shutil.copy(self.programs / f"usr/sbin/{tool}", inner / "bin" / tool)
-            wrapper = folder / "bin" / tool
-            wrapper.write_text(
-                _WRAPPER.format(
-                    tool=tool, host=host, place=f"{place}/infiniband", node=f"H-{self.tree.guid(host)}", address=address, port=self.port
-                )
-            )
-            wrapper.chmod(0o755)
+            caller = folder / "bin" / tool
+            caller.write_text(_CALLER.format(place=place))
+            caller.chmod(0o755)
 
     def sysfs(self, host: str, root: pathlib.Path) -> None:
         """Write what the kernel of a host says of its port below `root`: its state, its rate and the subnet manager that it knows."""
