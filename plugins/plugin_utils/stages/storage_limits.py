@@ -33,13 +33,14 @@ WAYS = ("write", "read")
 
 class Seen(t.NamedTuple):
     """The numbers of a node: rates in GiB/s by way, with few others and with all, None where there is none; the median time of a small
-    synced operation; and its link to the server."""
+    synced operation; its link to the server; and its product, since only nodes of one product are compared."""
 
     few: t.Mapping[str, float | None]
     together: t.Mapping[str, float | None]
     small_ms: float | None = None
     interface: str = ""
     mbps: int | None = None
+    machine: str = ""
 
 
 class Limits(t.NamedTuple):
@@ -59,7 +60,8 @@ def limits_of(nodes: t.Mapping[str, Seen], rows: t.Sequence[t.Mapping[str, t.Any
     whole: list[str] = []
     for way in WAYS:
         limited = few > 1 and not _free(rows, way, few)
-        slow_few, slow_all = (_slow({name: getattr(node, of).get(way) for name, node in nodes.items()}) for of in ("few", "together"))
+        slow_few = _slow({name: (node.machine, node.few.get(way)) for name, node in nodes.items()})
+        slow_all = _slow({name: (node.machine, node.together.get(way)) for name, node in nodes.items()})
         for name in nodes:
             by_few, by_all = slow_few.get(name), slow_all.get(name)
             if by_few and by_all and not limited:
@@ -106,13 +108,19 @@ def _free(rows: t.Sequence[t.Mapping[str, t.Any]], way: str, few: int) -> bool:
     return bool(alone and row and row[way] / row["nodes"] >= KNEE * alone)
 
 
-def _slow(rates: t.Mapping[str, float | None]) -> dict[str, str]:
-    """Return {node: its rate and the median in words} of those below SLOW of the median."""
-    known = {name: rate for name, rate in rates.items() if rate}
-    if len(known) < LEAST:
-        return {}
-    middle = statistics.median(known.values())
-    return {name: f"{rate:.3g} of {middle:.3g} GiB/s" for name, rate in known.items() if rate < SLOW * middle}
+def _slow(rates: t.Mapping[str, tuple[str, float | None]]) -> dict[str, str]:
+    """Return {node: its rate and the median in words} of those below SLOW of the median of their product; `rates` are {node: (product,
+    rate)}."""
+    alike: dict[str, dict[str, float]] = collections.defaultdict(dict)
+    for name, (machine, rate) in rates.items():
+        if rate:
+            alike[machine][name] = rate
+    found = {}
+    for known in alike.values():
+        middle = statistics.median(known.values())
+        if len(known) >= LEAST:
+            found.update({name: f"{rate:.3g} of {middle:.3g} GiB/s" for name, rate in known.items() if rate < SLOW * middle})
+    return found
 
 
 def _whole(nodes: t.Mapping[str, Seen], rows: t.Sequence[t.Mapping[str, t.Any]], way: str, is_uneven: bool) -> list[str]:
@@ -173,12 +181,13 @@ def _latency(nodes: t.Mapping[str, Seen], suspects: t.Mapping[str, str]) -> list
 
 
 def _is_slow(name: str, nodes: t.Mapping[str, Seen]) -> bool:
-    return any(name in _slow({other: node.few.get(way) for other, node in nodes.items()}) for way in WAYS)
+    return any(name in _slow({other: (node.machine, node.few.get(way)) for other, node in nodes.items()}) for way in WAYS)
 
 
 def _evidence(name: str, nodes: t.Mapping[str, Seen]) -> str:
     """Return what the link and the small operations of a slow node add."""
-    own, others = nodes[name], [node for other, node in nodes.items() if other != name]
+    own = nodes[name]
+    others = [node for other, node in nodes.items() if other != name and node.machine == own.machine]
     words = ""
     speeds = collections.Counter(node.mbps for node in others if node.mbps)
     if own.mbps and speeds:

@@ -339,11 +339,13 @@ def _owner(pair: t.Sequence[t.Any]) -> str:
 
 
 def _suspects(stage: str, curve: Measurement, deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
-    """Yield an opinion on each node that is slow alone and with all: FAIL if at least bands.NEIGHBOURS others were measured."""
+    """Yield an opinion on each node that is slow alone and with all: FAIL if bands.NEIGHBOURS others of its product were measured."""
     suspects = curve.context.get("suspects") or {}
-    others = len(curve.subject.members) - len(suspects)
+    of_storage = _by_variant(stage, deciding, probe.TOGETHER).get(curve.variant, {})
+    products = collections.Counter(record.context.get("machine") for node, record in of_storage.items() if node not in suspects)
     for key, record in deciding.items():
         if key.stage == stage and key.check == probe.TOGETHER and key.variant == curve.variant and key.subject in suspects:
+            others = products[record.context.get("machine")]
             words = f"{record.context.get('storage')}: {suspects[key.subject]}"
             yield key, Opinion("FAIL" if others >= bands.NEIGHBOURS else "WARN", words, "below_neighbours")
 
@@ -357,7 +359,7 @@ def _seen_of(record: Measurement | None, count: int) -> storage_limits.Seen:
     small, mbps = few.get("small_ms"), link.get("mbps")
     return storage_limits.Seen(
         rates, {way: _rate(record, count, way) for way in WAYS}, float(small) if is_number(small) else None,
-        str(link.get("interface") or ""), int(mbps) if is_number(mbps) else None,
+        str(link.get("interface") or ""), int(mbps) if is_number(mbps) else None, str(record.context.get("machine") or ""),
     )  # fmt: skip
 
 

@@ -47,6 +47,14 @@ def test_a_node_whose_link_is_as_fast_as_the_others_or_unknown_says_so() -> None
     assert unknown.endswith("the speed of its link is not known")
 
 
+def test_a_node_of_another_product_is_compared_with_its_own_kind() -> None:
+    slower = {f"old{number}": node(1.0, 1.0)._replace(machine="old") for number in range(4)}
+    assert not limits_of(fleet(200.0, **slower), rows(200.0), 1).suspects
+    slower["old3"] = node(0.2, 0.2, 1.0, 1000)._replace(machine="old")
+    assert limits_of(fleet(200.0, **slower), rows(200.0), 1).suspects.keys() == {"old3"}
+    assert not limits_of(fleet(200.0, **{"lone": node(1.0, 1.0)._replace(machine="lone")}), rows(200.0), 1).suspects
+
+
 def test_a_sum_that_is_flat_from_some_nodes_on_is_the_servers_or_its_networks() -> None:
     found = limits_of(fleet(20.0), rows(20.0), 1)
     assert not found.suspects and len([words for words in found.sentences if "from 2 nodes on the sum stays near 20 GiB/s" in words]) == 2
