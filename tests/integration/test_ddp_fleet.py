@@ -273,6 +273,30 @@ def test_a_hang_in_a_run_is_looked_at_before_it_is_ended(
     nothing_left(fleet)
 
 
+@pytest.mark.long
+def test_a_node_that_freezes_in_the_midst_of_a_run_is_named(fleet: Fleet, tmp_path: pathlib.Path) -> None:
+    """As a guest that is paused: its connections stay, and it says nothing on any."""
+    running = subprocess.Popen(
+        command(fleet, tmp_path, ddp_steps=1000000, ddp_collective_timeout=20), cwd=ROOT, env={**os.environ, "ANSIBLE_TIMEOUT": "20"},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    until = time.monotonic() + 200
+    while sum("ddp.py" in " ".join(argv) for argv in fleet.processes("gpu-02").values()) < 2:
+        assert running.poll() is None and time.monotonic() < until
+        time.sleep(0.3)
+    time.sleep(15)
+    fleet.freeze("gpu-02")
+    try:
+        output, _nothing = running.communicate(timeout=400)
+    finally:
+        fleet.thaw("gpu-02")
+    (plan,) = tmp_path.glob("*/plan.json")
+    group = next(one for one in journals.of(plan.parent) if one["check"] == "training")
+    assert running.returncode != 0 and group["reason_code"] in ("rank_hung", "lost_node"), (group["reason"], output[-3000:])
+    assert group["reason"].startswith("gpu-02 "), group["reason"]
+    nothing_left(fleet, 150)
+
+
 def test_what_the_head_had_finished_is_taken_after_kill_9(fleet: Fleet, tmp_path: pathlib.Path) -> None:
     """Of two launches the first is done when the controller is killed: the resume gives what it gave, and measures the other."""
     twice = {"ddp_gpus": [1, 2]}

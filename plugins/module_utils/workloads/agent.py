@@ -219,6 +219,8 @@ class Agent:
                 say(kind="ended", node=self.name, rank=rank, local=failure.local_rank, exitcode=failure.exitcode)
             return 1
         except Exception as error:
+            if type(error).__name__ == "SignalException":  # the group was ended, for a reason that others know
+                return 1
             code = code_of(error, "rendezvous", self.order["order"])
             say(kind="fault", node=self.name, by="torchrun", code=code, reason=f"{self.name}: {words(error)}")
             return 1
