@@ -23,12 +23,20 @@ def in_files(read: t.Callable[[str], str | None], conf_file: str | None = None, 
     """Settings of $NCCL_CONF_FILE, else of ~/.nccl.conf, and of /etc/nccl.conf: the first that names one has the say. `library`: `nccl`,
     or a library that reads the same variables and has files of its own name."""
     settings: dict[str, str] = {}
-    for path in (conf_file or os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, f".{library}.conf"), f"/etc/{library}.conf"):
-        for line in (read(path) or "").splitlines():
+    for path in (conf_file or _of_user(f".{library}.conf"), f"/etc/{library}.conf"):
+        for line in ((read(path) if path else "") or "").splitlines():
             name, equals, value = line.partition("=")
             if equals and name.strip().startswith("NCCL_"):
                 settings.setdefault(name.strip(), value.strip())
     return settings
+
+
+def _of_user(name: str) -> str:
+    """Return the path of a file in the home of our user; empty for a user that the machine does not know, as NCCL has it then."""
+    try:
+        return os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, name)
+    except KeyError:
+        return ""
 
 
 def of_machine(node: Node, env: t.Mapping[str, t.Any], library: str = "nccl") -> dict[str, str]:

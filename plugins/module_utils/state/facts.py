@@ -241,7 +241,10 @@ def login_environment(node: Node) -> dict[str, str]:
     variables: dict[str, str] = {}
     files = ["/etc/environment"]
     if node.root == "/":
-        shell = pwd.getpwuid(os.geteuid()).pw_shell
+        try:
+            shell = pwd.getpwuid(os.geteuid()).pw_shell
+        except KeyError:  # a container may run as any number
+            shell = ""
         shell = shell if os.path.basename(shell) in LOGIN_SHELLS and node.which(shell) else "/bin/sh"
         # The output of a profile comes before the mark.
         result = node.run([shell, "-l", "-c", r"printf '\000login\000'; exec env -0"], timeout=20)

@@ -43,6 +43,14 @@ def test_the_first_that_names_a_setting_has_the_say(root: pathlib.Path, monkeypa
     assert nccl_settings.of_machine(node, {})["NCCL_ALGO"] == "Ring"
 
 
+def test_a_user_that_the_machine_does_not_know_has_no_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(number: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    monkeypatch.setattr(nccl_settings.pwd, "getpwuid", unknown)
+    assert nccl_settings.in_files({"/etc/nccl.conf": "NCCL_DEBUG=WARN\n"}.get) == {"NCCL_DEBUG": "WARN"}
+
+
 def test_a_container_and_a_pod_have_files_of_their_own(root: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     docker = Node(60, root=str(root), exec={"kind": "docker", "image": "x"})
     assert nccl_settings.of_machine(docker, {}) == {}
