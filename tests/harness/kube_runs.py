@@ -33,9 +33,15 @@ class KubeRuns(Namespace):
         super().__init__(cluster, roles(*names))
         self.folder = folder
         for number, node in enumerate(cluster.nodes, 101):
-            cluster.plant(node).write_text(nodes.conf(number))
+            if node in cluster.amd:
+                cluster.plant_amd(node)
+            else:
+                cluster.plant(node).write_text(nodes.conf(number))
 
-    def command(self, *more: str, playbook: str = "acceptance.yml", **variables: t.Any) -> list[str]:
+    def command(
+        self, *more: str, playbook: str = "acceptance.yml", hosts: dict[str, dict[str, t.Any]] | None = None, **variables: t.Any
+    ) -> list[str]:
+        """`hosts`: {host of the inventory: its own variables}, where the cluster is several or has another name."""
         lab = {
             "acceptance_plane": "kubernetes",
             "acceptance_kube_kubeconfig": self.kubeconfig,
@@ -46,7 +52,8 @@ class KubeRuns(Namespace):
             **variables,
         }
         inventory = self.folder / f"inventory-{next(_NUMBERS)}.json"
-        inventory.write_text(json.dumps({"all": {"hosts": {"lab": lab}}}))
+        own = {"lab": {}} if hosts is None else hosts
+        inventory.write_text(json.dumps({"all": {"hosts": {host: {**lab, **of} for host, of in own.items()}}}))
         extra = {**EXTRA, "acceptance_results_dir": str(self.folder / "results")}
         return [str(ROOT / ".venv/bin/ansible-playbook"), playbook, "-i", str(inventory), "-e", json.dumps(extra), *more]
 

@@ -18,6 +18,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 MODULES = HERE / "modules"
 # What single tests want besides; it is no part of a cluster, and another version of it builds nothing else anew.
 OPTIONAL = HERE / "optional"
+AMD = HERE / "amd"
 Programs = dict[str, tuple[str, str]]
 PROGRAMS = {  # program: (folder of modules/, package)
     "etcd": ("etcd", "go.etcd.io/etcd/server/v3"),
@@ -46,6 +47,7 @@ OPTIONAL_PROGRAMS = {"training-operator": ("training-operator", "github.com/kube
 OPTIONAL_MANIFESTS = {
     "training-operator": ("github.com/kubeflow/training-operator", "manifests/base/crds/kubeflow.org_pytorchjobs.yaml"),
 }
+AMD_PROGRAMS = {"amd-device-plugin": ("device-plugin", ".")}
 # What a cluster without fake nodes and without these operators can do without.
 KWOK = frozenset({"kwok"})
 OF_OPERATOR = {"mpi-operator": frozenset({"mpi-operator"}), "volcano": frozenset({"volcano-controller-manager", "volcano-scheduler"})}
@@ -61,6 +63,11 @@ def programs(operators: t.Collection[str] = tuple(OF_OPERATOR), kwok: bool = Tru
 def optional() -> pathlib.Path:
     """The same of what is no part of a cluster."""
     return _built("optional", OPTIONAL, OPTIONAL_PROGRAMS, OPTIONAL_MANIFESTS)
+
+
+def amd() -> pathlib.Path:
+    """Return the folder with AMD_PROGRAMS, which only a cluster with AMD GPUs needs."""
+    return _built("amd", AMD, AMD_PROGRAMS, {})
 
 
 def _built(

@@ -50,6 +50,15 @@ def device_plugin(programs: pathlib.Path) -> str:
     return f"gpufleet.invalid/device-plugin:{programs.name.rsplit('-', 1)[1]}"
 
 
+def amd_device_plugin(programs: pathlib.Path) -> tuple[str, pathlib.Path]:
+    """(name, archive) of the image of the device plugin of AMD GPUs; `programs` is the folder of build.amd()."""
+    name = f"gpufleet.invalid/amd-device-plugin:{programs.name.rsplit('-', 1)[1]}"
+    with _missing(name) as (archive, missing):
+        if missing:
+            _small(name, {"amd-device-plugin": programs / "amd-device-plugin"}, archive)
+    return name, archive
+
+
 def tools() -> tuple[str, pathlib.Path]:
     """(name, archive) of an image with this machine's python3 and the simulated tools in /opt/gpufleet, which brings all its libraries
     along: for pods whose own image has none."""

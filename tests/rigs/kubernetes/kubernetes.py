@@ -17,6 +17,7 @@ import re
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ import typing as t
 
 from rigs import common
 from rigs.kubernetes import api, build, images
+from rigs.simulated import nodes as simulated
 
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGES = {
@@ -45,6 +47,12 @@ START_LIMIT_S = 180.0
 GRACE_S = 40  # a node that is silent for so long is NotReady; Kubernetes' own 50 s cost tests too much
 CONTROL = "control"
 GPU_LABELS = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": PRODUCT, "nvidia.com/gpu.count": str(GPUS)}
+# As node feature discovery and AMD's node labeller set them.
+AMD_PRODUCT = "AMD Instinct MI300X"
+AMD_LABELS = {"feature.node.kubernetes.io/amd-gpu": "true", "amd.com/gpu.product-name": "AMD_Instinct_MI300X"}
+# Device files of a node's AMD GPUs in as many partitions as there may be, and the number of the group `render` on Ubuntu 24.04.
+RENDER_GROUP = 992
+DEVICE_FILES = ("kfd", *(f"dri/renderD{128 + place}" for place in range(8 * GPUS)))
 KWOK_STAGES = (
     "node/fast/node-initialize",
     "node/heartbeat-with-lease/node-heartbeat-with-lease",
@@ -73,6 +81,7 @@ class Kubernetes:
         self.server = f"https://{self.address(CONTROL)}:6443"
         self.bridge = f"gfk{instance}br"
         self.kubelet: dict[str, object] = {}  # settings of the kubelets beyond those of the rig; before `up`
+        self.amd: t.Collection[str] = ()  # nodes that are born with AMD GPUs; before `up`
         self._api: api.Api | None = None
 
     @classmethod
@@ -106,7 +115,14 @@ class Kubernetes:
 
     def as_born(self, node: str) -> None:
         """Its GPUs are those it was born with."""
-        self.plant(node).write_text(f'NAME="{PRODUCT.replace("-", " ")}" IDENTITY={_index(node)}\n')
+        if node in self.amd:
+            self.plant_amd(node)
+        else:
+            self.plant(node).write_text(f'NAME="{PRODUCT.replace("-", " ")}" IDENTITY={_index(node)}\n')
+
+    def plant_amd(self, node: str, **settings: t.Any) -> None:
+        """Its GPUs are MI300X, which containers see by the device files that they were given, with these settings of a node.conf."""
+        self.plant(node).write_text(simulated.conf(_index(node), model=AMD_PRODUCT, **{"DEVICE_FILES": "yes", **settings}))
 
     def address(self, machine: str) -> str:
         return f"10.233.{self.instance}.{2 if machine == CONTROL else 10 + _index(machine)}"
@@ -142,6 +158,7 @@ class Kubernetes:
         began = time.monotonic()
         programs = build.programs(operators, bool(kwok))
         archives = images.archives(programs) if nodes else []
+        amd_plugin = images.amd_device_plugin(build.amd()) if self.amd else None
         took["build"] = time.monotonic() - began
         names = [f"kube-{number:02d}" for number in range(1, nodes + 1)]
         with common.locked(self.state / "lock"):
@@ -160,13 +177,15 @@ class Kubernetes:
             took["api"] = time.monotonic() - began
             self._start_controllers(grace_s)
             for node in names:
-                self._images(node, archives)
+                self._images(node, [*archives, *([amd_plugin] if amd_plugin and node in self.amd else [])])
                 self._start_kubelet(node)
             self._operators(programs / "manifests", operators)
             if kwok:
                 self._start_kwok(programs / "manifests", grace_s)
             if names:
                 self._devices(images.device_plugin(programs))
+            if amd_plugin:
+                self.offer_amd(amd_plugin[0])
             self._kwok_nodes(kwok)
             self._wait_nodes(names)
             took["all"] = time.monotonic() - began
@@ -450,6 +469,10 @@ class Kubernetes:
         folder = self.folder(node)
         if not self.plant(node).exists():
             self.as_born(node)
+        if node in self.amd:
+            _device_files(folder / "dev")
+            _amd_bus(folder / "pci")
+            self.inside(node, "sh", "-c", "at=/sys/bus/pci/devices; mountpoint -q $at || mount --bind /rig/pci $at")
         spec = json.loads(common.run(programs / "ctr", "oci", "spec"))
         spec["process"]["rlimits"] = []  # to raise a limit takes CAP_SYS_RESOURCE, which root may lack
         # As a GPU runtime does it, the node brings its devices into every container: here the description of simulated ones.
@@ -483,7 +506,8 @@ class Kubernetes:
             "nodeLeaseDurationSeconds": 16, "evictionHard": {"memory.available": "50Mi"}, "imageGCHighThresholdPercent": 100,
             "healthzPort": 0, "serializeImagePulls": False, "maxPods": 250, **self.kubelet,
         }  # fmt: skip
-        labels = ",".join(f"{key}={value}" for key, value in GPU_LABELS.items())
+        own = AMD_LABELS if node in self.amd else GPU_LABELS
+        labels = ",".join(f"{key}={value}" for key, value in own.items())
         self._program(
             node, "kubelet", "--config=/rig/kubelet.json", "--kubeconfig=/rig/kubelet.kubeconfig", f"--hostname-override={node}",
             f"--node-ip={self.address(node)}", "--cert-dir=/var/lib/kubelet/pki", f"--node-labels={labels}",
@@ -558,6 +582,14 @@ class Kubernetes:
         plugin = json.loads((HERE / "control" / "device-plugin.json").read_text())
         plugin["spec"]["template"]["spec"]["containers"][0]["image"] = name
         self.api.apply("/apis/apps/v1/namespaces/kube-system/daemonsets/nvidia-device-plugin-daemonset", plugin)
+
+    def offer_amd(self, image: str = "", strategy: str = "single") -> None:
+        """Have the nodes with AMD GPUs offer amd.com/gpu or, by the strategy `mixed`, a resource for each mode of partitions."""
+        image = image or images.amd_device_plugin(build.amd())[0]
+        plugin = json.loads((HERE / "amd" / "device-plugin.json").read_text())
+        (container,) = plugin["spec"]["template"]["spec"]["containers"]
+        container.update(image=image, env=[{"name": "FILES", "value": "/rig/dev"}, {"name": "STRATEGY", "value": strategy}])
+        self.api.apply(f"/apis/apps/v1/namespaces/kube-system/daemonsets/{plugin['metadata']['name']}", plugin)
 
     def _kwok_nodes(self, count: int) -> None:
         wanted = {f"kwok-{number:04d}" for number in range(1, count + 1)}
@@ -800,7 +832,30 @@ def _ready(node: dict[str, t.Any]) -> bool:
 
 
 def _gpus(node: dict[str, t.Any]) -> int:
-    return int(node["status"].get("allocatable", {}).get("nvidia.com/gpu", "0"))
+    return sum(int(node["status"].get("allocatable", {}).get(resource, "0")) for resource in ("nvidia.com/gpu", "amd.com/gpu"))
+
+
+def _device_files(folder: pathlib.Path) -> None:
+    """Make DEVICE_FILES, which only root and their group may open. It is /dev/null that answers in place of a driver."""
+    for name in DEVICE_FILES:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            os.mknod(path, stat.S_IFCHR | 0o660, os.makedev(1, 3))
+            os.chown(path, 0, RENDER_GROUP)
+            path.chmod(0o660)
+
+
+def _amd_bus(folder: pathlib.Path) -> None:
+    """Make the PCI devices of a node's AMD GPUs, at the addresses that the simulated amd-smi shows, as its /sys has them."""
+    link = {f"{which}_link_{what}": value for which in ("current", "max") for what, value in (("width", "16"), ("speed", "32.0 GT/s PCIe"))}
+    for place in range(GPUS):
+        device = folder / f"0000:{5 + 32 * place:02x}:00.0"
+        (device / f"drm/renderD{128 + place}").mkdir(parents=True, exist_ok=True)
+        for name, text in {"vendor": "0x1002", "device": "0x74a1", "class": "0x120000", **link}.items():
+            (device / name).write_text(f"{text}\n")
+        if not (device / "driver").is_symlink():
+            (device / "driver").symlink_to("../../../../bus/pci/drivers/amdgpu")
 
 
 def _namespace(name: str) -> dict[str, t.Any]:

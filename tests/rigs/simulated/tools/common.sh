@@ -5,6 +5,17 @@ BUSBW=478 TFLOPS=705 FAULTS="" SLEEP=0
 here=${0%/*}
 if [ -r "${0%/bin/*}/node.conf" ]; then . "${0%/bin/*}/node.conf"; fi
 MARK="simulated by gpufleet.acceptance"
+# DEVICE_FILES: a process has those GPUs whose device files it may open, as in a container; amd-smi reads /sys, and shows the others too.
+if [ "${DEVICE_FILES:-}" ]; then
+    case ${0##*/} in
+    amd-smi) ;;
+    *)
+        GPUS=0
+        for file in /dev/dri/renderD*; do
+            if [ -r /dev/kfd ] && [ -w /dev/kfd ] && [ -r "$file" ] && [ -w "$file" ]; then GPUS=$((GPUS + 1)); fi
+        done ;;
+    esac
+fi
 # fault NAME: true when the node has it; the value behind = is in $value.
 fault() {
     for word in $FAULTS; do
