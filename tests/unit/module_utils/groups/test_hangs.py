@@ -198,6 +198,8 @@ def test_a_process_that_does_not_take_a_signal_that_it_catches_is_numb(tmp_path:
         assert child.stdout and child.stdout.readline() == b"1\n"
         for stop, is_numb in ((signal.SIGCONT, False), (signal.SIGSTOP, True)):
             os.kill(child.pid, stop)
+            while is_numb and collector.state_of(child.pid)["state"] != "T":  # else it may take the signal before it stops
+                time.sleep(0.01)
             (tmp_path / str(child.pid)).write_text("")
             asked = stacks.StacksOfProcess(child.pid, str(tmp_path))
             assert asked.problem == "" and asked.read(time.monotonic() + 1) == "" and asked.is_numb is is_numb
