@@ -92,9 +92,9 @@ def test_what_nccl_fabric_convicts_is_named_with_its_switch_and_port(hosts: Flee
     assert "gpu-04 mlx5_0/1 is plugged into port swp4 of leaf-1" in said and "mlx5_1/1 is plugged into port swp4 of leaf-2" in said, said
     # A run without a map takes that of the newest run before it, and says so.
     build.behave(hosts, "gpu-04")
-    build.behave(hosts, "gpu-03", path__gpu__05=0.5)
+    build.behave(hosts, "gpu-03", path__gpu__04=0.5)
     path = fabric.run(hosts, tmp_path / "runs")
-    assert path.convicted() == {"gpu-03|gpu-05"}, path.output[-3000:]
-    said = path.reason("gpu-03|gpu-05", "localise")
-    assert "port swp3 of leaf-1" in said and "port swp5 of leaf-1" in said and f"by the map of run {done.folder.name}" in said, said
+    assert path.convicted() == {"gpu-03|gpu-04"}, path.output[-3000:]
+    said = path.reason("gpu-03|gpu-04", "localise")
+    assert "port swp3 of leaf-1" in said and "port swp4 of leaf-1" in said and f"by the map of run {done.folder.name}" in said, said
     fabric.nothing_left(hosts)

@@ -321,7 +321,8 @@ class Judge:
             opinion = opinion.but("WARN", "later_attempt", reason)
         opinion = self._with_past(key, self.single_checks.with_evidence(key, record, opinion))
         if self.places is not None and opinion.reason_code in LOCATED:
-            place = self.places.words(opinion.reason.partition(": ")[0]) or self.places.words(key[3])
+            about = opinion.reason.partition(": ")[0].split()  # a part, or its kind and the part
+            place = (self.places.words(about[-1]) if 0 < len(about) <= 2 else "") or self.places.words(key[3])
             opinion = opinion._replace(reason="; ".join(filter(None, (opinion.reason, place))))
         # A part's verdict can become its node's: say whose it is.
         return opinion if opinion.reason.startswith(key[3]) else opinion.saying(f"{key[3]}: {opinion.reason}")
