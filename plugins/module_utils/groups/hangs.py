@@ -94,12 +94,12 @@ class Evidence:
         before = (self.ranks, self.answers, self.silent, self.unread, self.seconds, self.text)
         is_same = self.gathered and _last(self.places) == _last(places or {})
         self.gathered, self.launched_at, self.places = True, job.started_at, dict(places or {})
-        self.text = self._look(job)
+        self.text = self._look_at(job)
         if is_same and self.ranks < before[0]:
             _ranks, self.answers, self.silent, self.unread, self.seconds, self.text = before
         return self.text
 
-    def _look(self, job: launching.Job) -> str:
+    def _look_at(self, job: launching.Job) -> str:
         self.answers, self.silent, self.unread, self.seconds = {}, [], {}, 0.0
         began = time.monotonic()
         seconds = min(TOTAL_S, self.group.node.remaining() - launching.END_S)

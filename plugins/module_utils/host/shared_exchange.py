@@ -1,8 +1,8 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What nodes do with each other's files on a file system that they share, while all are at it: how soon one reads what another has written
-and synced, and whether the name of a file that is replaced by rename is ever missing elsewhere.
+"""Exchange of files between nodes that are all at work on a file system that they share: how soon one reads what another has written and
+synced, and whether the name of a file that is replaced by rename is ever missing elsewhere.
 
 This module util is PRIVATE to the collection.
 """

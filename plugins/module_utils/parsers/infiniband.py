@@ -27,6 +27,7 @@ SHOWN = 100
 QUOTED = 5
 
 _HEADER = re.compile(r'(Ca|Switch|Rt)\s+(\d{1,4})\s+"[HSR]-([0-9a-fA-F]{16})"\s*#\s*"(.*)"')
+_NO_MANAGER = re.compile(r"(?m)sminfo: iberror: (?:failed: query|query failed)[ \t]*$")
 _LID = re.compile(r" port 0 lid (\d{1,5}) lmc \d{1,2}\s*\Z")
 _OWN_LID = re.compile(r"#\s*lid (\d{1,5}) lmc \d{1,2} ")
 _FIELD = re.compile(r"(vendid|devid|sysimgguid|switchguid|caguid|rtguid)=0x([0-9a-fA-F]{1,16})(?:\(([0-9a-fA-F]{1,16})\))?\s*")
@@ -225,6 +226,12 @@ def manager(text: str) -> Manager | None:
     """Return the subnet manager that sminfo prints, None if it prints none."""
     match = next(filter(None, map(_MANAGER.fullmatch, text.splitlines())), None)
     return Manager(match.group(2).lower().zfill(16), int(match.group(1)), match.group(4)) if match else None
+
+
+def says_no_manager(text: str) -> bool:
+    """Return True if sminfo says that its query was not answered (infiniband-diags 44: `failed: query`; OFED 1: `query failed`). It ends in
+    other words where it could not ask."""
+    return _NO_MANAGER.search(text) is not None
 
 
 def routes(text: str) -> t.Dict[str, t.Dict[int, int]]:

@@ -18,7 +18,7 @@ _RESULT = re.compile(r"^Result: (\w+)\s*$", re.M)
 
 
 class Proved(t.NamedTuple):
-    """What `prove` said. `failed`: {file: the numbers of its failed tests, or why it is not whole}; `not_ok`: how many tests failed;
+    """The summary of a run. `failed`: {file: the numbers of its failed tests, or why it is not whole}; `not_ok`: how many tests failed;
     `result`: PASS, FAIL, NOTESTS, or empty if the output is cut."""
 
     files: int

@@ -446,7 +446,7 @@ class StorageTest:
         result = self.node.run(["env", f"--chdir={place}", "prove", "-r", tests], timeout=self.params["test_timeout"])
         found = prove.parse(result.out)
         fields: PlainData = {"command": result.argv, "raw": result.raw, "duration_s": result.duration_s}
-        if result.timed_out or found.result not in ("PASS", "FAIL") or not found.tests:
+        if result.timed_out or found.result not in ("PASS", "FAIL") or not found.tests or (result.rc == 0) != (found.result == "PASS"):
             code = "timeout" if result.timed_out else "tool_failed"
             words = (
                 result.ended_after(self.params["test_timeout"]) if result.timed_out else " ".join((result.err or result.out).split()[-40:])

@@ -76,16 +76,18 @@ def discover(node: Node, port: PlainData, timeout: float, watch: float) -> tuple
             unseen[STATES] = f"{STATES}: {'; '.join(unread)}"
     asked = node.run([MANAGER, *where], timeout=timeout) if node.which(MANAGER) else None
     manager = infiniband.manager(asked.out) if asked else None
+    is_silent = asked is not None and manager is None and not asked.timed_out and infiniband.says_no_manager(f"{asked.out}\n{asked.err}")
     raw += [asked.raw] if asked else []
     if manager is None:
-        unseen[MANAGER] = f"{MANAGER} {'is not installed' if asked is None else 'names no subnet manager'}"
+        why = "is not installed" if asked is None else "names no subnet manager, nor does it say that none answers"
+        unseen[MANAGER] = f"{MANAGER} {'says that no subnet manager answers' if is_silent else why}"
     versions = _firmware(node, where, found, raw, unseen)
     routes = _routes(node, where, found, timeout, unseen)
     if first is not None:
         time.sleep(max(0.0, min(before + watch - time.monotonic(), node.remaining() - timeout)))
     again, _at = _errors(node, where, timeout, raw, unseen) if first is not None else (None, 0.0)
     context = plain(port, found, states, first, again, manager, unseen)
-    return {**context, "firmware": versions, "routes": routes, "manager_silent": asked is not None and manager is None}, "\n".join(raw)
+    return {**context, "firmware": versions, "routes": routes, "manager_silent": is_silent}, "\n".join(raw)
 
 
 def _firmware(node: Node, where: list[str], found: infiniband.Discovery, raw: list[str], unseen: dict[str, str]) -> dict[str, str]:

@@ -104,18 +104,19 @@ def ranks(mark: str, token: str) -> t.Dict[int, t.List[PlainData]]:
 
 def state_of(pid: int) -> PlainData:
     """Return {"state", "wchan", "syscall", "stack", "ticks" of CPU, "threads": [[id, name, state, wchan]], "frozen": the control group that
-    holds it, or ""}; empty if it is gone. Of more than THREAD_LIMIT threads those that are stopped are all there."""
+    holds it, or ""}; empty if it is gone. Threads that are stopped come first, THREAD_LIMIT are there at most."""
     stat = read(f"/proc/{pid}/stat")
     fields = stat.rpartition(")")[2].split()
     if len(fields) < 13:
         return {}
-    threads: t.List[t.List[t.Any]] = []
+    states: t.Dict[int, str] = {}
     with contextlib.suppress(OSError):
         for thread in sorted(map(int, os.listdir(f"/proc/{pid}/task"))):
-            place = f"/proc/{pid}/task/{thread}"
-            state = (read(f"{place}/stat").rpartition(")")[2].split() or [""])[0]
-            if len(threads) < THREAD_LIMIT or state in ("T", "t"):
-                threads.append([thread, read(f"{place}/comm").strip(), state, read(f"{place}/wchan").strip()])
+            states[thread] = (read(f"/proc/{pid}/task/{thread}/stat").rpartition(")")[2].split() or [""])[0]
+    threads = [
+        [thread, read(f"/proc/{pid}/task/{thread}/comm").strip(), states[thread], read(f"/proc/{pid}/task/{thread}/wchan").strip()]
+        for thread in sorted(states, key=lambda thread: states[thread] not in ("T", "t"))[:THREAD_LIMIT]
+    ]
     return {
         "state": fields[0],
         "wchan": read(f"/proc/{pid}/wchan").strip(),
@@ -132,7 +133,8 @@ def frozen_by(pid: int) -> str:
     """Return the control group that holds a process, as the runtime of a container pauses it, in either version of the kernel's interface;
     empty if none does, as far as can be read."""
     groups = [line.split(":", 2) for line in read(f"/proc/{pid}/cgroup").splitlines() if line.count(":") > 1]
-    for mount in (line.split() for line in read("/proc/self/mounts").splitlines()):
+    mounts = [line.split() for line in read("/proc/self/mounts", 1 << 22).splitlines()]  # a node with many pods has thousands
+    for mount in (mount for mount in mounts if len(mount) > 3):
         for _number, controllers, path in groups:
             is_second = mount[2] == "cgroup2" and not controllers
             is_first = mount[2] == "cgroup" and "freezer" in controllers.split(",") and "freezer" in mount[3].split(",")

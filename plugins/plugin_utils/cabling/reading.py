@@ -132,7 +132,7 @@ def _add(
         fabric.connect(end_of(a, port_a), end_of(b, port_b), *rates)
     fabric.routes.update(_routes(one))
     order = [(guid, int(number)) for guid, *_more, ports in one.get("devices") or () for number, _guid in ports or ()]
-    fabric.destinations.update({adapters[port]: place for place, port in enumerate(order) if port in adapters})
+    fabric.destinations.update({adapters[port]: number for number, port in enumerate(order) if port in adapters})
     for guid, port, state, physical in one.get("down") or ():
         if end_of(guid, port) not in fabric.links:
             fabric.down.setdefault(end_of(guid, port), f"{state}, {physical}")

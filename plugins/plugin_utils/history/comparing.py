@@ -174,26 +174,26 @@ def _places(connection: sqlalchemy.Connection, run: int) -> dict[Whom, SubjectPl
 
 
 def _facts(connection: sqlalchemy.Connection, run: int) -> dict[Whom, Facts]:
-    fact, sheet, subject = schema.fact, schema.sheet, schema.subject
-    query = (
-        sa.select(subject.c.identity, subject.c.simulated, sheet.c.facts)
-        .join(fact, fact.c.subject_id == subject.c.id)
-        .join(sheet, sheet.c.id == fact.c.sheet_id)
-        .where(fact.c.run_id == run)
-    )
-    return {(row[0], bool(row[1])): importing.unpacked(row[2]) for row in connection.execute(query)}
+    return {whom: importing.unpacked(packed) for whom, packed in _sheets(connection, schema.fact, run)}
 
 
 def _in_ports(connection: sqlalchemy.Connection, run: int) -> dict[Whom, dict[str, str]]:
-    hardware, sheet, subject = schema.hardware, schema.sheet, schema.subject
+    sheets = _sheets(connection, schema.hardware, run)
+    seen = {whom: _plugged(part_sheets.unpacked(importing.unpacked(packed))) for whom, packed in sheets}
+    return {whom: modules for whom, modules in seen.items() if modules}
+
+
+def _sheets(connection: sqlalchemy.Connection, table: sqlalchemy.Table, run: int) -> t.Iterator[tuple[Whom, bytes]]:
+    """Yield the packed sheet that a table has of each subject of a run."""
+    sheet, subject = schema.sheet, schema.subject
     query = (
         sa.select(subject.c.identity, subject.c.simulated, sheet.c.facts)
-        .join(hardware, hardware.c.subject_id == subject.c.id)
-        .join(sheet, sheet.c.id == hardware.c.sheet_id)
-        .where(hardware.c.run_id == run)
+        .join(table, table.c.subject_id == subject.c.id)
+        .join(sheet, sheet.c.id == table.c.sheet_id)
+        .where(table.c.run_id == run)
     )
-    seen = {(row[0], bool(row[1])): _plugged(part_sheets.unpacked(importing.unpacked(row[2]))) for row in connection.execute(query)}
-    return {whom: modules for whom, modules in seen.items() if modules}
+    for identity, is_simulated, packed in connection.execute(query):
+        yield (identity, bool(is_simulated)), packed
 
 
 def _plugged(seen: t.Iterable[parts.Part]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What limits a file system that many nodes share, as far as rates of its clients tell: one node, the server or its network, latency.
+"""The bottleneck of a file system that many nodes share, as far as the rates of its clients tell.
 
 Pure functions over numbers. What they cannot tell apart they say.
 

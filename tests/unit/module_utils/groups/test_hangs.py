@@ -183,7 +183,7 @@ def test_a_later_look_at_the_same_hang_does_not_wipe_out_what_was_seen(tmp_path:
         evidence.answers = {"gpu-01": hangs.Answer(tuple(hang.RankSeen(n, "gpu-01", both) for n in numbers), {n: n for n in numbers})}
         return f"{len(numbers)} ranks"
 
-    monkeypatch.setattr(evidence, "_look", look)
+    monkeypatch.setattr(evidence, "_look_at", look)
     job, places = of.job([], 3, 1.0), {0: (7, "all_reduce")}
     assert evidence.gather(job, places) == "3 ranks"
     numbers[1:] = []
@@ -217,6 +217,8 @@ def test_a_process_in_a_paused_control_group_is_seen_in_both_versions(tmp_path: 
     texts[f"{tmp_path}/second/pod2/cgroup.events"] = "populated 1\nfrozen 1\n"
     assert collector.frozen_by(7) == "/pod2"
     texts[f"{tmp_path}/first/pod1/freezer.state"] = "FROZEN\n"
+    assert collector.frozen_by(7) == "/pod1"
+    texts["/proc/self/mounts"] += "cgroup cut"  # as a text that is longer than what is read ends
     assert collector.frozen_by(7) == "/pod1"
 
 

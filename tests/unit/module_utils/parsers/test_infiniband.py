@@ -123,3 +123,18 @@ def test_without_its_summary_no_port_is_known_to_be_clean() -> None:
 def test_the_subnet_manager_is_the_one_that_answers() -> None:
     assert infiniband.manager(text("healthy", "sminfo")) == ("a088c20300010011", 1, "MASTER")
     assert infiniband.manager("ibwarn: [1] sminfo: query failed") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "is_said"),
+    [
+        ("ibwarn: [7] mad_rpc: _do_madrpc failed; dport (Lid 1)\n/usr/sbin/sminfo: iberror: failed: query\n", True),  # recorded
+        ("sminfo: iberror: query failed\n", True),
+        ("/usr/sbin/sminfo: iberror: failed: Failed to open 'mlx5_0' port '1'\n", False),  # recorded
+        ("sminfo: iberror: failed: query resp was not SMINFO\n", False),
+        ("sminfo: error while loading shared libraries: libibmad.so.5\n", False),
+        ("", False),
+    ],
+)
+def test_that_no_manager_answers_is_told_from_a_query_that_was_not_made(text: str, is_said: bool) -> None:
+    assert infiniband.says_no_manager(text) is is_said
