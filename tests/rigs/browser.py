@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -42,9 +43,10 @@ class Browser:
         self.profile = tempfile.mkdtemp(prefix="browser-")
         commands, self._to = os.pipe()
         self._from, answers = os.pipe()
-        # Chromium reads commands from descriptor 3 and answers on 4; these copies lie above both.
-        high = [os.dup2(fd, 100 + i, inheritable=True) for i, fd in enumerate((commands, answers))]
-        shell = 'exec "$0" "$@" 3<&100 4>&101 100<&- 101>&-'
+        # Chromium reads commands from descriptor 3 and answers on 4; these copies lie above both. The numbers are the kernel's choice:
+        # one of ours could be another thread's, and dup2 fails (EBUSY) where that thread still waits for what it opens.
+        high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (commands, answers)]
+        shell = f'exec "$0" "$@" 3<&{high[0]} 4>&{high[1]} {high[0]}<&- {high[1]}>&-'
         self._network = own_network()
         through = self._network.FLAGS if self._network else ()
         arguments = [found, *FLAGS, *through, f"--user-data-dir={self.profile}", "--remote-debugging-pipe", "about:blank"]
