@@ -30,7 +30,7 @@ import zlib
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import probing
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection, syntax
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeWork
 
@@ -136,7 +136,7 @@ def _compiled(names: list[str], all_sources: dict[str, str]) -> dict[str, types.
 @functools.cache
 def _module(name: str, source: str) -> tuple[types.CodeType, list[str]]:
     """Return the code of a module and the names that it may import. Kept, because nearly all modules are those of every probe."""
-    tree = ast.parse(source, name)
+    tree = syntax.tree(source, name)
     imported: list[str] = []
     statements: list[ast.AST] = [tree]
     while statements:

@@ -18,6 +18,7 @@ import math
 import operator
 import typing as t
 
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import syntax
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import AcceptanceError
 
 Value = float | bool
@@ -62,7 +63,7 @@ class Call:
 def parse(text: str) -> ast.expr:
     """Return the syntax tree of an expression. Raise ExpressionError for anything else."""
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
+        tree: ast.expr = syntax.tree(text.strip(), mode="eval").body
     except (SyntaxError, ValueError) as error:
         raise ExpressionError(f"found {text!r}, which is no expression: {error}") from error
     for node in ast.walk(tree):

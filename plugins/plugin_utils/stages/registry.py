@@ -19,7 +19,7 @@ import typing as t
 
 from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import reasons
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import compiled
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import compiled, syntax
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Level
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import manifest
@@ -106,7 +106,7 @@ def _warn_of_old_places(path: pathlib.Path) -> None:
     """Warn of modules of the node half that a probe imports from their old places."""
     package = f"{PACKAGE.partition('.plugin_utils.')[0]}.module_utils"
     with contextlib.suppress(OSError, ValueError, SyntaxError):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(syntax.tree(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(package):
                 rest = (node.module or "")[len(package) + 1 :]
                 for old in sorted(MOVED.keys() & ({rest} if rest else {alias.name for alias in node.names})):
@@ -146,7 +146,7 @@ def _check_reason_codes(path: pathlib.Path) -> None:
     Only codes that stand in the source as text are checked. A source that this Python cannot read is left to the node's.
     """
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = syntax.tree(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError):
         return
     known = reasons.ALL.keys() - reasons.BROUGHT.keys()

@@ -16,7 +16,7 @@ import pytest
 PLUGINS = pathlib.Path(__file__).resolve().parents[3] / "plugins"
 PACKAGE = "ansible_collections.gpufleet.acceptance.plugins."
 # What any module may import, and the old places of what stages of a team's own import.
-EVERYBODYS = {"plugin_utils.collection", "plugin_utils.compiled"}
+EVERYBODYS = {"plugin_utils.collection", "plugin_utils.compiled", "plugin_utils.syntax"}
 OLD_PLACES = {f"module_utils.{name}" for name in ("group", "launching", "membership", "node", "observation", "plain_data", "reasons")}
 
 
@@ -126,7 +126,8 @@ def test_a_plane_knows_no_other() -> None:
 # GPU sharing could be a collection of its own: it imports what a team's stage of the topology CLUSTER may (docs/stages.md).
 SHARING = ("plugin_utils.sharing.", "module_utils.workloads.sharing.")
 OF_SHARING = {
-    "plugin_utils.collection", "plugin_utils.stages.base", "plugin_utils.stages.ranges", "plugin_utils.planes.kubernetes.stages.nodes",
+    "plugin_utils.collection", "plugin_utils.syntax", "plugin_utils.stages.base", "plugin_utils.stages.ranges",
+    "plugin_utils.planes.kubernetes.stages.nodes",
     *(f"plugin_utils.records.{name}" for name in ("errors", "files", "keys", "measurement", "model", "report_rows")),
     *(f"plugin_utils.planes.kubernetes.api.{name}" for name in (
         "access", "cleanup", "client", "executing", "inventory", "leases", "logs", "marks", "settings",

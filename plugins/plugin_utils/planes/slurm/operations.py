@@ -80,8 +80,9 @@ def logs(upkeep: Upkeep) -> PlainData:
         if job.state != "RUNNING":
             return [f"{upkeep.host}: job {job.id}, {job.name}, for {job.node}: {job.state}, {reasons.printable(job.reason)}"]
         own_name = node.removeprefix(f"{upkeep.host}/")
-        return [f"{upkeep.host}/{line}" for line in _looked_into(upkeep, client, job, match, own_name)]
+        return [f"{upkeep.host}/{line}" for line in _looked_into(upkeep, client, job, match, own_name, unpacking)]
 
+    unpacking = payload.unpacking("", "showing")
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         shown = [line for lines in pool.map(look, chosen) for line in lines]
     for line in shown:
@@ -94,14 +95,14 @@ def _may_be_on(job: SlurmJob, node: str) -> bool:
     return job.node == node or not job.node or "[" in job.node or node in job.node.split(",")
 
 
-def _looked_into(upkeep: Upkeep, client: Client, job: SlurmJob, match: re.Match[str], node: str) -> t.Iterator[str]:
+def _looked_into(upkeep: Upkeep, client: Client, job: SlurmJob, match: re.Match[str], node: str, unpacking: str) -> t.Iterator[str]:
     """Yield the lines about one job. One that Slurm lets nobody look into, since it has just ended for example, is said as a line too."""
     own = (
         f"\nimport os\nfrom {payload.PACKAGE}.program import job, showing\n"
         f"state_dir = {upkeep.variable('acceptance_state_dir')!r} or job.state_dir()\n"
         f"showing.main(state_dir, {match['run']!r}, {match['stage']!r}, os.environ['SLURMD_NODENAME'], {int(upkeep.options['tail'])})\n"
     )
-    program = payload.unpacking("", "showing") + own
+    program = unpacking + own
     argv = [*of_variables.look_into(job.id, node), _settings(upkeep).python, "-c", of_a_launch.READ_EXACTLY]
     try:
         answer = client.run(*argv, text=f"{len(program.encode())}\n{program}")
