@@ -15,8 +15,8 @@ Exit status 0 exactly when nothing was missed, nothing was alarmed falsely, and 
 does not is run once more, and named in "run_again": loads of a second are too long by tenths of it on a busy machine.
 
 Measured on two cores that others kept busy (load 6 to 12): both clusters are up after a minute, and the healthy matrix of 49 cases on both
-takes 888 s at scale 0.002. The 90 defects are 45 runs, two at once, one on each cluster: 50 to 160 s each with two cases of a defect and
-one other (`--seen 2`); allow two hours for all. `--minutes` ends earlier and says what is left; `--defects none` is the healthy matrix
+takes 1,076 s at scale 0.002. The 125 defects are 63 runs, two at once, one on each cluster: 50 to 160 s each with two cases of a defect and
+one other (`--seen 2`); allow three hours for all. `--minutes` ends earlier and says what is left; `--defects none` is the healthy matrix
 alone.
 """
 

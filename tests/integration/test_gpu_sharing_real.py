@@ -23,8 +23,9 @@ pytestmark = [
     pytest.mark.kubernetes(own=True), pytest.mark.long,
     pytest.mark.skipif(not SOURCE, reason="GPUFLEET_SHARING_SOURCE names no clone of the real system's repository"),
 ]  # fmt: skip
-# Quotas hold over 4 s, and annotations are looked at every 5 s.
+# Quotas hold over 4 s, and annotations are looked at every 5 s. Loads beside others take 40 s alone on a slow T4, and pods share it.
 PARAMETERS = {
+    "scale_timeout_s": 600, "stab_iteration_timeout_s": 600,
     "quota_window_s": 4, "pod_timeout_s": 300, "running_timeout_s": 90, "probe_timeout_s": 90,
     "dynamic_update_expect_s": 15, "dynamic_update_observe_timeout_s": 60,
 }  # fmt: skip
@@ -41,12 +42,16 @@ DEFECTS = {
 # Defects of both versions that the cases of the matrix see: docs/gpu_sharing.md.
 FOUND = {
     "FUNC-010": "no new allocation within the higher quota was granted after the change",
+    "COMBO-004": "an allocation within 6 GiB was refused",
     **dict.fromkeys(("LEAK-003", "LEAK-004", "FAIL-004"), "a scheduler counts memory as running on a GPU without clients"),
 }
 # Shares of slow GPUs miss a quota by more than what is allowed: kernels that are queued when a turn ends are long there.
 SHARES = {case: "the share at" for case in ("FUNC-009", "FUNC-012", "COMBO-006", "PERF-004")}
 # Unknown on a busy machine: loads that are short beside the start of pods show no cliff.
 SHORT = {"PERF-008": "the loads are too short beside the start of pods"}
+# A GPU that is once called overloaded stays so (ROBUST-002), and its pods run one after the other until the scheduler is restarted: many
+# pods on a T4 (PERF-008) do that. Without them before, both cases pass.
+ONE_AFTER_THE_OTHER = {"STAB-004": "printed fewer than 1 probes", "ROBUST-009": "a pod on a GPU with six made no progress"}
 # Hours of pods one after the other, which show nothing more of the real system at this scale than those that are run.
 LEFT = {"STAB-002", "LEAK-001", "LEAK-004", "LEAK-005", "PERF-002", "PERF-003"}
 
@@ -55,7 +60,7 @@ def wrong(case: str, verdict: str, why: str) -> bool:
     """Return True for a verdict that is neither that of a healthy system nor a real defect or a known limit of the simulated GPUs."""
     if case in DEFECTS:
         return verdict != "FAIL" or DEFECTS[case] not in why
-    cause = {**FOUND, **SHARES, **SHORT}.get(case)
+    cause = {**FOUND, **SHARES, **SHORT, **ONE_AFTER_THE_OTHER}.get(case)
     return verdict not in ("PASS", "SKIPPED") and not (cause and cause in why)
 
 

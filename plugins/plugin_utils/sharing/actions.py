@@ -206,8 +206,8 @@ _WORDS: dict[str, t.Callable[[Step], str]] = {
     "probes": lambda step: f"wait for {step['count']} {step.get('pattern', 'probe')} lines of {step['group']}",
     "progress": lambda step: f"{step['as']}: wait for {step.get('count', PROGRESS)} more lines about progress of each of {step['group']}",
     "change": lambda step: (
-        f"set the {'compute' if 'core' in step else 'memory'} quota of {step['group']} to "
-        + (f"{step['core']} %" if "core" in step else str(step["memory"]))
+        f"{'remove' if step.get('remove') else 'set'} the {'compute' if 'core' in step else 'memory'} quota of {step['group']}"
+        + ("" if step.get("remove") else f" to {step['core']} %" if "core" in step else f" to {step['memory']}")
     ),
     "observe": lambda step: f"wait until the metrics show {step['change']}",
     "delete": lambda step: f"delete {step['group']}",

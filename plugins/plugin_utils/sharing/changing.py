@@ -32,7 +32,8 @@ class Changing:
         self.run, self.pods, self.looking = run, pods, looking
 
     def change(self, arguments: t.Mapping[str, t.Any]) -> None:
-        """Change a quota of a group, and wait until the metrics show it if the step says so."""
+        """Change a quota of a group, and wait until the metrics show it if the step says so. A step with `remove` removes the annotation;
+        its quota is then the one that the system falls back to."""
         run = self.run
         kind = "core" if "core" in arguments else "memory"
         if kind not in run.system.annotations:
@@ -47,7 +48,8 @@ class Changing:
             if mark is not None:
                 marks[daemon.name] = mark
         at = run.at()
-        run.cluster.annotate([pod.current_name for pod in pods], {run.system.annotations[kind]: str(arguments[kind])})
+        text = None if arguments.get("remove") else str(arguments[kind])
+        run.cluster.annotate([pod.current_name for pod in pods], {run.system.annotations[kind]: text})
         old_value = old_values.pop() if len(old_values) == 1 else None
         change = QuotaChange(arguments["as"], arguments["group"], kind, old_value, value, at, marks)
         for pod in pods:

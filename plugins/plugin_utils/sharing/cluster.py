@@ -83,8 +83,8 @@ class Cluster(t.Protocol):
     def remove(self, names: t.Sequence[str], timeout: float) -> list[str]:
         """Remove workloads and wait at most `timeout` seconds. Return those that are still there."""
 
-    def annotate(self, pods: t.Sequence[str], annotations: t.Mapping[str, str]) -> None:
-        """Set annotations of pods."""
+    def annotate(self, pods: t.Sequence[str], annotations: t.Mapping[str, str | None]) -> None:
+        """Set annotations of pods, and remove those whose value is None."""
 
     def log(self, pod: str, tail: int | None = None) -> list[str] | None:
         """Return the log lines of a pod of the case with their times; None if they cannot be read."""

@@ -76,8 +76,9 @@ class CaseRun:
             self._do(arguments["do"], {**bindings, arguments["name"]: value})
 
     def _repeat(self, arguments: t.Any, bindings: dict[str, t.Any]) -> None:
+        """Repeat so many rounds, or for so long: at least so often that a trend can be seen, however long a round takes."""
         number, end = 0, self.cluster.now() + float(arguments.get("seconds", math.inf))
-        while number < arguments.get("rounds", math.inf) and (number == 0 or self.cluster.now() < end):
+        while number < arguments.get("rounds", math.inf) and (number < vocabulary.TREND_LOOKS or self.cluster.now() < end):
             number += 1
             self._do(arguments["do"], {**bindings, actions.ROUND: number})
 

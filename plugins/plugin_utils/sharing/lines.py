@@ -94,6 +94,28 @@ def probes(lines: t.Iterable[LogLine]) -> list[Probe]:
     return result
 
 
+def advances(lines: t.Iterable[LogLine]) -> list[Probe]:
+    """Return the readings that show more iterations than the reading before them."""
+    readings = probes(lines)
+    before = (0, *(probe.iterations for probe in readings))
+    return [probe for iterations, probe in zip(before, readings, strict=False) if probe.iterations > iterations]
+
+
+def began_anew(readings: t.Iterable[Probe]) -> bool:
+    """Return True if a reading shows fewer iterations or less time than the one before: no speed follows from both."""
+    return any(b.iterations < a.iterations or b.elapsed_s < a.elapsed_s for a, b in itertools.pairwise(readings))
+
+
+def iterations_at(readings: t.Sequence[Probe], stamp: str) -> float:
+    """Return the iterations of a pod at a time between its first and its last reading, by linear interpolation."""
+    later = next(number for number, probe in enumerate(readings) if probe.stamp >= stamp)
+    if readings[later].stamp == stamp or not later:
+        return float(readings[later].iterations)
+    before, after_it = readings[later - 1], readings[later]
+    part = seconds_between(before.stamp, stamp) / seconds_between(before.stamp, after_it.stamp)
+    return before.iterations + part * (after_it.iterations - before.iterations)
+
+
 def goes_on(lines: t.Iterable[LogLine], count: int) -> bool:
     """Return True if at least `count` lines about progress are there, and each has more iterations than the one before."""
     iterations = [probe.iterations for probe in probes(lines)]

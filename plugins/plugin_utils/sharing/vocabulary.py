@@ -39,9 +39,15 @@ GROUP, SAMPLE, CHANGE, PATTERN, METRIC, NUMBER, ACTION = "group", "sample", "cha
 # The samples of every case: before its first step, and after its last.
 BASELINE, END = "baseline", "end"
 PERCENTILE = 95
+# So many looks, at least, say something of a trend.
+TREND_LOOKS = 3
 # Prefixes of the metrics of clients and of GPUs.
 CLIENT, GPU = "client_", "gpu_"
 RUNNING_MEMORY = "scheduler_running_memory_bytes"
+# The last probes, whose two intervals show the speed that a pod has in the end.
+LAST_PROBES = 3
+# Of two compute quotas, how many times as large one must be before the speeds of their pods are compared.
+TWICE = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,12 +95,12 @@ def problem(call: Call) -> str | None:
 
 # {unit: the words that have it}; a word about a metric has the unit of the metric's name, any other counts.
 _UNITS = {
-    "s": ("runtime", "slowest", "fastest", "elapsed", "latency", "slowest_change", "refusal_latency", "scrape_p95"),
+    "s": ("runtime", "slowest", "fastest", "elapsed", "latency", "slowest_change", "refusal_latency", "lag", "scrape_p95"),
     "KiB": ("rss_growth", "rss_slope"),
-    "percent": ("share", "inaccuracy", "rate_inaccuracy", "driver_gap", "effective_gap", "worst_drop"),
+    "percent": ("share", "greatest_share", "inaccuracy", "rate_inaccuracy", "driver_gap", "effective_gap", "worst_drop"),
     "1/s": ("rate",),
     "B": ("memory_left", "memory_of_nobody"),
-    "ratio": ("unfairness", "peak_ratio", "peak_of_sums"),
+    "ratio": ("unfairness", "lead", "unsteady", "peak_ratio", "peak_of_sums"),
 }
 _SUFFIXES = {"_bytes": "B", "_percent": "percent", "_ms": "ms", "_ratio": "ratio", "_throttled": "ratio"}
 
@@ -246,6 +252,27 @@ def rate(evidence: CaseEvidence, group: str, since: str = "", until: str = "") -
     return float(statistics.median(rates))
 
 
+@word(GROUP, CHANGE)
+def lag(evidence: CaseEvidence, group: str, change: str) -> Value:
+    """Return the longest time in seconds for which a pod went on at its old speed after the metrics had shown a change of its compute
+    quota: at most the time between two probes too short. The new speed is that of the last two intervals between probes."""
+    lags = []
+    for pod, log in _logs(evidence, group):
+        before = lines.rate(log, "", _mark(evidence, change, pod))
+        since = lines.probes(lines.after(log, _settled(evidence, change, pod)))
+        if before is None or len(since) < LAST_PROBES:
+            raise Absent(f"{pod.name} printed too few probes around {change}")
+        if lines.began_anew(since):
+            raise Absent(f"{pod.name} began anew after {change}")
+        first, earlier, last = since[0], since[-LAST_PROBES], since[-1]
+        new = (last.iterations - earlier.iterations) / (last.elapsed_s - earlier.elapsed_s)
+        if new == before:
+            raise Absent(f"the speed of {pod.name} did not change after {change}")
+        made, took = last.iterations - first.iterations, last.elapsed_s - first.elapsed_s
+        lags.append(min(took, max(0.0, (new * took - made) / (new - before))))
+    return max(lags)
+
+
 @word(GROUP, NUMBER)
 def stalls(evidence: CaseEvidence, group: str, seconds: float) -> Value:
     """Return how many pods made no progress between two probes or had probes more than `seconds` apart."""
@@ -303,6 +330,31 @@ def _allocations_since(evidence: CaseEvidence, pattern: str, group: str, change:
     return float(found)
 
 
+@word(GROUP, NUMBER)
+def refused_at(evidence: CaseEvidence, group: str, value: float) -> Value:
+    """Return how many new allocations of pods were refused while their changed memory quota was `value`: each time since the metrics showed
+    it, and before the next change was made."""
+    return _allocations_at(evidence, "allocation_refused", group, value)
+
+
+@word(GROUP, NUMBER)
+def granted_at(evidence: CaseEvidence, group: str, value: float) -> Value:
+    return _allocations_at(evidence, "allocation_granted", group, value)
+
+
+def _allocations_at(evidence: CaseEvidence, pattern: str, group: str, value: float) -> float:
+    phases = [(change.name, until) for change, until in _phases(evidence, group, "memory") if change.value == value]
+    if not phases:
+        raise Absent(f"the memory quota of {group} was not changed to {value:g}")
+    return sum(_allocations_since(evidence, pattern, group, name, until) for name, until in phases)
+
+
+def _phases(evidence: CaseEvidence, group: str, kind: str) -> list[tuple[QuotaChange, str]]:
+    """Return the changes of one quota of a group, each with the name of the next, "" for the last."""
+    made = [change for change in evidence.changes.values() if (change.group, change.kind) == (group, kind)]
+    return [(change, later.name if later else "") for change, later in itertools.zip_longest(made, made[1:])]
+
+
 @word(GROUP, CHANGE)
 def refusal_latency(evidence: CaseEvidence, group: str, change: str) -> Value:
     """Return the longest time in seconds until a new allocation of a pod was refused, from the last line of its log before a change:
@@ -320,28 +372,59 @@ def refusal_latency(evidence: CaseEvidence, group: str, change: str) -> Value:
 # The fewest lines about progress of one pod that show that another one beside it stood still meanwhile; the seconds that a pod has for the
 # start of its device; and the part of another pod's lines that is no progress.
 MEANWHILE, STARTING_S, STILL = 5, 4.0, 0.1
+# The fewest lines of the fastest pod in the time in which the speeds of pods are compared.
+COMPARED = 3
 
 
-@word(GROUP)
-def held_up(evidence: CaseEvidence, group: str) -> Value:
-    """Return how many pods of a group made next to no progress while all its pods on their node ran, by the clock of that node.
-    Pods of different `together` steps are not compared. Raise Absent if that time was so short that no other pod made much progress."""
+def _brought_together(evidence: CaseEvidence, group: str) -> list[list[list[lines.LogLine]]]:
+    """Return the logs, lines with a time only, of the pods of a group that one `together` step brought onto one node. A pod that is alone
+    there is left out."""
     by_node: dict[tuple[int, str], list[list[lines.LogLine]]] = {}
     for pod, log in _logs(evidence, group):
         stamped = [line for line in log if line.stamp]
         if not stamped:
             raise Absent(f"{pod.name} printed nothing")
         by_node.setdefault((pod.batch, pod.node), []).append(stamped)
+    together = [logs for logs in by_node.values() if len(logs) > 1]
+    if not together:
+        raise Absent(f"no two pods of {group} were brought together")
+    return together
+
+
+@word(GROUP)
+def held_up(evidence: CaseEvidence, group: str) -> Value:
+    """Return how many pods of a group made next to no progress while all its pods on their node ran, by the clock of that node.
+    Pods of different `together` steps are not compared. Raise Absent if that time was so short that no other pod made much progress."""
     held = 0
-    for logs in by_node.values():
+    for logs in _brought_together(evidence, group):
         begin, end = max(log[0].stamp for log in logs), min(log[-1].stamp for log in logs)
-        made = [[probe for probe in lines.probes(lines.between(log, begin, end)) if probe.iterations] for log in logs]
+        made = [lines.advances(lines.between(log, begin, end)) for log in logs]
         later = max(sum(lines.seconds_between(begin, probe.stamp) > STARTING_S for probe in probes) for probes in made)
         if not all(made) and later < MEANWHILE:
             counted = ", ".join(str(len(probes)) for probes in made)
             raise Absent(f"pods of {group} ran at the same time for too short a time: {counted} lines about progress")
         held += sum(len(probes) < STILL * max(map(len, made)) for probes in made)
     return float(held)
+
+
+@word(GROUP)
+def lead(evidence: CaseEvidence, group: str) -> Value:
+    """Return the greatest ratio of the progress of two pods that one `together` step brought onto one node, in the time in which all of
+    them printed lines about it: run times may be alike although one pod was far ahead until it ended. Raise Absent if that time was so
+    short that the fastest pod printed fewer than COMPARED lines."""
+    ratios = []
+    for logs in _brought_together(evidence, group):
+        readings = [lines.probes(log) for log in logs]
+        if not all(readings):
+            raise Absent(f"a pod of {group} printed no line about its progress")
+        if any(map(lines.began_anew, readings)):
+            raise Absent(f"a pod of {group} began anew: its speed cannot be compared")
+        begin, end = max(probes[0].stamp for probes in readings), min(probes[-1].stamp for probes in readings)
+        if max(sum(begin <= probe.stamp <= end for probe in probes) for probes in readings) < COMPARED:
+            raise Absent(f"pods of {group} made progress at the same time for too short a time to compare their speeds")
+        made = [lines.iterations_at(probes, end) - lines.iterations_at(probes, begin) for probes in readings]
+        ratios.append(max(made) / min(made))
+    return max(ratios)
 
 
 # Logs of the system ----------------------------------------------------------------------------------------------------
@@ -521,6 +604,12 @@ def metric(evidence: CaseEvidence, sample: str, name: str, group: str) -> Value:
     return distinct.pop()
 
 
+@word(SAMPLE, METRIC, GROUP, NUMBER)
+def shown_as(evidence: CaseEvidence, sample: str, name: str, group: str, value: float) -> Value:
+    """Return how many pods of a group have a value of a metric."""
+    return float(_values(evidence, _last(evidence, sample), name, group).count(value))
+
+
 @word(SAMPLE, METRIC)
 def total(evidence: CaseEvidence, sample: str, name: str) -> Value:
     """Return the sum of a metric over all schedulers."""
@@ -585,6 +674,26 @@ def peak_of_gpus(evidence: CaseEvidence, sample: str, name: str, group: str) -> 
     if maximum is None:
         raise Absent(f"watch {sample}: no {evidence.system.metrics}{name} of the GPUs of {group}")
     return maximum
+
+
+@word(SAMPLE, SAMPLE, METRIC, GROUP)
+def rise_of_gpus(evidence: CaseEvidence, first_sample: str, sample: str, name: str, group: str) -> Value:
+    """Return by how much the highest value of a metric in a watch is above that of an earlier sample: the least rise among the GPUs of a
+    group's pods."""
+    label = evidence.system.labels["gpu"]
+    before = {entry.labels.get(label): entry.value for entry in _series(evidence, _last(evidence, first_sample), name)}
+    highest_values: dict[str, float] = {}
+    for look in _samples(evidence, sample):
+        gpus_of_group = {gpu for pod_gpus in _gpus_of(evidence, look, group).values() for gpu in pod_gpus}
+        for entry in _series(evidence, look, name):
+            gpu = entry.labels.get(label, "")
+            if gpu in gpus_of_group:
+                highest_values[gpu] = max(entry.value, highest_values.get(gpu, -math.inf))
+    if not highest_values:
+        raise Absent(f"watch {sample}: no {evidence.system.metrics}{name} of the GPUs of {group}")
+    if unknown := sorted(set(highest_values) - set(before)):
+        raise Absent(f"sample {first_sample}: no {evidence.system.metrics}{name} of GPU {unknown[0]}")
+    return min(value - before[gpu] for gpu, value in highest_values.items())
 
 
 @word(SAMPLE, METRIC, GROUP)
@@ -687,17 +796,67 @@ def orphans(evidence: CaseEvidence, sample: str) -> Value:
 def effective_gap(evidence: CaseEvidence, sample: str, group: str) -> Value:
     """Return the greatest difference, in percentage points, between the effective compute quota that is shown of a pod and its own quota
     scaled by those of the group's pods on its GPU: the quotas of one GPU are added up, and of no other."""
+    label, effective = evidence.system.labels["pod"], _effective(evidence, sample, group)
+    shown = {
+        entry.labels.get(label): entry.value
+        for entry in _series(evidence, _last(evidence, sample), "client_core_quota_effective_percent")
+    }
+    if missing_pods := sorted(set(effective) - set(shown)):
+        raise Absent(f"sample {sample}: no effective quota of {', '.join(missing_pods[:4])} is shown")
+    return max(abs(shown[pod] - quota) for pod, quota in effective.items())
+
+
+def _effective(evidence: CaseEvidence, sample: str, group: str) -> dict[str, float]:
+    """Return {pod: its own compute quota in percent at the time of a sample, scaled by those of the group's pods on its GPU}."""
     look = _last(evidence, sample)
     gpus(evidence, sample, group)  # a scheduler knows each pod
-    label, of_gpu = evidence.system.labels["pod"], {pod: min(places) for pod, places in _gpus_of(evidence, look, group).items()}
+    of_gpu = {pod: min(places) for pod, places in _gpus_of(evidence, look, group).items()}
     quotas = {pod.current_name: _core_at(evidence, pod, look.at) for pod in _pods(evidence, group)}
     sums: dict[str, float] = collections.defaultdict(float)
     for pod, gpu in of_gpu.items():
         sums[gpu] += quotas[pod]
-    shown = {entry.labels.get(label): entry.value for entry in _series(evidence, look, "client_core_quota_effective_percent")}
-    if missing_pods := sorted(set(quotas) - set(shown)):
-        raise Absent(f"sample {sample}: no effective quota of {', '.join(missing_pods[:4])} is shown")
-    return max(abs(shown[pod] - quotas[pod] * 100 / max(100.0, sums[of_gpu[pod]])) for pod in quotas)
+    return {pod: quota * 100 / max(100.0, sums[of_gpu[pod]]) for pod, quota in quotas.items()}
+
+
+@word(SAMPLE, GROUP)
+def unsteady(evidence: CaseEvidence, sample: str, group: str) -> Value:
+    """Return the greatest ratio of two speeds of one pod between changes of the group's compute quota, each relative to the effective quota
+    at that time: 1 if speeds always follow the quota. A sample says which pods share a GPU."""
+    gpus(evidence, sample, group)  # a scheduler knows each pod
+    places = _gpus_of(evidence, _last(evidence, sample), group)
+    on_gpu = collections.Counter(min(of_pod) for of_pod in places.values())
+    ratios = []
+    for pod, log in _logs(evidence, group):
+        beside, speeds = on_gpu[min(places[pod.current_name])], []
+        for change, until in _phases(evidence, group, "core"):
+            speed = lines.rate(log, _settled(evidence, change.name, pod), _mark(evidence, until, pod) if until else None)
+            if speed is None:
+                raise Absent(f"{pod.name} printed no two probes after {change.name}")
+            speeds.append(speed * max(1.0, beside * change.value / 100) / change.value)
+        if len(speeds) < 2:
+            raise Absent(f"the compute quota of {group} was changed {len(speeds)} times: speeds cannot be compared")
+        ratios.append(max(speeds) / min(speeds))
+    return max(ratios)
+
+
+@word(SAMPLE, GROUP, CHANGE)
+def inverted(evidence: CaseEvidence, sample: str, group: str, change: str) -> Value:
+    """Return how many pairs of pods on one node contradict their compute quotas: since a change was shown, the pod with at least twice the
+    effective quota of the other was not `mix_ratio_min` times as fast. The effective quotas are those that the pods should have at the time
+    of a sample. GPUs of one node are taken to be equally fast."""
+    effective, speeds = _effective(evidence, sample, group), {}
+    for pod, log in _logs(evidence, group):
+        speed = lines.rate(log, _settled(evidence, change, pod))
+        if speed is None:
+            raise Absent(f"{pod.name} printed no two probes after {change}")
+        speeds[pod.current_name] = (pod.node, speed, effective[pod.current_name])
+    least = evidence.parameters["mix_ratio_min"]
+    return float(
+        sum(
+            node == other_node and quota >= TWICE * other_quota and speed < least * other_speed
+            for (node, speed, quota), (other_node, other_speed, other_quota) in itertools.permutations(speeds.values(), 2)
+        )
+    )
 
 
 def _core_at(evidence: CaseEvidence, pod: CasePod, at: float) -> float:
@@ -916,7 +1075,7 @@ def fd_slope(evidence: CaseEvidence, sample: str) -> Value:
 
 
 def _slope(values: list[float], sample: str) -> float:
-    if len(values) < 3:
+    if len(values) < TREND_LOOKS:
         raise Absent(f"sample {sample}: {len(values)} looks say nothing of a trend")
     return statistics.linear_regression(range(len(values)), values).slope
 
@@ -928,6 +1087,21 @@ def _slope(values: list[float], sample: str) -> float:
 def share(evidence: CaseEvidence, full: str, limited: str) -> Value:
     """Return the part of a GPU, in percent, that limited pods had: the run time of pods with a whole GPU divided by theirs."""
     return 100.0 * t.cast(float, runtime(evidence, full)) / t.cast(float, runtime(evidence, limited))
+
+
+@word(GROUP, GROUP)
+def greatest_share(evidence: CaseEvidence, full: str, limited: str) -> Value:
+    """Return the greatest part of a GPU, in percent, that a limited pod had: its speed relative to that of a pod with a whole GPU that ran
+    on the same node before."""
+    whole, shares = {}, []
+    for pod, log in _logs(evidence, full):
+        whole[pod.node] = lines.rate(log)
+    for pod, log in _logs(evidence, limited):
+        speed, of_node = lines.rate(log), whole.get(pod.node)
+        if speed is None or not of_node:
+            raise Absent(f"{pod.name} or the pod of {full} on its node printed no two probes")
+        shares.append(100.0 * speed / of_node)
+    return max(shares)
 
 
 @word(GROUP, GROUP, NUMBER)

@@ -226,7 +226,7 @@ class SharingCluster:
         return cleanup.remove(self.client, selector, kinds, timeout)
 
     @_plain_errors
-    def annotate(self, pods: t.Sequence[str], annotations: t.Mapping[str, str]) -> None:
+    def annotate(self, pods: t.Sequence[str], annotations: t.Mapping[str, str | None]) -> None:
         for pod in pods:
             self.client.patch(f"{cleanup.path('/api/v1', self.namespace, 'pods')}/{pod}", {"metadata": {"annotations": dict(annotations)}})
 

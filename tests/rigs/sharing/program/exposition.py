@@ -48,14 +48,15 @@ def of_gpus(gpus: list[Gpu]) -> t.Iterator[Sample]:
         yield from [("gpu_sampler_backend_info", {"backend": "nvml"}, 1.0)] if up else []
     yield "nvml_up", {}, float(up)
     now = time.monotonic()
-    for gpu in gpus if up else []:
+    for number, gpu in enumerate(gpus if up else []):
         labels = {"gpu_uuid": gpu.uuid, "gpu_index": gpu.index}
-        used = gpu.sampled / (1 << 20) if planted("used_in_mib") else gpu.sampled
-        load = 0.0 if planted("utilization_zero") else gpu.utilization(now)
+        read = gpus[(number + 1) % len(gpus)] if planted("gpus_swapped") else gpu
+        used = read.sampled / (1 << 20) if planted("used_in_mib") else read.sampled
+        load = 0.0 if planted("utilization_zero") else 1.0 if planted("utilization_stuck") else read.utilization(now)
         yield "gpu_info", {**labels, "gpu_name": gpu.name}, 1.0
         yield "gpu_memory_total_bytes", labels, gpu.total
         yield "gpu_memory_used_bytes", labels, used
-        yield "gpu_memory_free_bytes", labels, gpu.total - gpu.sampled
+        yield "gpu_memory_free_bytes", labels, gpu.total - read.sampled
         yield "gpu_utilization_ratio", labels, load
         yield "gpu_memory_utilization_ratio", labels, load * 0.6
         yield "gpu_process_count", labels, len(gpu.clients)
@@ -68,6 +69,8 @@ def of_clients(gpus: list[Gpu], ghosts: list[Client]) -> t.Iterator[Sample]:
     for client in [*(client for gpu in gpus for client in gpu.clients), *ghosts]:
         gpu = client.gpu
         uuid = "GPU-00000000-0000-4000-8000-000000000000" if planted("uuid_wrong") else gpu.uuid
+        if planted("client_other_gpu"):
+            uuid = gpus[(gpus.index(gpu) + 1) % len(gpus)].uuid
         labels = of_pod(client, uuid)
         used, effective = client.used(now), gpu.effective(client)
         if planted("core_sum_of_all_gpus"):
@@ -79,12 +82,20 @@ def of_clients(gpus: list[Gpu], ghosts: list[Client]) -> t.Iterator[Sample]:
             quota = gpu.last_quota
         elif planted("quota_in_mib"):
             quota //= 1 << 20
+        elif planted("memory_shown_of_all"):
+            quota = next((other.memory_limit for every in gpus for other in every.clients if other.updated), quota)
         told = client.core_told / 100 if planted("core_as_ratio") else client.core_told
+        if planted("quota_of_newest"):
+            newest = max((other for every in gpus for other in every.clients), key=lambda other: other.order, default=client)
+            quota, told = newest.memory_limit, newest.core_told
         exceeded = bool(client.memory_limit) and client.allocated > client.memory_limit and not planted("exceeded_never")
-        throttled = client.throttled and not planted("throttled_never")
+        client.exceeded |= exceeded
+        exceeded |= planted("exceeded_always") or (planted("exceeded_sticks") and client.exceeded)
+        throttled = (client.throttled or planted("throttled_always")) and not planted("throttled_never")
+        allocated = sum(other.allocated for other in gpu.clients) if planted("allocated_of_gpu") else client.allocated
         index = gpu.index if up and not planted("index_unknown") else -1
         yield "client_info", {**labels, "gpu_index": index, "host_pid": client.host_pid}, 1.0
-        yield "client_managed_allocated_bytes", labels, client.allocated
+        yield "client_managed_allocated_bytes", labels, allocated
         yield "client_managed_allocated_peak_bytes", labels, client.peak
         if up:
             yield "client_nvml_used_bytes", {**labels, "host_pid": client.host_pid}, CONTEXT_BYTES  # managed memory is not in it

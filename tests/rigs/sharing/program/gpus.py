@@ -9,6 +9,7 @@ import dataclasses
 import os
 import pathlib
 import shlex
+import time
 import typing as t
 
 from names import PREFIX, variable
@@ -46,6 +47,13 @@ class Client:
     hindered: bool = False  # by a defect, until it ends
     order: int = 0  # in which clients came
     deaf: bool = False  # to its pod's annotations, by a defect
+    oversubscribes: bool = False
+    exceeded: bool = False  # its memory quota, if only once
+    left: bool = False  # it said so before its connection ended
+    limited: bool = False  # has a core quota, if only of 100 percent
+    loose: bool = False  # from its core quota, by a defect
+    changes: int = 0  # of its core quota while it ran
+    began: float = dataclasses.field(default_factory=time.monotonic)
 
     @property
     def name(self) -> str:
@@ -99,7 +107,8 @@ class Gpu:
         """In the order in which they came, as many as have room; one that is larger than all of it runs alone. Those who now wait."""
         taken, held = 0, []
         for client in self.clients:
-            client.waiting = client.takes_lock and bool(taken) and taken + client.allocated > self.safe
+            forgotten = client.waiting and planted("waiter_forgotten")
+            client.waiting = client.takes_lock and (forgotten or (bool(taken) and taken + client.allocated > self.safe))
             if client.waiting:
                 held.append(client)
             elif client.takes_lock:
@@ -115,22 +124,44 @@ class Gpu:
             return client.core
         return client.core * 100 // total
 
+    @staticmethod
+    def lifted(client: Client) -> bool:
+        """Return True for a client that a defect gives what the GPU has, whatever its quota."""
+        return (
+            (planted("core_lifted_on_update") and client.updated)
+            or (planted("oversub_lifts_core") and client.oversubscribes)
+            or (planted("memory_lifts_core") and bool(client.memory_limit))
+            or (planted("memory_change_lifts_core", "restart_core_not_kept") and client.loose)
+            or (planted("core_first_gpu_only") and bool(client.gpu.index))
+            or (planted("core_first_client_only") and client is not client.gpu.clients[0])
+        )
+
     def given(self, client: Client) -> float:
         """The part of the GPU that it really gets: its effective quota, if all is well."""
         if client.waiting or planted("deadlock") or (planted("third_waits") and client in self.clients[2:]):
             return 0.0
         if planted("newest_waits") and client in self.clients[1:] and client is self.clients[-1]:
             return 0.0
+        if planted("deleted_keeps_lock") and client.hindered:
+            return 0.0
+        if planted("lower_waits") and any(other.core > client.core for other in self.running()):
+            return 0.0
         quota = self.effective(client)
-        if planted("core_ignored") or (planted("core_lifted_on_update") and client.updated):
+        if planted("core_ignored") or self.lifted(client):
             quota = 100 // max(1, len(self.running()))
+        elif planted("uneven") and len(self.running()) > 1:
+            quota = 85 if client is self.running()[0] else 15 // (len(self.running()) - 1)
         elif planted("core_too_much") and quota < 100:
             quota = min(100, quota + int(number("points", 20)))
         elif planted("core_too_little") and quota < 100:
             quota = max(2, quota - int(number("points", 20)))
         elif planted("core_inverted") and quota < 100:
             quota = 100 - quota
-        elif planted("core_told_only") and client.updated:
+        elif planted("core_scaled") and client.limited:
+            quota = max(1, quota * 3 // 4)
+        elif planted("core_drifts") and quota < 100:
+            quota = min(100, quota + int(number("points", 2) * (time.monotonic() - client.began)))
+        elif (planted("core_told_only") and client.updated) or (planted("core_fourth_change") and client.changes > 3):
             return client.share
         elif planted("starvation"):
             client.hindered |= len(self.running()) > 1 and client is self.running()[-1]

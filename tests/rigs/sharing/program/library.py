@@ -8,6 +8,7 @@ from __future__ import annotations
 import pathlib
 import shutil
 import signal
+import socket
 import time
 
 from names import FOLDER
@@ -32,6 +33,10 @@ def main() -> None:
 
 
 def leave() -> None:
+    if planted("plugin_restart_kills"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as scheduler:
+            scheduler.connect(str(FOLDER / "scheduler.sock"))
+            scheduler.sendall(b'{"type": "END_ALL"}\n')
     shutil.rmtree(THERE, ignore_errors=True)
     raise SystemExit(0)
 

@@ -54,7 +54,8 @@ def log(level: str, text: str) -> None:
 
 def parsed_bytes(text: str) -> int | None:
     decimal = "" if planted("decimal_quota_ignored") else "|K|M|G"
-    found = re.fullmatch(rf"(\d+)(Gi|Mi|Ki|B{decimal})?", text.strip())
+    binary = "Gi|Ki" if planted("mebi_ignored") else "Gi|Mi|Ki"
+    found = re.fullmatch(rf"(\d+)({binary}|B{decimal})?", text.strip())
     if planted("negative_quota_huge") and re.fullmatch(r"-\d+Gi", text.strip()):
         return (1 << 64) + int(text.strip()[:-2]) * UNITS["Gi"]
     return int(found[1]) * UNITS[found[2] or ""] if found else None
@@ -115,6 +116,8 @@ class Scheduler:
             log("INFO", f"Registered client {client.id} on GPU {gpu.uuid} with Pod name = {client.pod}, Pod namespace = {namespace}")
             self.debug(pod)
             client.order = next(self.came)
+            client.oversubscribes = bool(said.get("oversub"))
+            client.loose = planted("restart_core_not_kept") and FILE.stat().st_mtime < STARTED
             client.deaf = planted("restart_loses_quotas") and FILE.stat().st_mtime < STARTED
             gpu.clients.append(client)
             memory, core = (None, None) if client.deaf else wanted(pod)
@@ -133,6 +136,8 @@ class Scheduler:
         with self.lock:
             log("INFO", f"Removing client {client.id}")
             client.gpu.clients.remove(client)
+            for other in client.gpu.clients if planted("deleted_keeps_lock") and not client.left else ():
+                other.hindered = True
             self.counters["client_disconnect"] += 1
             if planted("ghost_clients"):
                 self.ghosts.append(client)
@@ -171,7 +176,7 @@ class Scheduler:
         self.told(client).send({"type": "UPDATE_LIMIT", "bytes": limit})
 
     def limit_core(self, client: Client, percent: int) -> None:
-        client.core = percent
+        client.core, client.limited = percent, True
         if planted("log_rotated") and client.updated:
             threading.Thread(target=self.show_late, args=[client, percent], daemon=True).start()
         elif not (planted("core_metric_stale") and client.updated):
@@ -186,7 +191,7 @@ class Scheduler:
         log("INFO", f"Memory limit changed for pod {client.name}: {client.memory_limit} -> {limit} bytes")
         if planted("memory_logged_only"):
             return
-        client.updated = True
+        client.updated = client.loose = True
         self.limit_memory(self.victim(client, "memory_wrong_pod"), limit)
         if planted("memory_update_kills"):
             client.send({"type": "END"})
@@ -200,6 +205,7 @@ class Scheduler:
         if planted("core_logged_only"):
             return
         client.updated = True
+        client.changes += 1
         if planted("core_update_kills"):
             client.send({"type": "END"})
         self.limit_core(self.victim(client, "core_wrong_pod"), percent)
@@ -281,8 +287,9 @@ class Scheduler:
                 with self.lock:
                     if memory and memory != client.memory_limit:
                         self.changed_memory(client, memory)
-                    if (core or 100) != client.core:
-                        self.changed_core(client, core or 100)
+                    core = core or (client.core if planted("removal_ignored") else 100)
+                    if core != client.core:
+                        self.changed_core(client, core)
 
     def tick(self) -> None:
         for period in itertools.count():
@@ -320,12 +327,16 @@ class Scheduler:
                 if said["type"] == "STATUS":
                     with self.lock:
                         send({"gpus": [status(gpu) for gpu in self.gpus]})
+                elif said["type"] == "END_ALL":  # by a defect
+                    for other in self.clients():
+                        other.send({"type": "END"})
                 elif said["type"] == "REGISTER":
                     if planted("restart_loses_clients") and FILE.stat().st_mtime < STARTED:
                         continue  # they wait for ever
                     client = self.register(said, pid, send)
                     gpu = client.gpu
-                    send({"type": "REGISTERED", "id": client.id, "total": gpu.total, "speed": gpu.speed, "defect": defect()})
+                    of_gpu = {"total": gpu.total, "speed": gpu.speed, "index": gpu.index}
+                    send({"type": "REGISTERED", "id": client.id, **of_gpu, "defect": defect()})
                     with self.lock:
                         self.settle(gpu)
                 elif client and said["type"] == "MEM_UPDATE":
@@ -336,6 +347,11 @@ class Scheduler:
                         client.peak = max(client.peak, client.allocated)
                         self.settle(client.gpu)
                     send({"type": "ACK", "share": client.share})
+                elif client and said["type"] == "BYE":
+                    client.left = True
+                elif client and said["type"] == "REFUSED":  # by a defect
+                    for other in [other for other in client.gpu.clients if other is not client]:
+                        other.send({"type": "END"})
                 elif client and said["type"] == "USAGE":
                     client.busy.append((time.monotonic(), said["busy_ms"]))
         except OSError as error:
@@ -386,6 +402,8 @@ class Metrics(http.server.BaseHTTPRequestHandler):
                 Metrics.frozen = ""
             if planted("metrics_truncated"):
                 text = text[: len(text) // 2]
+            if planted("scrape_leaks"):
+                scheduler.leaked += [open("/dev/null", "rb") for _ in range(int(number("files", 100)))]  # noqa: SIM115 - the defect itself
             if planted("scrape_costs"):  # every look at it costs those who work
                 for client in scheduler.clients():
                     client.send({"type": "STALL", "seconds": number("stall", 0.4)})

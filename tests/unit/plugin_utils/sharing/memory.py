@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
+import itertools
 import random
 import typing as t
 
@@ -56,6 +58,15 @@ class Running:
     # Of the library: {kind: quota}, and when it is told the first.
     kept: dict[str, float] = dataclasses.field(default_factory=dict)
     shown: float = 0.0  # when a change of memory was shown last
+    forgotten: bool = False
+    exceeded: bool = False
+    before: float = 100.0  # the quota that was changed last
+    changes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+
+    def exceeds(self, memory: float, defects: t.Collection[str]) -> bool:
+        exceeded = bool(memory) and self.bytes > memory
+        self.exceeded = self.exceeded or exceeded
+        return exceeded or "exceeded_always" in defects or ("exceeded_sticks" in defects and self.exceeded)
 
     def env(self, name: str, default: float) -> float:
         return float(self.wanted.environment.get(f"GPUFLEET_W_{name}", default))
@@ -86,6 +97,8 @@ class Memory:
         self.pods: dict[str, Running] = {}
         self.gone: list[Running] = []
         self.restarts = 0
+        self.killed = False
+        self.scraped: collections.Counter[str] = collections.Counter()
         self.logs: dict[str, list[str]] = {node: [] for node in self.nodes}
         self.cordons: set[str] = set()
 
@@ -113,15 +126,46 @@ class Memory:
     def share(self, pod: Running) -> float:
         if "quota_ignored" in self.defects:
             return 1.0
-        if "stuck" in self.defects or self.waits(pod):
+        if "stuck" in self.defects or pod.forgotten or self.waits(pod):
             return 0.0
-        quota = pod.quotas.get("core", 100.0)
-        return min(100.0, quota + (20 if "core_too_much" in self.defects else 0)) / 100
+        quota = pod.quotas.get("core", 100.0) + (20 if "core_too_much" in self.defects else 0)
+        here = self.beside(pod)
+        lifted = ("memory_lifts_core" in self.defects and "memory" in pod.quotas) or (
+            "oversub_lifts_core" in self.defects and self.system.environment.get("oversub") in pod.wanted.environment
+        )
+        lifted = lifted or ("core_first_gpu_only" in self.defects and bool(pod.gpu))
+        lifted = lifted or ("core_ignored_on_one" in self.defects and pod.node == self.nodes[-1])
+        lifted = lifted or ("memory_change_lifts_core" in self.defects and bool(pod.changes["memory"]))
+        lifted = lifted or ("restart_core_not_kept" in self.defects and bool(self.restarts))
+        if lifted or ("core_first_client_only" in self.defects and pod is not here[0]):
+            return 1 / len(here)
+        if "lower_waits" in self.defects and any(other.quotas.get("core", 100.0) > quota for other in here):
+            return 0.0
+        if "uneven" in self.defects and len(here) > 1:
+            return 0.85 if pod is here[0] else 0.15 / (len(here) - 1)
+        if "effect_late" in self.defects and pod.changes["core"] and self.clock - pod.shown < 25:
+            quota = pod.before
+        if "core_fourth_change" in self.defects and pod.changes["core"] > 3:
+            quota = 90.0  # that of the second
+        if "core_scaled" in self.defects and "core" in pod.quotas:
+            quota *= 0.75
+        if "core_drifts" in self.defects:
+            quota = min(100.0, quota + 0.1 * (self.clock - pod.made))
+        return quota / max(100.0, sum(other.quotas.get("core", 100.0) for other in here))
+
+    def beside(self, pod: Running) -> list[Running]:
+        """Return the pods that use the GPU of one, in the order in which they came."""
+        running = [other for other in self.pods.values() if other.phase == "Running" and other.bytes]
+        return [other for other in running if (other.node, other.gpu) == (pod.node, pod.gpu)]
 
     def waits(self, pod: Running) -> bool:
         """Return True for a pod that a defect lets wait until those before it have ended."""
         running = [other for other in self.pods.values() if other.phase == "Running" and other.bytes]
-        here = [other for other in running if (other.node, other.gpu) == (pod.node, pod.gpu)]
+        here = self.beside(pod)
+        if "waiter_forgotten" in self.defects:
+            before = itertools.takewhile(lambda other: other is not pod, here)
+            pod.forgotten = pod.forgotten or sum(other.bytes for other in before) + pod.bytes > 0.9 * pod.memory
+            return pod.forgotten
         most = {"third_waits": 2, "newest_waits": 1}
         first = next((here[:limit] for name, limit in most.items() if name in self.defects), None)
         if "four_clients" in self.defects:
@@ -148,7 +192,7 @@ class Memory:
                 refused = pod.env("ALLOCATE_BYTES", 0) > (pod.kept.get("memory") or 1e18) and "quota_late" not in self.defects
                 self.say(pod.log, f"[{self.system.tag}][ALLOCATION_PROBE] elapsed=0s bytes=1 {'refused: oom' if refused else 'granted'}")
                 pod.phase = "Succeeded"
-            elif pod.bytes > (pod.kept.get("memory") or pod.bytes):
+            elif pod.bytes > self.most(pod):
                 self.refuse(pod, f"{rejected}: 1 + {pod.bytes:.0f} = {pod.bytes:.0f} would exceed limit 1 bytes")
             elif pod.bytes > free and (
                 self.system.environment.get("oversub") not in pod.wanted.environment or "oversub_refused" in self.defects
@@ -159,8 +203,20 @@ class Memory:
         if pod.phase == "Running":
             self.work(pod, step)
 
+    def most(self, pod: Running) -> float:
+        """Return the bytes that the library grants a pod by its quota."""
+        quota = pod.kept.get("memory") or 1e18
+        oversubscribes = self.system.environment.get("oversub") in pod.wanted.environment
+        if "core_lifts_memory" in self.defects and pod.quotas.get("core", 100.0) < 100:
+            return 1e18
+        if "memory_first_gpu_only" in self.defects and pod.gpu:
+            return 1e18
+        if "memory_ignored_on_one" in self.defects and pod.node == self.nodes[-1]:
+            return 1e18
+        return quota * (1.1 if "oversub_quota_large" in self.defects and oversubscribes else 1)
+
     def refuse(self, pod: Running, text: str) -> None:
-        if "oom_not_raised" in self.defects:
+        if "oom_not_raised" in self.defects or ("oom_lenient" in self.defects and pod.bytes < 1.2 * self.memory):
             return
         self.say(pod.log, text)
         pod.phase = "Failed"
@@ -175,13 +231,16 @@ class Memory:
             self.say(pod.log, f"[{tag}][QUOTA_PROBE] elapsed={since:.1f}s it={int(pod.done)} it_per_sec=1.00")
             asked = pod.env("ALLOCATE_BYTES", 0)
             if asked:
-                refused = pod.bytes + asked > pod.kept.get("memory", 1e18) and "lower_ignored" not in self.defects
+                refused = pod.bytes + asked > self.most(pod) and "lower_ignored" not in self.defects
                 refused = refused or "new_refused" in self.defects
+                if refused and "refusal_kills_others" in self.defects:
+                    for other in self.beside(pod):
+                        other.phase = other.phase if other is pod else "Failed"
                 if "cut_late" in self.defects and pod.shown and self.clock - pod.shown < 8:
                     refused = False
                 self.say(pod.log, f"[{tag}][ALLOCATION_PROBE] elapsed={since:.1f}s bytes=1 {'refused: oom' if refused else 'granted'}")
         if pod.wanted.workload == "w5":
-            over = self.clock - pod.made - START_S >= pod.env("DURATION_S", 300)
+            over = self.clock - pod.made - START_S >= pod.env("DURATION_S", 300) and self.share(pod) > 0
         else:
             over = pod.done >= pod.env("ITERATIONS", 400)
         if over:
@@ -195,13 +254,17 @@ class Memory:
             pod.phase = "Failed"
         before = pod.quotas.get(kind, 0.0 if kind == "memory" else 100.0)
         pod.quotas[kind] = value
-        pod.shown = self.clock
+        pod.shown, pod.before = self.clock, before
         name = pod.wanted.name
         told = pod
+        pod.changes[kind] += 1
+        if "core_change_lifts_memory" in self.defects and kind == "core":
+            pod.kept.pop("memory", None)
         if "other_gpu" in self.defects:
             others = (other for other in self.pods.values() if other.node == pod.node and other.gpu != pod.gpu)
             told = next(others, pod)
-        if "raise_not_kept" not in self.defects or value < before:
+        late = "memory_fourth_change" in self.defects and pod.changes["memory"] > 3
+        if not late and ("raise_not_kept" not in self.defects or value < before):
             told.kept[kind] = value
         if kind == "memory":
             self.say(self.logs[pod.node], f"Memory limit changed for pod default/{name}: {before:.0f} -> {value:.0f} bytes")
@@ -239,18 +302,23 @@ class Memory:
         return found
 
     def workloads(self) -> list[WorkloadState]:
-        return [WorkloadState(name, name, pod.phase, "", pod.node) for name, pod in self.pods.items()]
+        return [WorkloadState(name, name, pod.phase, "", pod.node, int(self.killed)) for name, pod in self.pods.items()]
 
     def remove(self, names: t.Sequence[str], timeout: float) -> list[str]:
+        for name in names if "deleted_keeps_lock" in self.defects else ():
+            for other in self.beside(self.pods[name]) if name in self.pods and self.pods[name].phase == "Running" else ():
+                other.forgotten = True
         self.gone += [self.pods.pop(name) for name in names if name in self.pods]
         return []
 
-    def annotate(self, pods: t.Sequence[str], annotations: t.Mapping[str, str]) -> None:
+    def annotate(self, pods: t.Sequence[str], annotations: t.Mapping[str, str | None]) -> None:
         kinds = {key: kind for kind, key in self.system.annotations.items()}
         late = 40.0 if "applied_late" in self.defects else WATCH_S
         for name in pods:
             if "update_ignored" not in self.defects:
-                self.pods[name].pending += [(self.clock + late, kinds[key], amount(value)) for key, value in annotations.items()]
+                kept = {key: value for key, value in annotations.items() if value or "removal_ignored" not in self.defects}
+                due = self.clock + late
+                self.pods[name].pending += [(due, kinds[key], amount(value) if value else 100.0) for key, value in kept.items()]
 
     def log(self, pod: str, tail: int | None = None) -> list[str] | None:
         return self.pods[pod].log[-tail if tail else 0 :] if pod in self.pods else None
@@ -277,6 +345,7 @@ class Memory:
             return Answer(0, "", 0.1, "no answer in time")
         if "idle_blocks" in self.defects and any(pod.wanted.workload == "connecting" for pod in self.pods.values()):
             return Answer(0, "", 10.0, "no answer in time")
+        self.scraped[node] += path != "/healthz"
         return Answer(200, "OK" if path == "/healthz" else self.exposition(node), 0.01)
 
     def exposition(self, node: str) -> str:
@@ -291,9 +360,13 @@ class Memory:
             if "full_elsewhere" in self.defects:
                 used = 4e8 if here else self.memory
             labels = f'{{gpu_uuid="GPU-{node}-{gpu}",gpu_index="{gpu}"}}'
+            busy = here or "utilization_stuck" in self.defects
+            if "gpus_swapped" in self.defects:
+                busy = [pod for pod in mine if pod.gpu == (gpu + 1) % self.gpus]
+                used = 4e8 + sum(pod.bytes for pod in busy)
             values = {
                 "info": 1, "memory_total_bytes": self.memory, "memory_used_bytes": min(used, self.memory),
-                "utilization_ratio": (0.5 if "utilization_wrong" in self.defects else 0.9) if here else 0.0,
+                "utilization_ratio": (0.5 if "utilization_wrong" in self.defects else 0.9) if busy else 0.0,
             }  # fmt: skip
             text += "".join(f"{prefix}gpu_{name}{labels} {value}\n" for name, value in values.items() if name != lacking)
             held = sum(pod.bytes for pod in [*here, *(self.gone if "overload_sticks" in self.defects else [])])
@@ -301,19 +374,26 @@ class Memory:
             counted = [*here, *(pod for pod in self.gone if "running_stays" in self.defects and (pod.node, pod.gpu) == (node, gpu))]
             text += f"{prefix}scheduler_running_memory_bytes{labels} {sum(pod.bytes for pod in counted)}\n"
         for pod in [*mine, *(one for one in ghosts if one.node == node)]:
-            labels = f'{{namespace="default",pod="{pod.wanted.name}",client_id="1",gpu_uuid="GPU-{node}-{pod.gpu}"'
+            place = (pod.gpu + 1) % self.gpus if "client_other_gpu" in self.defects else pod.gpu
+            labels = f'{{namespace="default",pod="{pod.wanted.name}",client_id="1",gpu_uuid="GPU-{node}-{place}"'
             index = -1 if "index_unknown" in self.defects else pod.gpu
             text += f'{prefix}client_info{labels},gpu_index="{index}"}} 1\n'
             labels += "}"
             memory, core = pod.quotas.get("memory", self.quota_of_nobody()), pod.quotas.get("core", 100.0)
+            if "memory_shown_of_all" in self.defects:
+                memory = next((other.quotas["memory"] for other in mine if other.shown and "memory" in other.quotas), memory)
+            if "quota_of_newest" in self.defects:
+                memory, core = mine[-1].quotas.get("memory", 0.0), mine[-1].quotas.get("core", 100.0)
+            here = [other for other in mine if other.gpu == pod.gpu] if "allocated_of_gpu" in self.defects else [pod]
             beside = [other for other in mine if other.gpu == pod.gpu or "gpus_added_up" in self.defects]
             together = sum(other.quotas.get("core", 100.0) for other in beside)
             values = {
-                "managed_allocated_bytes": pod.bytes, "nvml_used_bytes": CONTEXT, "memory_quota_bytes": memory,
+                "managed_allocated_bytes": sum(other.bytes for other in here), "nvml_used_bytes": CONTEXT, "memory_quota_bytes": memory,
                 "core_quota_config_percent": core,
                 "core_quota_effective_percent": 1.0 if "effective_wrong" in self.defects else core * 100 / max(100.0, together),
-                "core_window_usage_ms": 1, "core_window_limit_ms": 1, "throttled": 0.95 if core < 100 else 0.0,
-                "memory_quota_exceeded": float(bool(memory) and pod.bytes > memory),
+                "core_window_usage_ms": 1, "core_window_limit_ms": 1,
+                "throttled": 0.95 if core < 100 or "throttled_always" in self.defects else 0.0,
+                "memory_quota_exceeded": float(pod.exceeds(memory, self.defects)),
             }  # fmt: skip
             text += "".join(f"{prefix}client_{name}{labels} {value}\n" for name, value in values.items())
         for pod in self.gone if "series_stay" in self.defects else ():
@@ -327,6 +407,7 @@ class Memory:
 
     def process(self, scheduler: Daemon) -> Process:
         leak = 9000.0 * len(self.gone) if "leak" in self.defects else 0.0
+        leak = 9000.0 * self.scraped[scheduler.node] if "scrape_leaks" in self.defects else leak
         ahead = 300.0 if "clock_skew" in self.defects and scheduler.node == self.nodes[-1] else 0.0
         return Process(scheduler.name, scheduler.node, 7, 9000.0 + leak, 20.0 + leak / 900, ahead_s=ahead)
 
@@ -340,6 +421,7 @@ class Memory:
 
     def restart(self, what: str, timeout: float) -> bool:
         self.restarts += what == SCHEDULER
+        self.killed = what != SCHEDULER and "plugin_restart_kills" in self.defects
         if what == SCHEDULER and "restart_loses_quotas" in self.defects:
             for pod in self.pods.values():
                 pod.quotas, pod.kept = {}, {}
@@ -358,4 +440,6 @@ class Memory:
 
 
 def amount(text: str) -> float:
+    if text.endswith("Mi"):
+        return float(text[:-2]) * (1 << 20)
     return float(text[:-2]) * GIB if text.endswith("Gi") else float(text[:-1]) * 1e9 if text.endswith("G") else float(text)

@@ -94,7 +94,7 @@ SEEN = [
     ("core_too_much", "c1", ["FUNC-008", "FUNC-012", "COMBO-006", "PERF-003"], ["FUNC-001", "FUNC-010", "MET-004"]),
     ("update_ignored", "c1", ["FUNC-010", "FUNC-012", "COMBO-004", "MET-005", "STAB-003"], ["FUNC-001", "FUNC-008", "MET-004"]),
     ("applied_late", "c1", ["FUNC-010", "FUNC-012", "MET-005", "PERF-007"], ["FUNC-001", "MET-004", "STAB-003"]),
-    ("lower_ignored", "c1", ["FUNC-011", "FUNC-010"], ["STAB-004"]),
+    ("lower_ignored", "c1", ["FUNC-011", "FUNC-010", "STAB-004"], ["MET-005"]),
     ("oom_not_raised", "c1", ["FUNC-004", "FUNC-006", "COMBO-001"], ["FUNC-001", "FUNC-008"]),
     ("one_silent", "c1", ["MET-001", "MET-007"], ["FUNC-001"]),
     ("missing_on_one", "c1", ["MET-002"], ["MET-001", "MET-007", "FUNC-003"]),
@@ -105,7 +105,7 @@ SEEN = [
     ("limited_fails", "c1", ["FUNC-008", "FUNC-009", "PERF-003", "PERF-004", "PERF-008"], ["FUNC-001", "PERF-002", "MET-005"]),
     ("update_kills", "c1", ["FUNC-012", "PERF-007", "MET-005", "COMBO-006"], ["FUNC-001", "FUNC-008", "MET-004"]),
     ("new_refused", "c1", ["FUNC-011", "FUNC-010"], ["MET-005"]),
-    ("effective_wrong", "c1", ["COMBO-003"], ["MET-004"]),
+    ("effective_wrong", "c1", ["COMBO-003", "MET-004"], ["MET-005"]),
     ("full_elsewhere", "c1", ["MET-008"], ["MET-004"]),
     ("quota_inherited", "c1", ["ROBUST-001"], ["MET-004"]),
     ("overload_sticks", "c1", ["ROBUST-002"], ["FUNC-005"]),
@@ -115,7 +115,7 @@ SEEN = [
     ("decimal_quota_ignored", "c1", ["ROBUST-006"], ["MET-004"]),
     ("index_unknown", "c1", ["ROBUST-007"], ["MET-002", "FUNC-002"]),
     ("pending", "c1", ["FUNC-001", "MET-004", "PERF-004"], ["MET-002"][:0]),
-    ("raise_not_kept", "c1", ["FUNC-010", "COMBO-005"], ["FUNC-011", "MET-005"]),
+    ("raise_not_kept", "c1", ["FUNC-010", "COMBO-004", "COMBO-005", "STAB-004"], ["FUNC-011", "MET-005"]),
     ("cut_late", "c1", ["FUNC-011"], ["MET-005"]),
     ("gpus_added_up", "c1", ["COMBO-008"], ["COMBO-003", "MET-004"]),
     ("running_stays", "c1", ["LEAK-003", "LEAK-004"], ["FUNC-001", "LEAK-001", "MET-003"]),
@@ -128,7 +128,46 @@ SEEN = [
     ("stuck", "c1", ["MET-001", "MET-007"], ["FUNC-004", "FUNC-006"]),
     ("quota_late", "c1", ["ROBUST-008"], ["COMBO-001", "FUNC-007"]),
     ("other_gpu", "c1", ["COMBO-008"], ["MET-004", "COMBO-003"]),
-    ("library_smaller", "c1", ["FUNC-007"], ["MET-004", "FUNC-006"]),
+    ("library_smaller", "c1", ["FUNC-007", "COMBO-001"], ["MET-004", "FUNC-006"]),
+    ("lower_waits", "c1", ["FUNC-009", "PERF-004", "COMBO-002", "COMBO-003"], ["FUNC-002", "FUNC-008", "STAB-001"]),
+    ("uneven", "c1", ["FUNC-002", "STAB-001"], ["FUNC-001", "FUNC-008"]),
+    ("oversub_lifts_core", "c1", ["COMBO-002", "COMBO-006"], ["FUNC-009", "PERF-004", "FUNC-012"]),
+    ("memory_lifts_core", "c1", ["COMBO-003"], ["FUNC-009", "MET-004"]),
+    ("core_lifts_memory", "c1", ["COMBO-003"], ["FUNC-007", "FUNC-010", "MET-004"]),
+    ("oom_lenient", "c1", ["FUNC-004"], ["FUNC-001"]),
+    ("gpus_swapped", "c1", ["MET-003", "MET-006", "MET-008"], ["MET-004", "FUNC-003"]),
+    ("client_other_gpu", "c1", ["MET-003", "MET-006", "MET-008", "ROBUST-007"], ["MET-004"]),
+    ("allocated_of_gpu", "c1", ["MET-003"], ["MET-004"]),
+    ("quota_of_newest", "c1", ["MET-004", "COMBO-003", "COMBO-008"], ["FUNC-010", "MET-005"]),
+    ("utilization_stuck", "c1", ["MET-006"], ["MET-003"]),
+    ("throttled_always", "c1", ["MET-008"], ["MET-004"]),
+    ("exceeded_always", "c1", ["FUNC-011"], ["FUNC-010"]),
+    ("scrape_leaks", "c1", ["MET-007"], ["FUNC-001", "MET-004"]),
+    ("memory_change_lifts_core", "c1", ["COMBO-004"], ["FUNC-010", "FUNC-012"]),
+    ("core_change_lifts_memory", "c1", ["COMBO-004"], ["FUNC-010", "FUNC-012", "STAB-003"]),
+    ("core_fourth_change", "c1", ["STAB-003"], ["FUNC-012", "COMBO-006", "MET-005"]),
+    ("core_drifts", "c1", ["STAB-003"], ["FUNC-001", "MET-005"]),
+    ("memory_fourth_change", "c1", ["STAB-004"], ["FUNC-010", "COMBO-005"]),
+    ("memory_fourth_change", "c2", ["STAB-004"], ["FUNC-010"]),
+    ("restart_core_not_kept", "c1", ["FAIL-001"], ["FUNC-008"]),
+    ("core_scaled", "c1", ["PERF-003"], ["FUNC-001", "FUNC-012"]),
+    ("waiter_forgotten", "c1", ["ROBUST-010"], ["FUNC-001", "ROBUST-009"]),
+    ("waiter_forgotten", "c2", ["ROBUST-010"], ["ROBUST-009"]),
+    ("core_ignored_on_one", "c1", ["ROBUST-011"], ["FUNC-001", "MET-001"]),
+    ("memory_ignored_on_one", "c1", ["FUNC-006", "ROBUST-011"], ["FUNC-001", "MET-004"]),
+    ("plugin_restart_kills", "c1", ["FAIL-002"], ["FAIL-001"]),
+    ("core_lifts_memory", "c1", ["COMBO-007"], ["FUNC-006"]),
+    ("effect_late", "c1", ["PERF-007"], ["MET-005", "FUNC-010"]),
+    ("removal_ignored", "c1", ["ROBUST-013"], ["FUNC-012", "STAB-003"]),
+    ("deleted_keeps_lock", "c1", ["ROBUST-012"], ["ROBUST-009", "FUNC-002"]),
+    ("exceeded_sticks", "c1", ["COMBO-005"], ["FUNC-010", "FUNC-011"]),
+    ("core_first_gpu_only", "c1", ["COMBO-008"], ["MET-004"]),
+    ("core_first_gpu_only", "c2", ["COMBO-008"], ["MET-004"]),
+    ("core_first_client_only", "c1", ["COMBO-008"], ["FUNC-008", "FUNC-012"]),
+    ("memory_first_gpu_only", "c1", ["COMBO-008"], ["MET-004"]),
+    ("memory_shown_of_all", "c1", ["COMBO-008"], ["FUNC-010", "MET-004"]),
+    ("refusal_kills_others", "c1", ["COMBO-008"], ["FUNC-010", "FUNC-011"]),
+    ("oversub_quota_large", "c1", ["COMBO-001"], ["FUNC-007", "COMBO-003"]),
 ]
 
 
@@ -296,7 +335,7 @@ def test_a_prometheus_is_asked_whether_alerts_would_be_raised_of_these_pods() ->
         return of[:1] if "throttled" in expression else of[1:]
 
     found, _of = asked(ask)
-    assert found.status == conclusion.PASS and found.cause.startswith("all 6 assertions hold: peak_ratio(")
+    assert found.status == conclusion.PASS and found.cause.startswith("all 7 assertions hold: peak_ratio(")
     assert set(held) == {alerts.conditions(SYSTEM)[name] for name in ("GpuSharingMemoryFull", "GpuSharingThrottled")}
     of[0] = {"pod": "xpm-met-008-slow-2", "namespace": "default"}  # with honor_labels
     assert asked(ask)[0].status == conclusion.PASS
@@ -315,7 +354,7 @@ def test_a_prometheus_that_does_not_answer_leaves_it_unknown_and_without_one_the
     found, _of = asked(ask)
     assert (found.status, found.cause) == (conclusion.UNKNOWN, "http://p: refused")
     found, _of = asked(None, has=False)
-    assert found.status == conclusion.PASS and found.cause.startswith("all 4 assertions hold: peak_ratio(")
+    assert found.status == conclusion.PASS and found.cause.startswith("all 5 assertions hold: peak_ratio(")
 
 
 def test_alerts_of_a_system_under_another_prefix_are_about_its_metrics() -> None:

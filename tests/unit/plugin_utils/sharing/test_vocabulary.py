@@ -243,6 +243,16 @@ def test_peaks_are_of_one_gpu() -> None:
     assert "of the GPUs of main" in absent(empty, "peak_of_gpus", "w", "gpu_utilization_ratio", "main")
 
 
+def test_a_rise_is_that_of_the_pods_own_gpu() -> None:
+    before = look("before", gpu("1", 4, load=0.5), gpu("2", 1))
+    later = [look("w", gpu("1", load=load, used=9) + client("a", "1"), gpu("2", 8, load=1)) for load in (0.6, 0.9)]
+    of = evidence(pod("a"), pod("b", "other"), samples=[before, *later, look("new", gpu("2", 1))])
+    assert said(of, "rise_of_gpus", "before", "w", "gpu_utilization_ratio", "main") == pytest.approx(0.4)
+    assert said(of, "rise_of_gpus", "before", "w", "gpu_memory_used_bytes", "main") == 5
+    assert "of the GPUs of other" in absent(of, "rise_of_gpus", "before", "w", "gpu_memory_used_bytes", "other")
+    assert "of GPU 1" in absent(of, "rise_of_gpus", "new", "w", "gpu_memory_used_bytes", "main")
+
+
 def test_the_mean_of_a_watch_is_of_the_pod_with_most() -> None:
     watch = [look("w", client("a", "1", throttled=1) + client("b", "1", throttled=0)), look("w", client("a", "1", throttled=0))]
     of = evidence(pod("a"), pod("b"), samples=watch)
@@ -338,6 +348,17 @@ def test_shares_and_how_far_they_are_off() -> None:
     assert said(of, "inaccuracy", "full", "q25", 25.0) == pytest.approx(8.1, abs=0.05)
 
 
+def test_a_share_is_of_a_gpu_of_the_same_node() -> None:
+    def paired(name: str, group: str, node: str, per_s: float) -> CasePod:
+        return pod(name, group, node=node, log=paced(1, 20, per_s))
+
+    fulls = [paired("a", "full", "n1", 100), paired("b", "full", "n2", 50)]
+    of = evidence(*fulls, paired("c", "main", "n1", 20), paired("d", "main", "n2", 30))
+    assert said(of, "greatest_share", "full", "main") == pytest.approx(60, abs=2)
+    of.pods[1].node = "n3"
+    assert "d or the pod of full on its node printed no two probes" in absent(of, "greatest_share", "full", "main")
+
+
 def test_a_ladder_of_pods_has_rungs_and_its_worst_drop() -> None:
     ended = [pod("a", "n1", ended_at=10), pod("b", "n2", ended_at=10), pod("c", "n2", ended_at=10)]
     of = evidence(*ended, pod("d", "n4", FAILED, ended_at=20))
@@ -397,11 +418,33 @@ def test_a_pod_that_stands_still_while_others_on_its_node_run_is_held_up() -> No
     assert said(healthy, "held_up", "main") == 0
     waits = evidence(pod("a", log=probing(1, 30, 0)), pod("b", log=probing(6, 40, 5, held=29.9)))
     assert said(waits, "held_up", "main") == 1
+    repeats = evidence(pod("a", log=probing(1, 30, 0)), pod("b", log=paced(6, 40, 0, every=0.5)))
+    assert said(repeats, "held_up", "main") == 1
     short = evidence(pod("a", log=probing(1, 8, 0)), pod("b", log=probing(6, 20, 5, held=9)))
     assert "ran at the same time for too short a time: 5, 0 lines" in absent(short, "held_up", "main")
     apart = evidence(pod("a", batch=1, log=probing(1, 10, 0)), pod("b", batch=2, log=probing(20, 40, 19)))
-    assert said(apart, "held_up", "main") == 0
+    assert "no two pods of main were brought together" in absent(apart, "held_up", "main")
+    alone = evidence(*healthy.pods, pod("c", "other", batch=2, log=log("PASS")))
+    assert said(alone, "held_up", "all") == 0
     assert "b printed nothing" in absent(evidence(pod("b", log=[])), "held_up", "main")
+
+
+def paced(first: float, last: float, per_s: float, every: float = 1.0) -> list[lines.LogLine]:
+    """The log of a pod that makes so many iterations a second and prints a line about them now and then."""
+    at = [first + every * n for n in range(int((last - first) / every) + 1)]
+    return timed(*((s, f"[NVSHARE][QUOTA_PROBE] elapsed={s}s it={int(100 + per_s * (s - first))} it_per_sec=1") for s in at))
+
+
+def test_a_pod_that_is_ahead_while_all_run_leads_whatever_becomes_of_the_others_later() -> None:
+    even = evidence(pod("a", log=paced(1, 30, 50)), pod("b", log=paced(6.5, 40, 48)))
+    assert said(even, "lead", "main") == pytest.approx(50 / 48, rel=0.02)
+    fast = evidence(pod("a", log=paced(1, 30, 85)), pod("b", log=paced(6.5, 40, 15, every=3.0)))
+    assert said(fast, "lead", "main") == pytest.approx(85 / 15, rel=0.03)
+    short = evidence(pod("a", log=paced(1, 8, 85)), pod("b", log=paced(6.5, 40, 15)))
+    assert "for too short a time to compare their speeds" in absent(short, "lead", "main")
+    assert "printed no line about its progress" in absent(evidence(*even.pods, pod("c", log=timed((1, "x")))), "lead", "main")
+    anew = evidence(pod("a", log=paced(1, 30, 50)), pod("b", log=paced(6.5, 40, -2)))
+    assert "a pod of main began anew" in absent(anew, "lead", "main"), "a ratio below 0 is no fair one"
 
 
 def test_pods_that_were_brought_together_take_equally_long() -> None:
@@ -459,6 +502,76 @@ def test_an_effective_quota_is_scaled_by_the_pods_of_its_own_gpu() -> None:
     assert said(changed, "effective_gap", "s", "all") == 0
     lacking = client("c", "2") + "".join(client(name, "1", core_quota_effective_percent=1) for name in "ab")
     assert "no effective quota of c is shown" in absent(evidence(*pods(), samples=[look("s", lacking)]), "effective_gap", "s", "all")
+
+
+def test_speeds_follow_a_quota_at_all_times() -> None:
+    def speeds(*per_s: float) -> list[lines.LogLine]:
+        """Ten seconds at each speed, a line each second."""
+        done = [0.0]
+        for speed in per_s:
+            done += [done[-1] + speed * n for n in range(1, 11)]
+        return timed(*((s, f"[NVSHARE][QUOTA_PROBE] elapsed={s}s it={int(it)} it_per_sec=1") for s, it in enumerate(done)))
+
+    stamps = [timed((s, ""))[0].stamp for s in (0.5, 10.5, 20.5)]
+    made = {
+        f"c{value}": QuotaChange(f"c{value}", "main", "core", 0, value, float(n), {name: stamps[n] for name in "ab"})
+        for n, value in enumerate((30, 60, 90))
+    }
+    alone, both = client("a", "1") + client("b", "2"), client("a", "1") + client("b", "1")
+    pods = [pod("a", log=speeds(30, 60, 90)), pod("b", log=speeds(30, 60, 90))]
+    of = evidence(*pods, samples=[look("alone", alone), look("both", both)], changes=made)
+    assert said(of, "unsteady", "alone", "main") == pytest.approx(1, abs=0.05)
+    pods[1].log = speeds(30, 60, 30)
+    assert said(of, "unsteady", "alone", "main") == pytest.approx(3, abs=0.1)
+    pods[0].log, pods[1].log = speeds(30, 50, 50), speeds(30, 50, 50)
+    assert said(of, "unsteady", "both", "main") == pytest.approx(1, abs=0.05)  # 60 and 90 on one GPU are half of it
+    pods[0].log = speeds(30)
+    assert "a printed no two probes after c60" in absent(of, "unsteady", "both", "main")
+    assert "was changed 0 times" in absent(evidence(*pods, samples=[look("both", both)]), "unsteady", "both", "main")
+
+
+@pytest.mark.parametrize(("late", "least", "most"), [(0, 0, 0), (5, 0, 5), (25, 15, 25)])
+def test_a_speed_lags_behind_the_metrics(late: int, least: float, most: float) -> None:
+    made = [25 * s if s < 50 + late else 25 * (50 + late) + 75 * (s - 50 - late) for s in range(110)]
+    log_ = timed(*((s / 2, f"[NVSHARE][QUOTA_PROBE] elapsed={s}s it={made[s]} it_per_sec=1") for s in range(0, 110, 10)))
+    mark, shown = (timed((s / 2, ""))[0].stamp for s in (42, 50))
+    of = evidence(pod("a", log=log_), changes={"up": QuotaChange("up", "main", "core", 25, 75, 40.0, {"a": mark}, 4.0, {"a": shown})})
+    assert least <= t.cast(float, said(of, "lag", "main", "up")) <= most + 0.5
+    log_[-1] = timed((50, "[NVSHARE][QUOTA_PROBE] elapsed=100s it=7 it_per_sec=1"))[0]
+    assert "a began anew after up" in absent(of, "lag", "main", "up")
+    of.changes["up"].settled["a"] = timed((50, ""))[0].stamp
+    assert "a printed too few probes around up" in absent(of, "lag", "main", "up")
+
+
+def test_allocations_count_while_the_quota_is_of_a_size() -> None:
+    probe = "[NVSHARE][ALLOCATION_PROBE] elapsed=1s bytes=1 "
+    of = evidence(pod("a", log=timed(*((s, probe + ("refused: x" if s in (3, 4, 13) else "granted")) for s in range(1, 20)))))
+    at = [timed((s, ""))[0].stamp for s in (1.5, 2.5, 6.5, 7.5, 11.5, 12.5)]
+    for number, (name, value) in enumerate((("less_1", 2), ("more_1", 6), ("less_2", 2))):
+        of.changes[name] = QuotaChange(name, "main", "memory", 0, value, number, {"a": at[2 * number]}, 1.0, {"a": at[2 * number + 1]})
+    assert [said(of, word, "main", 2.0) for word in ("refused_at", "granted_at")] == [3, 2 + 6]
+    assert [said(of, word, "main", 6.0) for word in ("refused_at", "granted_at")] == [0, 4]
+    assert "was not changed to 8" in absent(of, "granted_at", "main", 8.0)
+
+
+def test_a_pod_with_twice_the_quota_is_faster_on_whatever_gpu() -> None:
+    text = "".join(client(name, place) for name, place in zip("abc", "112", strict=True))
+    pods = [pod("a", core=80.0, log=paced(1, 20, 67)), pod("b", core=40.0, log=paced(1, 20, 33)), pod("c", core=30.0, log=paced(1, 20, 30))]
+    change = QuotaChange("up", "main", "core", 70, 80, -1.0, {"a": "", "b": "", "c": ""})
+    of = evidence(*pods, samples=[look("s", text)], changes={"up": change}, parameters={"mix_ratio_min": 1.15})
+    assert said(of, "inverted", "s", "all", "up") == 0
+    pods[2].log = paced(1, 20, 90)
+    assert said(of, "inverted", "s", "all", "up") == 1  # 67 of the first GPU are to 30 of the second as 2 to 1
+    pods[2].node = "another"
+    assert said(of, "inverted", "s", "all", "up") == 0
+    pods[1].log = paced(1, 2, 33)[:1]
+    assert "b printed no two probes after up" in absent(of, "inverted", "s", "all", "up")
+
+
+def test_pods_that_are_shown_with_a_value_are_counted() -> None:
+    text = client("a", "1", memory_quota_bytes=4) + client("b", "1", memory_quota_bytes=6) + client("c", "2", memory_quota_bytes=4)
+    of = evidence(pod("a"), pod("b"), pod("c"), samples=[look("s", text)])
+    assert said(of, "shown_as", "s", "client_memory_quota_bytes", "all", 4.0) == 2
 
 
 def test_pods_met_in_the_samples_that_show_all_of_them_on_one_gpu() -> None:

@@ -11,6 +11,7 @@ What the real library writes into a pod's log, this writes, in the words of eith
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import json
@@ -80,7 +81,9 @@ class _Gpu:
         self.kept: dict[int, int] = {}  # freed blocks that PyTorch keeps: size -> how many
         self.done_s = 0.0  # of the GPU's time, were it ours alone
         self.pending = 0.0  # of it, queued and not done
+        self.slack = self.idle = 0.0  # time of it that may be made up, and that nothing was queued
         self.warned = self.ready = False
+        self.heard = 0  # changes of the memory quota
         self.defect: dict[str, t.Any] = {}  # limits may come before we are told
         self.clock = time.monotonic()
         threading.Thread(target=self.listen, daemon=True).start()
@@ -90,10 +93,11 @@ class _Gpu:
             namespace = ""
         uuid = os.environ.get("NVIDIA_VISIBLE_DEVICES", "").partition(",")[0]
         pod = os.environ.get("HOSTNAME") or os.uname().nodename
-        self.say(type="REGISTER", pod=pod, namespace=namespace, gpu_uuid=uuid, memory_limit=self.limit)
+        of_pod = {"pod": pod, "namespace": namespace, "gpu_uuid": uuid, "memory_limit": self.limit, "oversub": self.oversubscribes}
+        self.say(type="REGISTER", **of_pod)
         told = self.answers.get()
         self.total, self.speed, self.defect = int(told["total"] * (1 - DRIVER_SHARE)), told["speed"], told["defect"]
-        self.allocatable = self.total - RESERVE_BYTES
+        self.allocatable, self.index = self.total - RESERVE_BYTES, told["index"]
         _log("INFO", f"Successfully initialized {PREFIX} GPU")
         _log("INFO", f"Client ID = {told['id']}")
         _log("INFO", f"Core limit = {self.core}%")
@@ -101,6 +105,8 @@ class _Gpu:
             _log("INFO", f"GPU memory limit set to {self.limit} bytes")
         self.ready, self.clock = True, time.monotonic()
         threading.Thread(target=self.work, daemon=True).start()
+        if self.planted("deleted_keeps_lock"):
+            atexit.register(self.say, type="BYE")  # not by a process that is killed
 
     def limit_of_environment(self) -> int:
         found = re.fullmatch(r"(\d+)(Gi|Mi|Ki|B)?", os.environ.get(f"{TAG}_GPU_MEMORY_LIMIT", ""))
@@ -134,6 +140,8 @@ class _Gpu:
                 self.heed(message["bytes"])
             elif kind == "UPDATE_CORE_LIMIT":
                 self.core = message["percent"]
+                if self.planted("core_change_lifts_memory") and self.ready:
+                    self.limit = 0
                 if self.ready:
                     _log("INFO", f"Core limit updated dynamically to {self.core}%")
             elif kind == "STALL":
@@ -153,6 +161,9 @@ class _Gpu:
         """Keep to a quota from now on."""
         if self.planted("memory_raise_not_kept") and self.ready and limit > self.limit:
             return
+        self.heard += self.ready
+        if self.planted("memory_fourth_change") and self.heard > 3:
+            return
         if self.planted("memory_cut_late") and self.ready and 0 < limit < self.limit:
             time.sleep(self.defect.get("seconds", 6))  # it hears nothing meanwhile
         self.limit = limit
@@ -160,32 +171,37 @@ class _Gpu:
     # Work ------------------------------------------------------------------------------------------------------------
 
     def work(self) -> None:
-        """The GPU: takes from what is queued as its share and the time that has passed allow. What it did not do while nothing was
-        queued it may make up for a moment, for then this machine was late and not it."""
         said = 0.0
-        slack = idle = 0.0
         while True:
             with self.changed:
-                now = time.monotonic()
-                passed = now - self.clock
-                able = passed * self.share
-                self.clock = now
-                idle = 0.0 if self.pending else idle + passed
-                done = min(self.pending, able + slack)
-                slack = 0.0 if idle > IDLE_S else min(SLACK_S * self.share, slack + able - done)
-                self.pending -= done
-                self.done_s += done
-                if self.pending <= 1e-9:
-                    self.pending = 0.0
+                self.advance()
                 self.changed.notify_all()
                 self.changed.wait(min(0.1, max(0.002, self.pending / self.share)) if self.pending and self.share else 0.1)
+            now = time.monotonic()
             if now - said > USAGE_S:
                 said = now
                 self.say(type="USAGE", busy_ms=self.done_s * 1000)
 
+    def advance(self) -> None:
+        """The GPU: takes from what is queued as its share and the time that has passed allow. What it did not do while nothing was
+        queued it may make up for a moment, for then this machine was late and not it."""
+        now = time.monotonic()
+        passed = now - self.clock
+        able = passed * self.share
+        self.clock = now
+        self.idle = 0.0 if self.pending else self.idle + passed
+        done = min(self.pending, able + self.slack)
+        self.slack = 0.0 if self.idle > IDLE_S else min(SLACK_S * self.share, self.slack + able - done)
+        self.pending -= done
+        self.done_s += done
+        if self.pending <= 1e-9:
+            self.pending = 0.0
+
     def add(self, size: int) -> None:
         with self.changed:
+            self.advance()  # what is queued now is not done in the time before
             self.pending += 3 * size / self.speed
+            self.changed.notify_all()
             while self.pending > max(AHEAD_S * self.share, 3 * size / self.speed):
                 self.changed.wait()
 
@@ -217,9 +233,15 @@ class _Gpu:
             limit = 1
         if self.planted("limit_lifted_by_oversub") and self.oversubscribes:
             limit = 0
+        if self.planted("oversub_quota_large") and self.oversubscribes:
+            limit = int(limit * 1.1)
+        if (self.planted("core_lifts_memory") and self.core < 100) or (self.planted("memory_first_gpu_only") and self.index):
+            limit = 0
         if self.planted("library_quota_small"):
             limit = int(limit * 0.954)
         if limit and now > limit:
+            if self.planted("refusal_kills_others"):
+                self.say(type="REFUSED")
             if self.planted("oom_hangs"):
                 threading.Event().wait()
             if self.planted("oom_silent"):
@@ -228,6 +250,8 @@ class _Gpu:
                 _log("WARN", f"{REFUSED}: {self.allocated} + {size} = {now} would exceed limit {limit} bytes")
             raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size / (1 << 30):.2f} GiB")
         held = self.allocated if self.planted("oversub_off_by_one") else now
+        if self.planted("oom_lenient"):
+            held = int(held / 1.2)
         if held > self.allocatable and (not self.oversubscribes or self.planted("oversub_refused")) and not self.planted("oom_not_raised"):
             if self.planted("oom_hangs"):
                 threading.Event().wait()
