@@ -27,16 +27,26 @@ class ActionModule(ActionBase):
             listed = self._execute_module(module_args={**args, "state": "listed"}, task_vars=variables)
             gone = [row["run_id"] for row in listed.get("sessions") or [] if driver.state(str(row.get("driver"))) == "gone"]
             if not gone:
+                if self._task.check_mode:
+                    show_pending(str(variables.get("inventory_hostname")), listed)
                 return {**listed, "sessions": [], "found": False}
             args.update(run_ids=gone, all=False)
         result = dict(self._execute_module(module_args=args, task_vars=variables))
         rows = result.get("sessions") or []
         for row in rows:
             Display().display(f"{variables.get('inventory_hostname')}: {line(row)}")
+        if args.get("state", "listed") == "listed":
+            show_pending(str(variables.get("inventory_hostname")), result)
         stays = [row["run_id"] for row in rows if row.get("ended") is False]
         if stays:
             result.update(failed=True, msg=f"still at work: run {', '.join(stays)}")
         return {**result, "found": bool(rows)}
+
+
+def show_pending(host: str, result: dict[str, t.Any]) -> None:
+    """Show what runs that have ended have left on a machine, as its module says it."""
+    for what in result.get("pending") or []:
+        Display().display(f"{host}: left by a run that has ended: {one_line(str(what))} (playbooks/restore.yml)")
 
 
 def line(row: dict[str, t.Any]) -> str:

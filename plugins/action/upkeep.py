@@ -10,6 +10,7 @@ import typing as t
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry, upkeep
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
@@ -29,6 +30,9 @@ class ActionModule(ActionBase):
         wanted = upkeep.Upkeep(self, validated.validated_parameters, variables)
         operation = wanted.options["operation"]
         try:
+            if wanted.run_id and operation in upkeep.OF_ALL_RUNS:
+                words = "what is left does not say of which run it is; stop.yml and cleanup.yml keep to one"
+                Display().warning(f"run_id is not used: {operation} gives back what all runs have left that have ended, for {words}")
             plane = registry.of({registry.VARIABLE: wanted.variable(registry.VARIABLE)}, wanted.host)
             do = plane.operations.get(operation)
             if do is None:

@@ -104,9 +104,9 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import governor
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import folder, governor
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import leases
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process, sessions
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.session import Session, default_state_dir
 
@@ -183,6 +183,7 @@ def _undo_left(state_dir: str) -> list[str]:
     if not os.path.isdir(state_dir):
         return []
     session = _session(state_dir)
+    folder.take_time()
     session.start(lambda: ())
     session.wait(SWITCH_S)
     session.collect()
@@ -203,7 +204,7 @@ def main() -> None:
     params = module.params
     node = Node(SWITCH_S, root=params["root"])
     state_dir = params["state_dir"] or default_state_dir()
-    own_dir = state_dir.rstrip("/") + "-governor"
+    own_dir = state_dir.rstrip("/") + sessions.GOVERNORS
 
     def now() -> dict[str, str]:
         return {policy["name"]: policy["governor"] for policy in governor.policies(node)}

@@ -98,6 +98,11 @@ sessions:
       description: Whether it was ended.
       returned: O(state=ended)
       type: bool
+pending:
+  description: What runs that have ended have left to give back, such as a folder that could not be removed. C(restore.yml) does it.
+  returned: always
+  type: list
+  elements: str
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -123,7 +128,7 @@ def main() -> None:
     changed = params["state"] == "ended" and bool(rows)
     if changed and not module.check_mode:
         rows = sessions.end(state_dir, {row["run_id"] for row in rows})
-    module.exit_json(changed=changed, sessions=rows)
+    module.exit_json(changed=changed, sessions=rows, pending=sessions.pending(state_dir))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ options:
     description:
       - V(status) shows what runs are doing, V(logs) what their tests have printed.
       - V(stop) ends the run O(run_id), or all runs, whoever started them.
-      - V(restore) gives back what killed runs have left, and leaves runs that live alone.
+      - V(restore) gives back what killed runs have left, and leaves runs that live alone. It does not keep to O(run_id).
       - V(cleanup) removes all of the run O(run_id); without it, what no run will come for.
       - V(support_files) collects what goes with the parts that are sent back, where the punch list of a hand-over has an open row of one.
       - V(observability_preflight) shows what of a cluster's storage is in the way of Prometheus.

@@ -68,7 +68,7 @@ def test_what_is_no_address_is_refused_before_anything_is_measured(tmp_path: pat
     done = play(tmp_path / "results", *FEW, acceptance_pushgateway="pushgateway:9091")
     assert done.status != 0 and "acceptance_pushgateway: sink pushgateway: expected the address" in " ".join(done.output.split())
     done = play(tmp_path / "results", *FEW, acceptance_log="yaml")
-    assert done.status != 0 and "acceptance_log must be one of: text, json" in " ".join(done.output.split())
+    assert done.status != 0 and "acceptance_log: found 'yaml', expected one of text, json" in " ".join(done.output.split())
     assert not list((tmp_path / "results").glob("*/plan.json"))
 
 

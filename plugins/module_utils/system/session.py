@@ -48,7 +48,12 @@ MEETING_S = 2.0
 # Every tool of a session carries this variable: the janitor finds even those that have left their process group.
 MARK = "GPUFLEET_SESSION"
 
-# kind of lease -> function that undoes it from its ledger record and returns what it did, in words.
+
+class Left(Exception):
+    """A lease could not be given back, in words. It stays in the ledger, marked `left`: the next session and a restore try again."""
+
+
+# kind of lease -> function that undoes it from its ledger record and returns what it did, in words, or raises Left.
 Undo = t.Callable[[t.Dict[str, t.Any]], str]
 LEASES: dict[str, Undo] = {"heartbeat": heartbeat.undo, "output": live_output.undo}
 
@@ -124,7 +129,11 @@ class Ledger:
                         process.wait_gone(pid, started, 5)
                         actions.append(f"ended process {pid}")
             elif entry["kind"] in LEASES:
-                actions += filter(None, [LEASES[entry["kind"]](entry)])
+                try:
+                    actions += filter(None, [LEASES[entry["kind"]](entry)])
+                except Left as left:
+                    remaining.append({**entry, "left": True})
+                    actions.append(str(left))
             else:
                 # It is of another version of the collection, which gives this lease back.
                 remaining.append(entry)
@@ -523,7 +532,7 @@ class ProbeGuardian:
         )  # fmt: skip
         self.probe = os.fork()
         if self.probe == 0:
-            _Probe(self.session, (self.alive, self.done)).run(probe)
+            _Probe(self.session, (self.alive, self.done), me).run(probe)
         how = self._wait(deadline)
         self._clear_up(how)
         os.close(self.done)
@@ -667,14 +676,15 @@ def _remove_payload() -> None:
 
 
 class _Probe:
-    def __init__(self, session: Session, pipes: tuple[int, int]) -> None:
+    def __init__(self, session: Session, pipes: tuple[int, int], guardian: int) -> None:
         self.session = session
         self.pipes = pipes
+        self.guardian = guardian
 
     def run(self, probe: t.Callable[[], t.Iterable[dict[str, t.Any]]]) -> None:
         code = 1
         try:
-            process.prctl(process.PR_SET_PDEATHSIG, signal.SIGKILL)
+            process.die_with(self.guardian)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
             for handle in (*self.pipes, self.session.lock.handle, *([self.session.heartbeat.handle] if self.session.heartbeat else [])):

@@ -16,11 +16,15 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.session import Lock
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.session import Ledger, Lock
 
 # What the lock says of a session, with what stands for it where an older version of the collection signed the lock.
 FIELDS = {"run_id": "", "stage": "", "since": 0, "until": 0, "outlives": False, "driver": "", "by": "", "pid": 0}
 END_S = 40.0
+# What is behind the name of the state directory in that of a run's governors.
+GOVERNORS = "-governor"
+# Kinds of entries of the ledger that are no leases: the kernel kills processes with their guardian.
+PROCESSES = frozenset({"process", "session"})
 
 
 def listed(state_dir: str) -> list[PlainData]:
@@ -50,6 +54,25 @@ def end(state_dir: str, run_ids: t.Collection[str]) -> list[PlainData]:
     with contextlib.suppress(OSError):
         os.rmdir(state_dir)
     return rows
+
+
+def pending(state_dir: str) -> list[str]:
+    """Return in words what sessions that are over have left to give back; nothing while one holds the node, which still needs it."""
+    found = []
+    for place in (state_dir, state_dir.rstrip("/") + GOVERNORS):
+        holder = Lock(place).holder()
+        if not process.is_alive(holder.get("pid", 0), holder.get("started")):
+            ledger = Ledger(place)
+            try:
+                found += [_in_words(entry) for entry in ledger.entries() if entry.get("kind") not in PROCESSES]
+            except OSError as error:
+                found.append(f"what {ledger.path} says, which cannot be read: {error.strerror}")
+    return found
+
+
+def _in_words(entry: PlainData) -> str:
+    named = next((f" {entry[name]}" for name in ("path", "folder", "cidfile") if entry.get(name)), "")
+    return f"{entry.get('kind')}{named}{', which could not be removed' if entry.get('left') else ''}"
 
 
 def _remove_results(state_dir: str, run_ids: t.Collection[str]) -> None:

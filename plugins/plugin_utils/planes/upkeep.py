@@ -19,6 +19,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.plain 
 
 # Each has a playbook of its name.
 OPERATIONS = ("status", "stop", "logs", "restore", "cleanup", "support_files", "observability_preflight")
+# Those that cannot keep to one run: what is left does not say of which run it is.
+OF_ALL_RUNS = ("restore",)
 # The options of the module besides `operation`: what the user of the playbook has set.
 OPTIONS: PlainData = {
     **{name: {"type": "str", "default": ""} for name in ("run_id", "stage", "node")},
