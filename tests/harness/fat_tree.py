@@ -21,15 +21,19 @@ class FatTree:
     leaf spread over `spines`.
 
     `cables` is {name: [end, end]}: the cable of a host's port `gpu-0001:1`, that of an uplink `leaf-1:33`. Change it to plant a fault.
-    `rates` are {name: what the cable trained to}.
+    `rates` are {name: what the cable trained to}, `rates_at` {end: what that end says it trained to}, if its ends differ; all others have
+    the rate `full`. `described` are {host: the description of its adapters}.
     """
 
     def __init__(self, hosts: int, rails: int = 1, per_leaf: int = 4, spines: int = 2, uplinks: int = 4, digits: int = 4) -> None:
         self.hosts = [f"gpu-{number:0{digits}d}" for number in range(1, hosts + 1)]
         self.of_hosts = frozenset(self.hosts)
-        self.rails, self.per_leaf = rails, per_leaf
+        self.rails, self.per_leaf, self.uplinks = rails, per_leaf, uplinks
         self.cables: dict[str, list[End]] = {}
+        self.full = FULL
         self.rates: dict[str, str] = {}
+        self.rates_at: dict[End, str] = {}
+        self.described: dict[str, str] = {}
         self.errors: dict[End, dict[str, int]] = {}
         self.leaves: list[str] = []
         for first in range(0, hosts, per_leaf):
@@ -61,11 +65,17 @@ class FatTree:
         name, port = end
         return (self.guid(name, port), 1) if name in self.of_hosts else (self.guid(name), port)
 
-    def text(self) -> str:
-        """Return what ibnetdiscover prints."""
+    def linked(self) -> dict[End, tuple[End, str]]:
+        """Return the far end and the rate of each end of a cable."""
         at: dict[End, tuple[End, str]] = {}
         for name, (a, b) in self.cables.items():
-            at[a], at[b] = (b, self.rates.get(name, FULL)), (a, self.rates.get(name, FULL))
+            rate = self.rates.get(name, self.full)
+            at[a], at[b] = (b, self.rates_at.get(a, rate)), (a, self.rates_at.get(b, rate))
+        return at
+
+    def text(self) -> str:
+        """Return what ibnetdiscover prints."""
+        at = self.linked()
         by_device: dict[str, list[End]] = {}
         for end in sorted(at):
             by_device.setdefault(self._end(end)[0], []).append(end)
@@ -75,8 +85,9 @@ class FatTree:
             host = name in self.of_hosts
             lines += ["vendid=0x2c9", f"devid=0x{'1021' if host else 'd2f2'}", f"sysimgguid=0x{guid}"]
             lines.append(f"caguid=0x{guid}" if host else f"switchguid=0x{guid}({guid})")
-            heading = f'Ca\t1 "H-{guid}"\t\t# "{name} HCA-{ends[0][1]}"'
-            lines.append(heading if host else f'Switch\t64 "S-{guid}"\t\t# "MF0;{name}:MQM9700/U1" enhanced port 0 lid 1 lmc 0')
+            words = f'# "MF0;{name}:MQM9700/U1" enhanced port 0 lid {self.numbers[name]} lmc 0'
+            heading = f'Ca\t1 "H-{guid}"\t\t# "{self.described.get(name, f"{name} HCA-{ends[0][1]}")}"'
+            lines.append(heading if host else f'Switch\t64 "S-{guid}"\t\t{words}')
             for end in ends:
                 far, rate = at[end]
                 far_guid, far_port = self._end(far)

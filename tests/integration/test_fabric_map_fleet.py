@@ -77,7 +77,7 @@ def test_two_exchanged_cables_are_found_and_cables_that_are_right_pass(hosts: Fl
     assert status != 0 and bad["subject"]["id"] == "gpu-03" and bad["reason_code"] == "cable_swapped", output[-3000:]
     journal = journals.of(next((tmp_path / "wrong").glob("*/plan.json")).parent)
     heard = next(m for m in journal if m["check"] == "ports" and m["subject"]["id"] == "gpu-03")["context"]["ports"]
-    assert [port["heard"] for port in heard] == [[["leaf-2", "swp3"]], [["leaf-1", "swp3"]]]
+    assert [[each[:2] for each in port["heard"]] for port in heard] == [[["leaf-2", "swp3"]], [["leaf-1", "swp3"]]]
     assert not [path for host in hosts.hosts for path in (hosts.var_lib(host) / "gpufleet-acceptance").glob("*")]
 
 

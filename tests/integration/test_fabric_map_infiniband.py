@@ -152,7 +152,9 @@ def test_a_subnet_manager_that_is_gone_is_found(site: Site, tmp_path: pathlib.Pa
         site.join(fabric)
         fabric.end_manager()
         _status, output, verdicts = site.run(tmp_path / "unmanaged")
-    assert {(word, code) for _who, word, code in bad(verdicts)} == {("FAIL", "subnet_manager")}, output[-3000:]
+    # Without a manager nothing goes by LID, so the witness cannot read the counters of ports.
+    found = {(word, code) for _who, word, code in bad(verdicts)}
+    assert found - {("UNKNOWN", "incomplete_output")} == {("FAIL", "subnet_manager")}, output[-3000:]
 
 
 def test_nodes_that_know_different_subnet_managers_are_found(site: Site, tmp_path: pathlib.Path) -> None:

@@ -22,4 +22,8 @@ def test_each_interface_has_its_switch_and_port_and_one_with_two_switches_none()
 
     with Lldp() as rig:
         text = rig.until(is_settled)
-    assert lldp.neighbours(text) == EXPECTED
+    heard = lldp.neighbours(text)
+    assert {interface: (neighbour.switch, neighbour.port) for interface, neighbour in heard.items()} == EXPECTED
+    ids = {leaf: {neighbour.chassis for neighbour in heard.values() if neighbour.switch == leaf} for leaf in LEAVES}
+    assert all(map(len, ids.values())) and len(set.union(*ids.values())) == len(LEAVES)
+

@@ -17,6 +17,8 @@ import typing as t
 # A port: the GUID of its device, and its number.
 End = t.Tuple[str, int]
 ADAPTER, SWITCH, ROUTER = "CA", "SW", "RT"
+# The state of a subnet manager that manages; others wait, or have stopped (InfiniBand Architecture Specification 1.7, SMInfo).
+MASTER = "MASTER"
 _KINDS = {"Ca": ADAPTER, "Switch": SWITCH, "Rt": ROUTER}
 # Gb/s of one lane by the name of the speed (InfiniBand Architecture Specification 1.7, PortInfo: LinkSpeedActive, LinkSpeedExtActive).
 LANE_GBPS = {
@@ -42,6 +44,12 @@ _STATE = re.compile(
     r'(?:0x([0-9a-fA-F]{16})\s+\d+\s+(\d{1,4}))?\[[^\]]*\]\s+".*"\s*\((.*)\)\s*'
 )
 _RATE = re.compile(r"\s*(?:(\d{1,2})X\s+(?:(\d{1,3}(?:\.\d{1,6})?) Gbps|(FDR10))\s+)?([A-Za-z?]+)/\s*([A-Za-z?]+)\s*")
+_COULD = re.compile(r"\bCould be (\d{1,3}(?:\.\d{1,6})?) Gbps")
+_WIDER = re.compile(r"\bCould be (\d{1,2})X")
+# Lanes of a connector: adapters and switches of old models also say 12, which no cable of theirs has.
+CONNECTOR = 4
+# A device that did not answer a question about itself, its name or its ports (attributes 0x10 to 0x15), as libibnetdisc says it.
+_UNANSWERED = re.compile(r"umad \((.*) Attr 0x1[0-5]:\d+\) bad status (.*)")
 _ERRORS = re.compile(r"\s*GUID 0x([0-9a-fA-F]{1,16}) port (\d{1,4}|ALL):\s*((?:\[\w+ == \d{1,20}(?: \([^)\]]*\))?\]\s*)+)")
 _COUNTER = re.compile(r"\[(\w+) == (\d{1,20})(?: \([^)\]]*\))?\]")
 _NODES = re.compile(r"## Summary: (\d{1,9}) nodes checked, (\d{1,9}) bad nodes found\s*")
@@ -88,12 +96,16 @@ class Discovery(t.NamedTuple):
 
 
 class PortState(t.NamedTuple):
-    """A port as `iblinkinfo -l` lists it. `width` and `lane_gbps` are None for a port without a link."""
+    """A port as `iblinkinfo -l` lists it. `width` and `lane_gbps` are None for a port without a link; `could_gbps` is what a lane could
+    have by what both ends say they can, and `could_width` how many lanes the link could have;
+    None if the link has it."""
 
     width: int | None
     lane_gbps: float | None
     state: str
     physical: str
+    could_gbps: float | None = None
+    could_width: int | None = None
 
 
 class Errors(t.NamedTuple):
@@ -175,6 +187,13 @@ def discovery(text: str) -> Discovery:
     return Discovery(devices, links, _first(unread))
 
 
+def unanswered(errors: str) -> t.List[str]:
+    """Return the devices that did not answer, by what ibnetdiscover prints as errors: each with the way to it, the numbers of ports.
+    They and their cables are missing at both ends, so the fabric looks whole without them, and the tool ends with 0."""
+    found = (f"the device at {match.group(1).strip()} does not answer ({match.group(2).strip()})" for match in _UNANSWERED.finditer(errors))
+    return _first(list(dict.fromkeys(words[: 2 * SHOWN] for words in found)))
+
+
 def states(text: str) -> t.Tuple[t.Dict[End, PortState], t.List[str]]:
     """Return {(GUID of the port, its number): its state} of what `iblinkinfo -l` prints, and the lines that were not understood. The rate
     of a port without a link, which some of the tools print as SDR, is left out."""
@@ -193,9 +212,15 @@ def states(text: str) -> t.Tuple[t.Dict[End, PortState], t.List[str]]:
         end = match.group(1).lower(), int(match.group(3))
         if end in ports:
             unread.append(f"port {end[1]} of {match.group(2).strip()[:SHOWN]} is listed twice")
+        could = _COULD.search(match.group(7)) if linked and lane else None
+        wider = _WIDER.search(match.group(7)) if linked else None
+        width = int(rate.group(1)) if linked and rate.group(1) else None
+        most = min(int(wider.group(1)), CONNECTOR) if wider else 0
         ports[end] = PortState(
-            int(rate.group(1)) if linked and rate.group(1) else None, lane if linked and lane else None, rate.group(4), rate.group(5)
-        )
+            width, lane if linked and lane else None, rate.group(4), rate.group(5),
+            float(could.group(1)) if could and float(could.group(1)) > lane else None,
+            most if width is not None and most > width else None,
+        )  # fmt: skip
     return ports, _first(unread)
 
 

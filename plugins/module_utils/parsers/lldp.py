@@ -15,17 +15,24 @@ import typing as t
 
 # lldp.INTERFACE.chassis.name=VALUE, or the same of the port; an interface may have dots in its name (lldpctl(8)). Each neighbour has a
 # `rid`; of two neighbours it may be the only name that both have.
-_LINE = re.compile(r"lldp\.(\S+?)\.(rid|chassis\.name|chassis\.mac|port\.ifname|port\.local|port\.descr|port\.mac)=(.*)")
+# The words for kinds of ids are those of lldpd (src/lib/atoms/chassis.c and port.c).
+_LINE = re.compile(
+    r"lldp\.(\S+?)\.(rid|chassis\.(?:name|mac|local|ifname|ifalias|ip|unhandled)|port\.(?:ifname|local|descr|ifalias|mac|ip|unhandled))=(.*)"
+)
 # Which of the values names the switch and the port, the best first.
-_SWITCH, _PORT = ("chassis.name", "chassis.mac"), ("port.ifname", "port.local", "port.descr", "port.mac")
+_CHASSIS = ("chassis.mac", "chassis.local", "chassis.ifname", "chassis.ifalias", "chassis.ip", "chassis.unhandled")
+_PORT = ("port.ifname", "port.local", "port.descr", "port.ifalias", "port.mac", "port.ip", "port.unhandled")
+_SWITCH = ("chassis.name", *_CHASSIS)
 SHOWN = 80
 
 
 class Neighbour(t.NamedTuple):
-    """The switch and the port that an interface is connected to; a name that the switch does not send is empty."""
+    """The switch and the port that an interface is connected to; a name that the switch does not send is empty. `chassis` is the id of the
+    switch: several may have one name, that of their maker."""
 
     switch: str
     port: str
+    chassis: str = ""
 
 
 def neighbours(text: str) -> dict[str, Neighbour]:
@@ -42,7 +49,7 @@ def neighbours(text: str) -> dict[str, Neighbour]:
                 several.add(interface)
             of_interface[name] = " ".join(value.split())[:SHOWN]
     return {
-        interface: Neighbour(_first(of_interface, _SWITCH), _first(of_interface, _PORT))
+        interface: Neighbour(_first(of_interface, _SWITCH), _first(of_interface, _PORT), _first(of_interface, _CHASSIS))
         for interface, of_interface in values.items()
         if interface not in several
     }
@@ -61,18 +68,26 @@ def heard(text: str) -> t.Dict[str, t.List[Neighbour]] | None:
         return None
     if not isinstance(tree, dict) or "lldp" not in tree:
         return None
-    found: t.Dict[str, t.List[Neighbour]] = {}
+    found: t.Dict[str, t.List[t.Tuple[Neighbour, bool | None]]] = {}
     for part in _listed(tree["lldp"]):
         for interface in _listed(part.get("interface")):
             named = [(str(interface["name"]), interface)] if isinstance(interface.get("name"), str) else list(interface.items())
             for name, value in named:
                 if isinstance(value, dict):
                     found.setdefault(name[:SHOWN], []).extend(_of_json(value))
-    return found
+    return {interface: _switches(each) for interface, each in found.items()}
 
 
-def _of_json(interface: t.Dict[str, t.Any]) -> t.List[Neighbour]:
-    """Return the neighbours in the value of an interface: one for each chassis."""
+def _switches(several: t.List[t.Tuple[Neighbour, bool | None]]) -> t.List[Neighbour]:
+    """Return the only switch among neighbours that all say whether they are one, as beside a DPU or a virtual machine; else all."""
+    switches = [neighbour for neighbour, is_switch in several if is_switch]
+    if len(switches) == 1 and all(is_switch is not None for _neighbour, is_switch in several):
+        return switches
+    return [neighbour for neighbour, _is_switch in several]
+
+
+def _of_json(interface: t.Dict[str, t.Any]) -> t.List[t.Tuple[Neighbour, bool | None]]:
+    """Return the neighbours in the value of an interface, one for each chassis, and whether each is a switch (None: it does not say)."""
     port = next(iter(_listed(interface.get("port"))), {})
     chassis = [
         pair
@@ -80,7 +95,16 @@ def _of_json(interface: t.Dict[str, t.Any]) -> t.List[Neighbour]:
         for pair in ([("", listed)] if "id" in listed else [(n, v) for n, v in listed.items() if isinstance(v, dict)])
     ]
     port_names = _json_text(_id(port, "ifname", "local"), port.get("descr"), _id(port))
-    return [Neighbour(_json_text(name, values.get("name"), _id(values)), port_names) for name, values in chassis]
+    return [
+        (Neighbour(_json_text(name, values.get("name"), _id(values)), port_names, _json_text(_id(values))), _is_switch(values))
+        for name, values in chassis
+    ]
+
+
+def _is_switch(chassis: t.Dict[str, t.Any]) -> bool | None:
+    """Return True if a chassis says that it forwards packets, None if it says nothing of that."""
+    enabled = {str(each.get("type")): each.get("enabled") for each in _listed(chassis.get("capability"))}
+    return any(enabled.get(kind) is True for kind in ("Bridge", "Router")) if enabled else None
 
 
 def _id(values: t.Dict[str, t.Any], *kinds: str) -> str:

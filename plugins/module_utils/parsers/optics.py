@@ -43,8 +43,11 @@ _FAULTS = (
     "Module FW Fault", "DataPath FW Fault", "Tx Fault [per lane]", "Tx LOS [per lane]", "Rx LOS [per lane]", "Tx CDR LOL [per lane]",
     "Rx CDR LOL [per lane]",
 )  # fmt: skip
+_NO_FAULT = ("0", "N/A", "", "None")
 _BER = {"Raw Physical BER": "raw_ber", "Effective Physical BER": "effective_ber", "Symbol BER": "symbol_ber"}
 _COUNTS = {"Effective Physical Errors": "effective_errors", "Symbol Errors": "symbol_errors", "Link Down Counter": "link_downed"}
+# What a module says of its lanes by SFF-8636, byte 113: `Channels implemented [1_2],Channels not implemented [3_4]/...`.
+_WIRED = re.compile(r"Channels implemented \[([1-9](?:\D[1-9])*)\]")
 _RANGE = re.compile(r"(.*?)\s*\[(\S+?)\.\.(\S+?)\]\s*")
 # No light: the lowest power that SFF-8636 can say, 0.1 uW, is printed as -40 dBm, and none as -inf.
 _DARK_DBM = ("-inf", "-nan")
@@ -54,7 +57,9 @@ MOST_LANES = 16
 
 class Optics(t.NamedTuple):
     """A module: who made it, {value: one for each lane}, {value: {level: limit}}, and `alarms` and `warnings` that the module itself
-    raises, in words. `link` is what mlxlink says of the link: bit error rates and counts. `unread` says what could not be read."""
+    raises, in words. `link` is what mlxlink says of the link: bit error rates and counts. `unread` says what could not be read. `faulty`
+    has the lanes of alarms that mlxlink tells lane by lane, {alarm: [number of a lane]}, which are not in `alarms`. `wired` is the number
+    of lanes that the module says it has, None if it does not say."""
 
     vendor: str
     part: str
@@ -65,6 +70,8 @@ class Optics(t.NamedTuple):
     warnings: t.List[str]
     link: t.Dict[str, Value | str]
     unread: t.List[str]
+    faulty: t.Dict[str, t.List[int]] = {}
+    wired: int | None = None
 
 
 def ethtool(text: str) -> Optics:
@@ -155,7 +162,10 @@ def mlxlink(text: str) -> Optics:
         _add(module, name, value_name, lambda value, factor=factor: value * factor, values, limits)  # type: ignore[misc]
     for name, value_name in _MLXLINK_DBM.items():
         _add(module, name, value_name, lambda dbm: 10.0 ** (dbm / 10.0), values, limits)
-    alarms = [name for name in _FAULTS if any(cell not in ("0", "N/A", "", "None") for cell in _cells(module.get(name)))]
+    faulty = {name: [lane for lane, cell in enumerate(_cells(module.get(name))) if cell not in _NO_FAULT] for name in _FAULTS}
+    alarms = [name for name, lanes in faulty.items() if lanes and not name.endswith("[per lane]")]
+    of_lanes = {name: lanes for name, lanes in faulty.items() if lanes and name not in alarms}
+    wired = _WIRED.search(str(module.get("Cable Breakout")))
     link: t.Dict[str, Value | str] = {
         **{name: _rate(counted[field], field) for field, name in _BER.items() if field in counted},
         **{name: number(counted[field], field) for field, name in _COUNTS.items() if field in counted},
@@ -173,7 +183,20 @@ def mlxlink(text: str) -> Optics:
     vendor, part, serial = (_name(module.get(f"Vendor {field}")) for field in ("Name", "Part Number", "Serial Number"))
     if not values:
         unread.append("the module has no diagnostics, as a passive cable" if vendor or serial else "mlxlink prints no module")
-    return Optics(vendor, part, serial, values, limits, alarms, [], link, unread)
+    lanes_wired = len(re.findall("[1-9]", wired.group(1))) if wired else None
+    return Optics(vendor, part, serial, values, limits, alarms, [], link, unread, of_lanes, lanes_wired)
+
+
+def spare_lanes(width: str, lanes: int) -> int:
+    """Return how many of a module's lanes its link does not use, as at an end of a splitter cable; 0 if its width is not known."""
+    used = width_of(width)
+    return max(0, lanes - used) if used else 0
+
+
+def width_of(text: str) -> int:
+    """Return the lanes of a link that mlxlink prints as `2x`; 0 if they are not known."""
+    match = re.fullmatch(r"(\d{1,2})[xX]?", text.strip())
+    return int(match.group(1)) if match else 0
 
 
 def _add(

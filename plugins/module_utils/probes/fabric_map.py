@@ -22,14 +22,15 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node im
 PORTS, OPTICS, DISCOVERY = "ports", "optics", "discovery"
 # What was looked for, as the report counts it.
 LOOKED_FOR = {PORTS: "ports and their neighbours", OPTICS: "modules in ports", DISCOVERY: "the InfiniBand fabric"}
-_KEPT = ("device", "port", "state", "physical", "link_layer", "rate_gbps", "width", "speed", "netdev")
+_KEPT = ("device", "port", "state", "physical", "link_layer", "rate_gbps", "width", "speed", "netdev", "model")
 SHOWN = 4
 
 
 def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """Yield one observation of the node for each check."""
     devices = rdma_ports.read_devices(node, params["devices"])
-    ports = [port for device in devices for port in device["ports"]]
+    # The chip of an adapter: what its ports are held to follows from it, and boards of one chip have several names.
+    ports = [{**port, "model": device["type"] or device["pci_id"]} for device in devices for port in device["ports"]]
     for check in params["checks"]:
         fields: PlainData = {"variant": check["variant"]}
         if not ports:

@@ -63,43 +63,69 @@ def module(node: Node, port: PlainData, timeout: float) -> Module:
     row = {
         "port": f"{port['device']}/{port['port']}", "vendor": found.vendor, "part_number": found.part, "serial": found.serial,
         "values": plain_tree(found.values), "limits": plain_tree(found.limits), "link": plain_tree(found.link),
-        "alarms": found.alarms, "warnings": found.warnings,
+        "alarms": [*found.alarms, *found.faulty], "warnings": found.warnings,
     }  # fmt: skip
     active = port["state"] == "ACTIVE"
-    findings = [{"code": code, "part": part, "text": f"{name}: {text}"} for code, text in _problems(found)] if active else []
-    unseen = "" if found.values else f"{name}: {'; '.join(found.unread)}"
+    problems, unused = _problems(found)
+    if active and unused:
+        # Whether the link should have these lanes is known by the other end and by links of its kind: judged with those of all nodes.
+        row["unused"] = {"words": unused, "width": optics.width_of(str(found.link.get("width", ""))), "wired": found.wired}
+    findings = [{"code": code, "part": part, "text": f"{name}: {text}"} for code, text in problems] if active else []
+    dark = [value.why for lanes in found.values.values() for value in lanes if isinstance(value, Absent)] if active else []
+    if dark:
+        findings.append({"code": "no_answer", "part": part, "text": f"{name}: not known of its module: {'; '.join(dark[:SHOWN])}"})
+    unseen = f"{name}: {'; '.join(found.unread[:SHOWN])}" if found.unread else ""
     return Module(row, findings, "\n".join(raws), unseen)
 
 
-def _problems(found: optics.Optics) -> t.Iterator[tuple[str, str]]:
-    """Yield (reason code, sentence) of a module in a port that is up: its own alarms and warnings, values beyond its own limits, and bit
-    errors that the correction did not mend."""
+def _problems(found: optics.Optics) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return [(reason code, sentence)] of a module in a port that is up: its own alarms and warnings, values beyond its own limits, and bit
+    errors that the correction did not mend; and what is wrong in lanes that the link does not use, in words."""
     what = f"module {' '.join(filter(None, (found.vendor, found.part, found.serial))) or 'without a name'}"
     advice = "clean or replace the module or its fibre"
     beyond = list(_beyond(found))
-    alarms = [*found.alarms, *(words for level, words in beyond if level.endswith("alarm"))]
-    warnings = [*found.warnings, *(words for level, words in beyond if level.endswith("warning"))]
+    of_lanes = [*((name, lanes, "low alarm") for name, lanes in found.faulty.items()), *(each for each in beyond if each[1])]
+    spare = optics.spare_lanes(str(found.link.get("width", "")), _lanes(found))
+    # All that is wrong has to be in the lanes that are left over, whichever these are.
+    is_spare = bool(of_lanes) and len({lane for _words, lanes, _level in of_lanes for lane in lanes}) <= spare
+    unused = [words for words, _lanes_of_it, _level in of_lanes] if is_spare else []
+    graded = [(words, level) for words, _lanes_of_it, level in [*([] if is_spare else of_lanes), *(each for each in beyond if not each[1])]]
+    alarms = [*found.alarms, *(words for words, level in graded if level.endswith("alarm"))]
+    warnings = [*found.warnings, *(words for words, level in graded if level.endswith("warning"))]
+    problems: list[tuple[str, str]] = []
     if alarms:
-        yield "nic_fault", f"{what} raises {', '.join(alarms[:SHOWN])}: {advice}"
+        problems.append(("nic_fault", f"{what} raises {', '.join(alarms[:SHOWN])}: {advice}"))
     elif warnings:
-        yield "nic_event", f"{what} warns of {', '.join(warnings[:SHOWN])}: {advice}"
+        problems.append(("nic_event", f"{what} warns of {', '.join(warnings[:SHOWN])}: {advice}"))
     for name in ("effective_ber", "symbol_ber"):
         rate = found.link.get(name)
         if isinstance(rate, (int, float)) and rate > MOST_BER:
-            yield "port_errors", f"{name.replace('_', ' ')} {rate:.1e}, a healthy link has at most {MOST_BER:.0e}: {advice}"
+            words = f"{name.replace('_', ' ')} {rate:.1e}, a healthy link has at most {MOST_BER:.0e}: {advice}"
+            problems.append(("port_errors", words))
             break
     if found.link.get("advice"):
-        yield "nic_event", f"mlxlink recommends: {found.link['advice']}"
+        problems.append(("nic_event", f"mlxlink recommends: {found.link['advice']}"))
+    return problems, unused
 
 
-def _beyond(found: optics.Optics) -> t.Iterator[tuple[str, str]]:
-    """Yield (level, words) of each value beyond a limit of the module."""
+def _lanes(found: optics.Optics) -> int:
+    """Return the number of lanes that a module has values or alarms of."""
+    return max([*map(len, found.values.values()), *(max(lanes) + 1 for lanes in found.faulty.values())], default=0)
+
+
+def _beyond(found: optics.Optics) -> t.Iterator[tuple[str, list[int], str]]:
+    """Yield (words, lanes, level) of each value beyond a limit of the module. `lanes` are those whose value is too low, as that of a
+    lane without light; empty if another reason is behind it."""
     for name, limits in found.limits.items():
         for level, limit in limits.items():
-            # A lane whose light is off, as that of a passive part, has no light to be low; 0 is what modules without the limit print.
+            # 0 is what modules without the limit print.
             if isinstance(limit, Absent) or limit == 0:
                 continue
-            for value in found.values.get(name, []):
-                if not isinstance(value, Absent) and (value > limit if level.startswith("high") else value < limit):
-                    yield level, f"{name.replace('_', ' ')} {value:.3g} {optics.UNITS[name]} ({level} {limit:.3g})"
-                    break
+            is_low, values = level.startswith("low"), found.values.get(name, [])
+            beyond = {
+                lane: value for lane, value in enumerate(values)
+                if not isinstance(value, Absent) and (value < limit if is_low else value > limit)
+            }  # fmt: skip
+            if beyond:
+                words = f"{name.replace('_', ' ')} {beyond[min(beyond)]:.3g} {optics.UNITS[name]} ({level} {limit:.3g})"
+                yield words, list(beyond) if is_low and len(values) > 1 else [], level

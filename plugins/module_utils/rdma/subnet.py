@@ -62,6 +62,9 @@ def discover(node: Node, port: PlainData, timeout: float, watch: float) -> tuple
     found = infiniband.discovery(result.out)
     if found.unread:
         raise ReasonedError("incomplete_output", f"{TOOL} through {place}: {'; '.join(found.unread)}")
+    silent = infiniband.unanswered(result.err)
+    if silent:
+        raise ReasonedError("incomplete_output", f"{TOOL} through {place}: {'; '.join(silent)}")
     raw = [result.raw]
     unseen: dict[str, str] = {}
     first, before = _errors(node, where, timeout, raw, unseen)
@@ -72,22 +75,32 @@ def discover(node: Node, port: PlainData, timeout: float, watch: float) -> tuple
     else:
         states, unread = infiniband.states(linked.out)
         raw.append(linked.raw)
+        # A text that is cut at the end of a line has only lines that are understood.
+        missing = sum((found.devices[guid].port_guids.get(port, guid), port) not in states for guid, port in found.links)
+        if missing:
+            unread = [*unread, f"{missing} of {len(found.links)} ports with a cable are not listed"]
         if unread:
             unseen[STATES] = f"{STATES}: {'; '.join(unread)}"
     asked = node.run([MANAGER, *where], timeout=timeout) if node.which(MANAGER) else None
     manager = infiniband.manager(asked.out) if asked else None
     is_silent = asked is not None and manager is None and not asked.timed_out and infiniband.says_no_manager(f"{asked.out}\n{asked.err}")
     raw += [asked.raw] if asked else []
-    if manager is None:
+    state = manager.state if manager else ""
+    if manager is None and not is_silent:
         why = "is not installed" if asked is None else "names no subnet manager, nor does it say that none answers"
-        unseen[MANAGER] = f"{MANAGER} {'says that no subnet manager answers' if is_silent else why}"
+        unseen[MANAGER] = f"{MANAGER} {why}"
+    elif state != infiniband.MASTER:
+        manager, is_silent = None, True
     versions = _firmware(node, where, found, raw, unseen)
     routes = _routes(node, where, found, timeout, unseen)
     if first is not None:
         time.sleep(max(0.0, min(before + watch - time.monotonic(), node.remaining() - timeout)))
     again, _at = _errors(node, where, timeout, raw, unseen) if first is not None else (None, 0.0)
     context = plain(port, found, states, first, again, manager, unseen)
-    return {**context, "firmware": versions, "routes": routes, "manager_silent": is_silent}, "\n".join(raw)
+    # A tool that is there and cannot be read has not looked, and nothing else counts the errors.
+    unread_tools = {ERRORS: unseen[ERRORS]} if ERRORS in unseen and node.which(ERRORS) else {}
+    more = {"firmware": versions, "routes": routes, "manager_silent": is_silent, "manager_state": state, "unread": unread_tools}
+    return {**context, **more}, "\n".join(raw)
 
 
 def _firmware(node: Node, where: list[str], found: infiniband.Discovery, raw: list[str], unseen: dict[str, str]) -> dict[str, str]:
@@ -184,7 +197,9 @@ def plain(
     last = again or first
     rose = []
     for end, counters in (again.counters if again else {}).items():
-        more = {name: count - before.get(end, {}).get(name, 0) for name, count in counters.items()}
+        then = before.get(end, {})
+        # One that is lower was cleared, and has counted all of this since.
+        more = {name: count - then.get(name, 0) if count >= then.get(name, 0) else count for name, count in counters.items()}
         if any(count > 0 for count in more.values()):
             rose.append([*end, {name: count for name, count in more.items() if count > 0}])
     return {
@@ -195,6 +210,8 @@ def plain(
         ],
         "links": links,
         "down": [[*end, state.state, state.physical] for end, state in states.items() if state.width is None and end not in found.links],
+        "could": [[*end, state.could_gbps] for end, state in states.items() if state.could_gbps],
+        "wider": [[*end, state.could_width] for end, state in states.items() if state.could_width],
         "errors": [[*end, counters] for end, counters in (last.counters if last else {}).items()],
         "rose": rose,
         "manager_lid": manager.lid if manager else None,

@@ -23,14 +23,17 @@ def findings(before: Map, after: Map, counted: bool) -> list[Finding]:
 
 
 def _managers(before: Map, after: Map) -> t.Iterator[Finding]:
-    for name in sorted(after.silent - before.silent):
-        yield Finding("FAIL", "subnet_manager", f"a subnet manager answered in {name} when the run began, and none does at its end")
+    for name in sorted(after.silent.keys() - before.silent.keys()):
+        words = f"a subnet manager answered in {name} when the run began, and at its end {after.silent[name]}"
+        yield Finding("FAIL", "subnet_manager", words)
 
 
 def _errors(before: Map, after: Map) -> t.Iterator[Finding]:
     for end, counters in sorted(after.counted.items()):
         then = before.counted.get(end, {})
-        rose = {name: count - then.get(name, 0) for name, count in counters.items() if count > then.get(name, 0)}
+        # One that is lower was cleared, and has counted all of this since.
+        rose = {name: count - then.get(name, 0) if count >= then.get(name, 0) else count for name, count in counters.items()}
+        rose = {name: count for name, count in rose.items() if count}
         if rose:
             words = ", ".join(f"{name} by {count} to {counters[name]}" for name, count in sorted(rose.items())[:SHOWN])
             words = f"{after.spoken(end)}: counters of errors rose during the run: {words}"

@@ -8,14 +8,18 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import fnmatch
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import plan, symmetry
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import plan, rates, symmetry
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import NODE, OTHER, Finding, Map, in_order
 
 SHOWN = 6
+INFINIBAND = "InfiniBand"
+# The physical state of a port that is linked with something.
+UP = "LinkUp"
 # In the description of SHARP's adapters, which are in the switches.
 _SHARP = "Aggregation Node"
 
@@ -36,31 +40,76 @@ def findings(fabric: Map, wanted: Wanted) -> list[Finding]:
         cables = symmetry.of_cables(fabric)
     else:
         cables = plan.findings(fabric, wanted.cables, wanted.nodes)
-        # A plan of the nodes' cables says nothing of those between switches.
-        if not fabric.switches().keys() & {cable.node for cable in wanted.cables}:
+        # A plan of the nodes' cables says nothing of those between switches, and one of the switches' nothing of those of nodes.
+        of_switches = fabric.switches().keys() & {cable.node for cable in wanted.cables}
+        if not of_switches:
             cables += symmetry.of_uplinks(fabric)
-    found = [*cables, *symmetry.of_links(fabric), *_strangers(fabric, wanted), *_unread(fabric)]
-    return found if wanted.cables is not None else of_part(fabric, found)
+        if of_switches >= {cable.node for cable in wanted.cables}:
+            cables += symmetry.of_nodes(fabric)
+    found = [*cables, *rates.findings(fabric), *symmetry.of_links(fabric), *_strangers(fabric, wanted), *_unread(fabric)]
+    return found if wanted.cables is not None else of_part(fabric, found, wanted.nodes)
 
 
-def of_part(fabric: Map, found: t.Iterable[Finding]) -> list[Finding]:
-    """Return findings as they are worth where the nodes of the run are only a part of a fabric: what is wrong at switches into which none
-    of them is plugged is a WARN."""
+def of_part(fabric: Map, found: t.Iterable[Finding], nodes: t.Collection[str] = ()) -> list[Finding]:
+    """Return findings as they are worth where there are other adapters than those of the run's `nodes`: what is wrong at switches into
+    which none of the nodes is plugged, but others are, is a WARN. If more than a quarter of the adapters are others, the nodes are only a
+    part of the fabric: then all that is wrong far from them is a WARN.
+
+    A device that does not answer is a WARN, too, if it can be none of the run: all ports of all nodes are found elsewhere, and there are
+    adapters at its switch, which a switch between others does not have."""
     near = {*fabric.ports, *fabric.leaves()}
-    if not any(device.kind == OTHER and _SHARP not in device.name for device in fabric.devices.values()):
+    names = {plan.label(node) for node in nodes}
+    others = {
+        device.id for device in fabric.devices.values()
+        if device.kind == OTHER and _SHARP not in device.name and _node_of(device.name) not in names
+    }  # fmt: skip
+    if not others:
         return list(found)
+    lost = _lost(fabric, nodes)
+    own = sum(end in fabric.links for ends in fabric.ports.values() for end in ends)
+    is_part = len(others) > (1 - symmetry.SHARE) * (len(others) + own)
+    of_others = others | {far.device for end, far in fabric.links.items() if end.device in others}
+
+    def is_far(one: Finding) -> bool:
+        devices = {end.device for end in one.ends}
+        return bool(devices) and not near & devices and (is_part or bool(of_others & devices))
+
+    def of_silent(one: Finding) -> Finding:
+        if lost:
+            more = f" and {len(lost) - SHOWN} more" if len(lost) > SHOWN else ""
+            return dataclasses.replace(one, words=f"{one.words}; it may be of {', '.join(lost[:SHOWN])}{more}")
+        is_of_adapters = {end.device for end in one.ends} <= fabric.leaves().keys() | of_others
+        return dataclasses.replace(one, verdict="WARN") if is_of_adapters else one
+
     return [
         dataclasses.replace(one, verdict="WARN", words=f"{one.words} (no node of this run is plugged in there)")
-        if one.verdict == "FAIL" and one.ends and not near & {end.device for end in one.ends} else one
+        if one.verdict in ("FAIL", "UNKNOWN") and is_far(one) else
+        of_silent(one) if one.code == "no_answer" else one
         for one in found
     ]  # fmt: skip
+
+
+def _lost(fabric: Map, nodes: t.Collection[str]) -> list[str]:
+    """Return the ports that a run's nodes have or should have, and that nobody has seen in the fabric: of nodes that say nothing of theirs,
+    that are up and lead nowhere, and that most nodes have."""
+    of_node = {node: {end for end in ends if fabric.layers.get(end) == INFINIBAND} for node, ends in fabric.ports.items()}
+    names = {node: frozenset(end.port for end in ends) for node, ends in of_node.items()}
+    common = symmetry.usual(names.values()) or frozenset()
+    described = collections.Counter(_node_of(fabric.name(end.device)) for end in fabric.links if fabric.kind(end.device) == OTHER)
+    silent = {node: described[plan.label(node)] for node in nodes if node not in fabric.ports}
+    found = sorted((node for node, seen in silent.items() if seen < max(1, len(common))), key=in_order)
+    for node, ends in of_node.items():
+        found += [fabric.spoken(end) for end in ends if end not in fabric.links and fabric.down.get(end, UP).endswith(UP)]
+        # With fewer ports than most have, and of the same names; another kind of node has others.
+        found += [f"{node} {port}" for port in sorted(common - names[node], key=in_order) if names[node] < common]
+    return found
 
 
 def _strangers(fabric: Map, wanted: Wanted) -> t.Iterator[Finding]:
     """Yield one finding about the adapters that belong to no node of the run, unless it leaves nodes out."""
     if wanted.left_out:
         return
-    short = {node.rpartition("/")[2] for node in wanted.nodes}
+    short = {plan.label(node) for node in wanted.nodes}
     unknown = sorted(
         {
             device.name for device in fabric.devices.values()
@@ -75,9 +124,13 @@ def _strangers(fabric: Map, wanted: Wanted) -> t.Iterator[Finding]:
 
 
 def _is_expected(name: str, nodes: t.Collection[str], patterns: t.Sequence[str]) -> bool:
-    # A node that did not say its ports has its name in its adapters' descriptions: `gpu-07 HCA-1`. SHARP's adapters are in the switches.
-    words = name.replace(".", " ").split()
-    return (bool(words) and words[0] in nodes) or _SHARP in name or any(fnmatch.fnmatchcase(name, each) for each in patterns)
+    # SHARP's adapters are in the switches.
+    return _node_of(name) in nodes or _SHARP in name or any(fnmatch.fnmatchcase(name, each) for each in patterns)
+
+
+def _node_of(description: str) -> str:
+    """Return the name that the description of an adapter begins with, `gpu-07 HCA-1`: that of a node, also if it did not say its ports."""
+    return plan.label(next(iter(description.split()), ""))
 
 
 def _unread(fabric: Map) -> t.Iterator[Finding]:

@@ -57,9 +57,11 @@ class Map:
     order, which numbers its rails. `down` says in words why a port is known to have no link. `unplugged` are nodes' ports without one.
     `counted` are counters of errors above the thresholds of the tool, {port: {name: count}}, `rose` what they rose by while the fabric was
     watched. `managers` are the subnet managers of each InfiniBand fabric, {fabric: {who answered or says so: nodes that say it}}, `silent`
-    are the fabrics in which none answered. `routes` have, for each switch that tells them, the number of the port by which it sends what
-    goes to a node's port, at the place that `destinations` says; 0 is none. `aliases` are other names of a node's port. `unread` says what
-    makes the map incomplete.
+    are the fabrics in which no master answered, with the answer in words. `routes` have, for each switch that tells them, the number of the
+    port by which it sends what goes to a node's port, at the place that `destinations` says; 0 is none. `aliases` are other names of a
+    node's port. `unread` says what makes the map incomplete. `could` are Gb/s of a lane that both ends of a link say they can, where it has
+    less; `widest` are the lanes that both ends of a link say they can, as far as somebody has asked them; `models` are the chips of nodes'
+    adapters, `layers` the link layers of nodes' ports, by port.
     """
 
     devices: dict[str, Device] = dataclasses.field(default_factory=dict)
@@ -69,8 +71,12 @@ class Map:
     down: dict[End, str] = dataclasses.field(default_factory=dict)
     counted: dict[End, dict[str, int]] = dataclasses.field(default_factory=dict)
     rose: dict[End, dict[str, int]] = dataclasses.field(default_factory=dict)
+    could: dict[End, float] = dataclasses.field(default_factory=dict)
+    widest: dict[End, int] = dataclasses.field(default_factory=dict)
+    models: dict[End, str] = dataclasses.field(default_factory=dict)
+    layers: dict[End, str] = dataclasses.field(default_factory=dict)
     managers: dict[str, dict[str, list[str]]] = dataclasses.field(default_factory=dict)
-    silent: set[str] = dataclasses.field(default_factory=set)
+    silent: dict[str, str] = dataclasses.field(default_factory=dict)
     routes: dict[str, bytes] = dataclasses.field(default_factory=dict)
     destinations: dict[End, int] = dataclasses.field(default_factory=dict)
     aliases: dict[End, End] = dataclasses.field(default_factory=dict)

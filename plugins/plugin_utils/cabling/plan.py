@@ -8,18 +8,21 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import collections
 import csv
 import io
 import pathlib
+import re
 import typing as t
 
 import yaml
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import NODE, End, Finding, Map
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import NODE, SWITCH, End, Finding, Map, in_order
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 
 VARIABLE = "acceptance_fabric_plan"
 COLUMNS = ("node", "port", "switch", "switch_port")
 SHOWN = 6
+_NUMBER = re.compile(r"\d+")
 
 
 class Cable(t.NamedTuple):
@@ -39,54 +42,76 @@ def load(path: str) -> list[Cable]:
         text = pathlib.Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise RunError(f"{VARIABLE}: {path} cannot be read: {reason}") from error
+        # A relative path is sought in the folder that the run was started in, which need not be that of the inventory.
+        raise RunError(f"{VARIABLE}: {pathlib.Path(path).absolute()} cannot be read: {reason}; expected a CSV or YAML file") from error
     return parse(text, path)
 
 
 def parse(text: str, path: str) -> list[Cable]:
     rows = _of_yaml(text, path) if path.endswith((".yml", ".yaml", ".json")) else _of_csv(text, path)
     cables: list[Cable] = []
-    seen: dict[tuple[str, str], int] = {}
-    for number, row in rows:
+    seen: dict[tuple[str, str], str] = {}
+    for place, row in rows:
+        # YAML reads 1.10 as 1.1, and a GUID as a number.
+        wrong = [row[name] for name in (*COLUMNS, "rack") if not _is_name(row.get(name))]
+        if wrong:
+            raise RunError(f"{VARIABLE}: {path}, {place}: found {wrong[0]!r}, expected a text: put it between quotes")
         values = {name: str(row.get(name) if row.get(name) is not None else "").strip() for name in COLUMNS}
         empty = next((name for name, value in values.items() if not value), None)
         if empty:
-            raise RunError(f"{VARIABLE}: {path}, entry {number}: found no {empty}, expected {', '.join(COLUMNS)}")
+            raise RunError(f"{VARIABLE}: {path}, {place}: found no {empty}, expected {', '.join(COLUMNS)}")
         cable = Cable(**values, rack=str(row.get("rack") if row.get("rack") is not None else "").strip())
         for end in (cable[:2], cable[2:4]):
-            if seen.setdefault(end, number) != number:
-                raise RunError(
-                    f"{VARIABLE}: {path}: found {' '.join(end)} in the entries {seen[end]} and {number}, expected each port once"
-                )
+            if seen.setdefault(end, place) != place:
+                raise RunError(f"{VARIABLE}: {path}: found {' '.join(end)} in {seen[end]} and {place}, expected each port once")
         cables.append(cable)
     if not cables:
         raise RunError(f"{VARIABLE}: {path}: found no cable, expected {', '.join(COLUMNS)}")
     return cables
 
 
-def _of_csv(text: str, path: str) -> t.Iterator[tuple[int, dict[str, t.Any]]]:
-    heading = text.lstrip().partition("\n")[0]
-    separator = max((",", ";", "\t"), key=heading.count)
-    reader = csv.DictReader(io.StringIO(text.lstrip()), delimiter=separator)
+def _is_name(value: t.Any) -> bool:
+    """Return True for a text, nothing, or a number that is written as it is read."""
+    return value is None or isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 100_000)
+
+
+def _of_csv(text: str, path: str) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
+    """Yield the place of each row as an editor counts the lines, and the row. Empty lines are left out."""
+    table = text.lstrip()
+    above = text[: len(text) - len(table)].count("\n")
+    separator = max((",", ";", "\t"), key=table.partition("\n")[0].count)
+    reader = csv.DictReader(io.StringIO(table), delimiter=separator)
     names = [(name or "").strip().lower().replace(" ", "_") for name in reader.fieldnames or ()]
     missing = [name for name in COLUMNS if name not in names]
     if missing:
-        raise RunError(f"{VARIABLE}: {path}: found the columns {', '.join(names)[:200]}, expected {', '.join(COLUMNS)}")
+        columns = f"the columns {', '.join(names)[:200]}" if names else "an empty file"
+        raise RunError(f"{VARIABLE}: {path}: found {columns}, expected a heading with the columns {', '.join(COLUMNS)}")
     reader.fieldnames = names
     try:
-        yield from ((number, row) for number, row in enumerate(reader, 2) if any(row.get(name) for name in COLUMNS))
+        yield from ((f"line {above + reader.line_num}", row) for row in reader if any(row.get(name) for name in COLUMNS))
     except csv.Error as error:
         raise RunError(f"{VARIABLE}: {path}: {error}") from error
 
 
-def _of_yaml(text: str, path: str) -> t.Iterator[tuple[int, dict[str, t.Any]]]:
+def _of_yaml(text: str, path: str) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
     try:
         tree = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise RunError(f"{VARIABLE}: {path}: {' '.join(str(error).split())[:300]}") from error
     if not isinstance(tree, list) or not all(isinstance(row, dict) for row in tree):
         raise RunError(f"{VARIABLE}: {path}: found {str(tree)[:60]!r}, expected a list of {{{', '.join(COLUMNS)}}}")
-    yield from enumerate(tree, 1)
+    yield from ((f"entry {number}", row) for number, row in enumerate(tree, 1))
+
+
+def ports_of(cables: t.Iterable[Cable], nodes: t.Collection[str]) -> dict[str, list[str]]:
+    """Return {node: names of its ports in the plan} for those of the nodes of which the plan has a cable."""
+    short = _short(nodes)
+    found: dict[str, list[str]] = collections.defaultdict(list)
+    for cable in cables:
+        name = _name_in_run(cable.node, nodes, short)
+        if name is not None:
+            found[name].append(cable.port)
+    return dict(found)
 
 
 def findings(fabric: Map, cables: t.Sequence[Cable], asked: t.Collection[str]) -> list[Finding]:
@@ -100,14 +125,22 @@ class _Held:
         self.found: list[Finding] = []
         self.planned: dict[End, End] = {}
         switches = fabric.switches()
-        short = {name.rpartition("/")[2]: name for name in asked}
         nodes = {*fabric.ports, *asked}
+        short = _short(nodes)
         unknown: list[str] = []
+        named: set[str] = set()
+        elsewhere: dict[End, str] = {}
+        # Ports of nodes whose line of the plan was passed over.
+        self.passed: set[End] = set()
+        forms = _forms(fabric)
         for cable in cables:
-            switch = switches.get(cable.switch)
-            name = cable.node if cable.node in nodes else short.get(cable.node)
+            switch = switches.get(cable.switch) or switches.get(_guid(cable.switch))
+            name = _name_in_run(cable.node, nodes, short)
             if name is None and cable.node not in switches:
+                if switch is not None:
+                    elsewhere[End(switch, cable.switch_port)] = cable.node
                 continue  # a node of another part of the plan, which this run does not measure
+            named.add(name or "")
             near = self._end(name, cable.port) if name else End(switches[cable.node], cable.port)
             if near is None and switch is not None and End(switch, cable.switch_port) in fabric.down:
                 far = End(switch, cable.switch_port)
@@ -118,7 +151,27 @@ class _Held:
                 missing = f"the switch {cable.switch}" if switch is None else f"a port {cable.port} of {cable.node}"
                 unknown.append(missing)
                 continue
-            self.planned[near] = End(switch, cable.switch_port)
+            # Labels of the front (1/2), and numbers or names of the tools: what is called otherwise is no other port.
+            ends = [End(switch, cable.switch_port), *([near] if near.device in forms else [])]
+            strange = next((end for end in ends if _form(end.port) not in forms.get(end.device, {_form(end.port): ""})), None)
+            if strange is not None:
+                self.passed.add(near)
+                example = next(iter(forms[strange.device].values()))
+                unknown.append(f"a port {strange.port} of {fabric.name(strange.device)}, whose ports have names as {example}")
+                continue
+            if self.planned.setdefault(near, End(switch, cable.switch_port)) != End(switch, cable.switch_port):
+                unknown.append(f"one cable of {fabric.spoken(near)}, which has two in it")
+        by_nodes = any(cable.node not in switches for cable in cables)
+        self.unnamed = set() if by_nodes else set(fabric.ports)
+        # A plan of the nodes by other names than those of the run would be no plan, and each of its faults a cable that is in no plan.
+        for node in sorted(fabric.ports.keys() - named, key=in_order):
+            plugged_in = [(end, fabric.links[end]) for end in fabric.ports[node] if end in fabric.links]
+            taken = next((ends for ends in plugged_in if ends[1] in elsewhere), None)
+            if taken is not None:
+                self.unnamed.add(node)
+                words = f"the plan names no cable of {node}, and has {elsewhere[taken[1]]}, which is no node of this run, where "
+                words += f"{fabric.spoken(taken[0])} is plugged in ({fabric.spoken(taken[1])}): is it another name of {node}?"
+                self.found.append(Finding("UNKNOWN", "cable_unknown", words, taken))
         if unknown:
             words = ", ".join(list(dict.fromkeys(unknown))[:SHOWN])
             more = f" and {len(set(unknown)) - SHOWN} more" if len(set(unknown)) > SHOWN else ""
@@ -163,10 +216,47 @@ class _Held:
                 self.found.append(Finding("FAIL", "cable_wrong", words, (end, now, far)))
         targets = set(self.planned.values())
         for end, far in fabric.links.items():
-            if fabric.kind(end.device) == NODE and end not in self.planned and far not in targets:
+            is_asked = fabric.kind(end.device) == NODE and end.device not in self.unnamed and end not in self.passed
+            if is_asked and end not in self.planned and far not in targets:
                 words = f"{fabric.spoken(end)} is plugged into {fabric.spoken(far)}, the plan has no cable there"
                 self.found.append(Finding("WARN", "cable_unknown", words, (end, far)))
         return self.found
+
+
+def _forms(fabric: Map) -> dict[str, dict[str, str]]:
+    """Return {switch: {form of the name of a port: such a name}} of all ports that somebody has named."""
+    found: dict[str, dict[str, str]] = collections.defaultdict(dict)
+    for end in (*fabric.links, *fabric.down):
+        if fabric.kind(end.device) == SWITCH:
+            found[end.device].setdefault(_form(end.port), end.port)
+    return dict(found)
+
+
+def _form(port: str) -> str:
+    return _NUMBER.sub("#", port)
+
+
+def _guid(name: str) -> str:
+    """Return a name as the map has GUIDs."""
+    return name.lower().replace(":", "").removeprefix("0x").zfill(16)
+
+
+def label(name: str) -> str:
+    """Return a name without its domain; an address is no name with one."""
+    label = name.rpartition("/")[2].partition(".")[0]
+    return name if label.isdigit() else label
+
+
+def _name_in_run(planned: str, nodes: t.Collection[str], short: t.Mapping[str, str]) -> str | None:
+    """Return the run's name of a node of the plan, None if it is no node of the run."""
+    return planned if planned in nodes else short.get(planned) or short.get(label(planned))
+
+
+def _short(nodes: t.Collection[str]) -> dict[str, str]:
+    """Return {short name: node}: without its cluster, and without its domain if only one node has it."""
+    labels = collections.Counter(map(label, nodes))
+    found = {label(node): node for node in nodes if labels[label(node)] == 1}
+    return {**found, **{node.rpartition("/")[2]: node for node in nodes}}
 
 
 def swapped(fabric: Map, a: End, b: End, how: str) -> Finding:

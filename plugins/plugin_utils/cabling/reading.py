@@ -11,11 +11,14 @@ from __future__ import annotations
 import base64
 import binascii
 import collections
+import dataclasses
 import re
 import typing as t
 import zlib
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import infiniband
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.rdma import subnet
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import form
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import NODE, OTHER, SWITCH, Device, End, Finding, Map, Rate
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlainData, is_number
 
@@ -38,13 +41,17 @@ class Reading(t.NamedTuple):
 
 def read(records: t.Iterable[Measurement]) -> Reading:
     """Return the map of the measured records of the stage, whatever their order."""
-    ordered = sorted((record for record in records if record.outcome == "measured"), key=lambda record: record.key)
+    measured = sorted((record for record in records if record.outcome == "measured"), key=lambda record: record.key)
+    ordered = [record for record in measured if form.is_of_probe(record)]
     fabric = Map()
+    for record in measured:
+        if not form.is_of_probe(record):
+            fabric.unread.append(f"what {record.subject.id} says in the check {record.check} has not the form of the probe")
     guids: dict[str, End] = {}
     managers: dict[End, str] = {}
     for record in ordered:
         if record.check == PORTS:
-            for port in _dicts(record.context.get("ports")):
+            for port in form.ports_of(record):
                 end = _port(fabric, record.subject.id, port)
                 if port.get("guid"):
                     guids[str(port["guid"])] = end
@@ -54,9 +61,19 @@ def read(records: t.Iterable[Measurement]) -> Reading:
     findings: list[Finding] = []
     for record in ordered:
         if record.check == DISCOVERY:
-            for one in _dicts(record.context.get("fabrics")):
+            for one in record.context.get("fabrics") or ():
                 findings += _add(fabric, one, record.subject.id, guids, managers, seen)
+    _name_apart(fabric)
     return Reading(fabric, findings)
+
+
+def _name_apart(fabric: Map) -> None:
+    """Give switches of one name, as those of two fabrics or with the name of their maker, names of their own."""
+    names = collections.Counter(device.name for device in fabric.devices.values() if device.kind == SWITCH)
+    for device in list(fabric.devices.values()):
+        if device.kind == SWITCH and names[device.name] > 1:
+            own = device.id.rpartition(f"{device.name}:")[2]
+            fabric.devices[device.id] = dataclasses.replace(device, name=f"{device.name} ({own})")
 
 
 def _port(fabric: Map, node: str, port: PlainData) -> End:
@@ -68,10 +85,14 @@ def _port(fabric: Map, node: str, port: PlainData) -> End:
         fabric.aliases[End(node, str(port["netdev"]))] = end
     if port.get("state") != ACTIVE:
         fabric.down[end] = f"{port.get('state') or 'without a state'}, {port.get('physical') or 'physical state unknown'}"
-    heard = [pair for pair in port.get("heard") or () if isinstance(pair, list) and len(pair) == 2 and all(pair)]
+    if port.get("link_layer"):
+        fabric.layers[end] = str(port["link_layer"])
+    if port.get("model"):
+        fabric.models[end] = str(port["model"])
+    heard = [each for each in port.get("heard") or () if isinstance(each, list) and len(each) in (2, 3) and all(each[:2])]
     if len(heard) == 1 and end not in fabric.down:
-        switch, switch_port = map(str, heard[0])
-        name = f"lldp:{switch}"
+        switch, switch_port, chassis = map(str, [*heard[0], ""][:3])
+        name = f"lldp:{switch}:{chassis}" if chassis and chassis != switch else f"lldp:{switch}"
         fabric.devices.setdefault(name, Device(name, SWITCH, switch))
         there = End(name, switch_port)
         if there in fabric.links:
@@ -122,7 +143,7 @@ def _add(
     for switches, where, before in seen:
         if switches & known or before & pairs:
             if one.get("manager_lid"):
-                fabric.silent.discard(_called(where))
+                fabric.silent.pop(_called(where), None)
             return _differing(fabric, devices, where, before, place, pairs)
     seen.append((known, place, pairs))
     of_nodes = {guid for guid, _port in adapters}
@@ -140,6 +161,13 @@ def _add(
         for guid, port, counters in rows or ():
             end = guids.get(guid) or End(guid, str(port))
             target[end] = {str(name): int(count) for name, count in counters.items()}
+    for guid, port, lane_gbps in one.get("could") or ():
+        fabric.could[guids.get(guid) or End(guid, str(port))] = float(lane_gbps)
+    wider = {guids.get(guid) or End(guid, str(port)): lanes for guid, port, lanes in one.get("wider") or ()}
+    if "wider" in one and subnet.STATES not in (one.get("not_looked_for") or {}):
+        for a, b in pairs:
+            running = max((fabric.rates[end].width or 0 for end in (a, b) if end in fabric.rates), default=0)
+            fabric.widest[a] = fabric.widest[b] = max(wider.get(a, 0), wider.get(b, 0), running)
     members = {end for pair in pairs for end in pair}
     masters: dict[str, list[str]] = collections.defaultdict(list)
     for end, manager in managers.items():
@@ -148,7 +176,8 @@ def _add(
     if one.get("manager_lid"):
         masters[f"LID {one['manager_lid']}"].append(node)
     if one.get("manager_silent"):
-        fabric.silent.add(_called(place))
+        state = one.get("manager_state")
+        fabric.silent[_called(place)] = f"the subnet manager that answers is no master ({state})" if state else "no subnet manager answers"
     if masters:
         fabric.managers[_called(place)] = {key: sorted(set(nodes)) for key, nodes in masters.items()}
     return []
@@ -188,7 +217,3 @@ def _spoken(fabric: Map, devices: t.Mapping[str, Device], end: End) -> str:
         if end.device in devices
         else str(end)
     )
-
-
-def _dicts(value: t.Any) -> list[PlainData]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import reading
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import form, reading
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import Finding
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlainData
@@ -23,6 +23,7 @@ def findings(records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Find
     yield from _neighbours(records)
     yield from _modules(records)
     yield from _fabrics(records)
+    yield from _ports_in_no_fabric(records)
 
 
 def _neighbours(records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Finding]]:
@@ -55,25 +56,50 @@ def _modules(records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Find
         if record.outcome != "not_applicable" or record.reason_code != "not_visible":
             continue
         ports = records.get(key._replace(check=reading.PORTS))
-        states = {port.get("state") for port in (ports.context.get("ports") if ports else None) or ()}
+        states = {port.get("state") for port in form.ports_of(ports)}
         if not states or reading.ACTIVE in states:
             words = f"{record.reason}; modules of other nodes were read, those of {read} for one"
             yield key, Finding("UNKNOWN", "no_answer", words)
 
 
 def _fabrics(records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Finding]]:
-    """Yield the nodes that lack what it takes to discover their fabric although another node of the run has it."""
+    """Yield the nodes that lack what it takes to discover their fabric although another node of the run has it, and those of which a tool
+    ran and cannot be read."""
     looks = {key: record for key, record in records.items() if key.check == reading.DISCOVERY}
     discovered = next((key.subject for key, record in sorted(looks.items()) if record.outcome == "measured"), None)
     for key, record in looks.items():
         if discovered is not None and record.outcome == "not_applicable" and record.reason_code == "not_visible":
             yield key, Finding("UNKNOWN", "no_answer", f"{record.reason}; {discovered} has discovered a fabric")
+        for fabric in (record.context.get("fabrics") or ()) if form.is_of_probe(record) else ():
+            for why in (fabric.get("unread") or {}).values():
+                yield key, Finding("UNKNOWN", "incomplete_output", f"errors of the ports that {fabric.get('through')} sees: {why}")
 
 
-def _active(record: Measurement) -> list[PlainData]:
-    """Return the active Ethernet ports of a node."""
-    ports = record.context.get("ports") or ()
-    return [port for port in ports if port.get("link_layer") == "Ethernet" and port.get("state") == reading.ACTIVE and port.get("netdev")]
+def _ports_in_no_fabric(records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Finding]]:
+    """Yield the nodes with active InfiniBand ports that are in none of the fabrics that were discovered, if there is one or if the nodes
+    that should discover one have no InfiniBand port. That no node has tools is said by their discoveries."""
+    looks = [record for key, record in records.items() if key.check == reading.DISCOVERY]
+    discovered = [record for record in looks if record.outcome == "measured" and form.is_of_probe(record)]
+    outside = [record for record in looks if record.outcome == "not_applicable" and record.reason_code == "no_rdma_expected"]
+    if not discovered and (not outside or len(outside) < len(looks)):
+        return
+    fabrics = [fabric for record in discovered for fabric in record.context.get("fabrics") or ()]
+    known = {guid for fabric in fabrics for device in fabric.get("devices") or () for _number, guid in device[6]}
+    for key, record in records.items():
+        if key.check == reading.PORTS and record.outcome == "measured":
+            unknown = [port for port in _active(record, "InfiniBand") if port.get("guid") not in known]
+            if unknown:
+                names = ", ".join(_name(port) for port in unknown[:SHOWN])
+                seen_by = ", ".join(sorted({each.subject.id for each in looks})[:SHOWN])
+                words = f"{len(unknown)} active InfiniBand ports ({names}) are in no fabric that was discovered (by {seen_by}): "
+                words += "nodes in fabrics that do not meet need different values of fabric_map_fabric"
+                yield key, Finding("UNKNOWN", "cable_unknown", words)
+
+
+def _active(record: Measurement, layer: str = "Ethernet") -> list[PlainData]:
+    """Return the active ports of a node, of Ethernet those with a network device."""
+    ports = [port for port in form.ports_of(record) if port.get("link_layer") == layer and port.get("state") == reading.ACTIVE]
+    return [port for port in ports if layer != "Ethernet" or port.get("netdev")]
 
 
 def _name(port: PlainData) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import collections
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import judgement, picture, plan, reading, unseen, walk
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import judgement, lanes, picture, plan, reading, unseen, walk
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import NODE, SWITCH, End, Finding, Map, in_order
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import SEVERITY, Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
@@ -74,6 +74,9 @@ class FabricMap(base.Stage):
         return items, []
 
     def problem(self, settings: Variables) -> str | None:
+        watch, deadline = float(settings.get("fabric_map_watch", 0)), float(settings.get("fabric_map_timeout", 0))
+        if 0 < deadline <= watch:
+            return f"fabric_map_timeout: found {deadline:g}, expected more than the {watch:g} s of fabric_map_watch, which are a part of it"
         path = settings.get(plan.VARIABLE)
         try:
             if path:
@@ -87,7 +90,7 @@ class FabricMap(base.Stage):
         records = {key: record for key, record in deciding.items() if key.stage == self.name}
         measured = next((record for record in records.values() if record.outcome == "measured"), None)
         if measured is None:
-            return []
+            return _planned_and_absent(records, plan)
         fabric, listed, racks = self.looked(deciding, records, plan, inputs)
         borne: dict[tuple[str, str], list[Finding]] = collections.defaultdict(list)
         for finding in listed:
@@ -118,7 +121,8 @@ class FabricMap(base.Stage):
         fabric, differing = reading.read(own.values())
         wanted = _wanted(plan, own)
         racks = {**inputs.rack, **{cable.switch: cable.rack for cable in wanted.cables or () if cable.rack}}
-        return fabric, [*differing, *judgement.findings(fabric, wanted)], racks
+        found = [*differing, *judgement.findings(fabric, wanted), *lanes.findings(fabric, own.values())]
+        return fabric, found, racks
 
     def opinions(
         self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]
@@ -183,6 +187,26 @@ def _counted(fabric: Map) -> str:
     return (
         f"{len(fabric.links) // 2} links of {len(fabric.ports)} nodes and {switches} switches, of which {len(fabric.leaves())} are leaves."
     )
+
+
+def _planned_and_absent(records: t.Mapping[Key, Measurement], run: Plan) -> list[Measurement]:
+    """Return a record with a finding for each node without RDMA hardware of which the plan has cables. Where no node has any, there is no
+    map to hold to the plan, and nothing else would speak of them."""
+    absent = {
+        key.subject: record for key, record in records.items()
+        if key.check == reading.PORTS and (record.outcome, record.reason_code) == ("not_applicable", "no_rdma_expected")
+    }  # fmt: skip
+    cables = _wanted(run, records).cables if absent else None
+    ports = plan.ports_of(cables or (), absent)
+    if not ports:
+        return []
+    rows = []
+    for node, names in sorted(ports.items(), key=lambda of: in_order(of[0])):
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        words = f"the plan has cables of {node} at {', '.join(names[:SHOWN])}{more}, and {absent[node].reason}"
+        rows.append([NODE, node, "UNKNOWN", "cable_unknown", words, []])
+    subject = Subject(SWITCH, "fabric", [])
+    return [next(iter(absent.values())).replaced(check=CABLES, variant="", subject=subject, context={_FOUND: rows}, attempt=1)]
 
 
 def _wanted(run: Plan, records: t.Mapping[Key, Measurement]) -> judgement.Wanted:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.rdma import subnet
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import changes, judgement, reading
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import changes, form, judgement, reading
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import Finding, Map
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
@@ -52,9 +52,11 @@ class FabricMapAfter(fabric_map.FabricMap):
         counted = bool(seen) and not any(
             subnet.ERRORS in (fabric.get("not_looked_for") or {})
             for record in [*seen, *own.values()]
+            if form.is_of_probe(record)
             for fabric in record.context.get("fabrics") or ()
         )
-        return after, judgement.of_part(before, changes.findings(before, after, counted)), {}
+        asked = {key.subject for key in deciding if key.stage == self.looks_after and key.check == reading.PORTS}
+        return after, judgement.of_part(before, changes.findings(before, after, counted), asked), {}
 
     def opinions(
         self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]

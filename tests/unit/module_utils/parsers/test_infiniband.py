@@ -96,8 +96,33 @@ def test_a_speed_that_is_not_known_is_named() -> None:
 def test_a_port_without_a_link_has_no_rate() -> None:
     ports, unread = infiniband.states(text("missing", "iblinkinfo-l"))
     assert unread == [] and len(ports) == 63
-    assert ports[LEAF_3, 6] == (None, None, "Down", "Polling")
-    assert ports["a088c20300010061", 1] == (4, 53.125, "Active", "LinkUp")
+    assert ports[LEAF_3, 6] == (None, None, "Down", "Polling", None, None)
+    assert ports["a088c20300010061", 1] == (4, 53.125, "Active", "LinkUp", None, None)
+
+
+def test_a_link_whose_ends_could_be_faster_says_it() -> None:
+    ports, _unread = infiniband.states(text("slow", "iblinkinfo-l"))
+    assert {port.could_gbps for port in ports.values()} == {None, 10.0}
+    assert ports["a088c20300010061", 1].could_gbps == 10.0
+
+
+@pytest.mark.parametrize(
+    ("words", "lanes"),
+    [("Could be 4X ", 4), ("Could be 12X ", 4), ("Could be 4X Could be 106.25 Gbps ", 4), ("Could be 1X ", None), ("", None)],
+)
+def test_a_link_whose_ends_could_have_more_lanes_says_it(words: str, lanes: int | None) -> None:
+    """The recorded fabric has links of 4 lanes between ends that say 12: more than 4 are in no connector."""
+    line = text("healthy", "iblinkinfo-l").splitlines()[0]
+    ports, unread = infiniband.states(line.replace("4X", "2X").replace("Could be 12X ", words))
+    assert unread == [] and [port.could_width for port in ports.values()] == [lanes]
+    assert {port.could_width for port in infiniband.states(text("healthy", "iblinkinfo-l"))[0].values()} == {None}
+
+
+def test_devices_that_do_not_answer_are_named() -> None:
+    said = "src/query_smp.c:241; umad (DR path slid 0; dlid 0; 0,1,3 Attr 0x11:0) bad status 110; Connection timed out\n"
+    assert infiniband.unanswered(said * 2) == ["the device at DR path slid 0; dlid 0; 0,1,3 does not answer (110; Connection timed out)"]
+    extended = said.replace("0x11", "0xff90")
+    assert infiniband.unanswered(f"{extended}mad (DR path 0,1 Attr 0x15:0) bad status 0x1c\n") == []
 
 
 def test_a_line_of_states_that_is_not_understood_is_named() -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 
 import pytest
@@ -33,12 +34,20 @@ lldp.bond0.port.ifname=swp1
 
 
 def test_each_interface_has_the_switch_and_port_that_it_hears() -> None:
-    assert lldp.neighbours(HEARD) == {"ens1np0": ("leaf-03", "Ethernet1/7"), "ens2np0.100": ("bb:bb:bb:bb:bb:bb", "swp9")}
+    assert lldp.neighbours(HEARD) == {
+        "ens1np0": ("leaf-03", "Ethernet1/7", "aa:aa:aa:aa:aa:aa"), "ens2np0.100": ("bb:bb:bb:bb:bb:bb", "swp9", "bb:bb:bb:bb:bb:bb"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["local", "ifname", "ifalias", "ip", "unhandled"])
+def test_a_switch_without_a_name_has_its_id_of_any_kind(kind: str) -> None:
+    text = f"lldp.eth0.rid=1\nlldp.eth0.chassis.{kind}=10.0.0.3\nlldp.eth0.chassis.mgmt-ip=10.0.0.4\nlldp.eth0.port.{kind}=7\n"
+    assert lldp.neighbours(text) == {"eth0": ("10.0.0.3", "7", "10.0.0.3")}
 
 
 def test_neighbours_that_a_real_lldpd_heard() -> None:
     expected = {"ens1np0": ("leaf-03", "Ethernet1/7"), "ens2np0.100": ("leaf-03", "Ethernet8"), "ens3np0": ("leaf-04", "swp9")}
-    assert lldp.neighbours(RECORDED.read_text()) == expected
+    assert {name: each[:2] for name, each in lldp.neighbours(RECORDED.read_text()).items()} == expected
 
 
 def test_two_neighbours_that_send_different_kinds_of_names_are_not_mixed() -> None:
@@ -68,4 +77,26 @@ def test_any_text_gives_names_of_one_line(text: str) -> None:
     ],
 )
 def test_each_form_of_json_says_what_each_interface_hears(recording: str, expected: object) -> None:
-    assert lldp.heard((RECORDED.parent / recording).read_text()) == expected
+    heard = lldp.heard((RECORDED.parent / recording).read_text())
+    assert (heard and {name: [each[:2] for each in several] for name, several in heard.items()}) == (expected or heard)
+    assert bool(heard) == bool(expected) and (heard is None) == (expected is None)
+
+
+def chassis(name: str, number: int, *capable: str, says: bool = True) -> dict[str, object]:
+    capability = [{"type": kind, "enabled": kind in capable} for kind in ("Bridge", "Router", "Station")] if says else []
+    described = {"id": {"type": "mac", "value": f"aa:{number}"}, "capability": capability}
+    return {"eth0": {"rid": str(number), "chassis": {name: described}, "port": {"id": {"type": "ifname", "value": f"swp{number}"}}}}
+
+
+@pytest.mark.parametrize(
+    ("several", "names"),
+    [
+        ([chassis("leaf", 1, "Bridge", "Router"), chassis("vm", 2, "Station"), chassis("dpu", 3)], ["leaf"]),
+        ([chassis("leaf", 1, "Bridge"), chassis("vm", 2, says=False)], ["leaf", "vm"]),
+        ([chassis("leaf", 1, "Bridge"), chassis("host-with-bridge", 2, "Bridge")], ["leaf", "host-with-bridge"]),
+        ([chassis("vm", 1), chassis("dpu", 2)], ["vm", "dpu"]),
+    ],
+)
+def test_the_only_switch_among_neighbours_that_say_what_they_are_is_the_neighbour(several: list[object], names: list[str]) -> None:
+    heard = lldp.heard(json.dumps({"lldp": {"interface": several}}))
+    assert heard and [each.switch for each in heard["eth0"]] == names and heard["eth0"][0].chassis == "aa:1"

@@ -11,6 +11,7 @@ import json
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.absent import Absent
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import optics
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.rdma import modules
 
 QSFP = """	Identifier                                : 0x11 (QSFP28)
 	Vendor name                               : Maker
@@ -88,7 +89,7 @@ def test_a_value_that_is_no_number_is_absent_and_named() -> None:
 def test_mlxlink_says_powers_in_dbm_and_rates_of_errors() -> None:
     module = optics.mlxlink(json.dumps(MLXLINK))
     assert module.values == {"temperature": [45.0], "voltage": [3.25], "rx_power": [1.0, 0.1]}
-    assert module.limits["temperature"] == {"low alarm": -10, "high alarm": 80} and module.alarms == ["Rx LOS [per lane]"]
+    assert module.limits["temperature"] == {"low alarm": -10, "high alarm": 80} and module.faulty == {"Rx LOS [per lane]": [1]}
     assert module.link["raw_ber"] == pytest.approx(3e-9) and module.link["link_downed"] == 2 and module.link["fec"] == "RS-FEC"
     assert module.link["effective_ber"] == pytest.approx(0)
 
@@ -96,3 +97,47 @@ def test_mlxlink_says_powers_in_dbm_and_rates_of_errors() -> None:
 def test_an_error_of_mlxlink_is_named() -> None:
     failed = json.dumps({"status": {"code": 1, "message": "Device is not found"}})
     assert optics.mlxlink(failed).unread == ["mlxlink says 'Device is not found'"]
+
+
+@pytest.mark.parametrize(
+    ("width", "los", "power", "is_unused"),
+    [
+        ("2x", "0,0,1,1", "1,1,-40,-40", True), ("2x", "0,1,1,1", "1,1,-40,-40", False), ("4x", "0,0,1,1", "1,1,-40,-40", False),
+        # As many lanes as the link leaves over, and not the same ones.
+        ("2x", "0,0,1,1", "-40,-40,1,1", False), ("N/A", "0,0,1,1", "1,1,-40,-40", False),
+    ],
+)  # fmt: skip
+def test_lanes_that_a_link_does_not_use_are_not_judged_by_the_node(width: str, los: str, power: str, is_unused: bool) -> None:
+    """As at an end of a splitter cable, or of a link that trained down: the node alone does not know."""
+    tree = json.loads(json.dumps(MLXLINK))
+    output = tree["result"]["output"]
+    output["Operational Info"]["Width"] = width
+    output["Module Info"].update({"Rx Power Current [dBm]": f"{power} [-12..5]", "Rx LOS [per lane]": los})
+    problems, unused = modules._problems(optics.mlxlink(json.dumps(tree)))
+    words = ["Rx LOS [per lane]", "rx power 0.0001 mW (low alarm 0.0631)"]
+    assert unused == (words if is_unused else [])
+    assert [code for code, _text in problems] == ([] if is_unused else ["nic_fault"])
+
+
+def test_a_lane_that_is_left_over_excuses_no_other_alarm() -> None:
+    tree = json.loads(json.dumps(MLXLINK))
+    output = tree["result"]["output"]
+    output["Operational Info"]["Width"] = "2x"
+    dark = {"Rx Power Current [dBm]": "1,1,-40,-40 [-12..5]", "Rx LOS [per lane]": "0"}
+    output["Module Info"].update({**dark, "Temperature [C]": "95 [-10..80]"})
+    problems, unused = modules._problems(optics.mlxlink(json.dumps(tree)))
+    assert unused and [code for code, _text in problems] == ["nic_fault"] and "temperature 95" in problems[0][1]
+
+
+@pytest.mark.parametrize(
+    ("words", "wired"),
+    [
+        ("Channels implemented [1_2],Channels not implemented [3_4]/Far end is unspecified", 2),
+        ("Channels implemented [1,2,3,4]/Cable with single far-end with 4 channels implemented", 4),
+        ("OSFP to OSFP", None), ("N/A", None), (None, None),
+    ],
+)  # fmt: skip
+def test_the_lanes_that_a_module_has_wired_are_read(words: str | None, wired: int | None) -> None:
+    tree = json.loads(json.dumps(MLXLINK))
+    tree["result"]["output"]["Module Info"]["Cable Breakout"] = words
+    assert optics.mlxlink(json.dumps(tree)).wired == wired

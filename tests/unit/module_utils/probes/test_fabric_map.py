@@ -25,6 +25,7 @@ class RecordedNode(nodes.Node):
         super().__init__(60.0, root=str(root))
         self.there, self.fabric = tools, fabric
         self.changed: dict[str, str] = {}
+        self.errors: dict[str, str] = {}
         self.firmware: t.Callable[[int], str] = lambda _lid: ""
         self.asked: list[str] = []
 
@@ -34,7 +35,7 @@ class RecordedNode(nodes.Node):
     def run(self, argv: list[str], *_more: t.Any, **_others: t.Any) -> CommandResult:
         files = {"iblinkinfo": "iblinkinfo-l", "sminfo": "sminfo"}
         result = CommandResult(argv)
-        result.rc = 0
+        result.rc, result.err = 0, self.errors.get(argv[0], "")
         if argv[0] in self.changed:
             result.out = self.changed[argv[0]]
         elif argv[0] == "vendstat":
@@ -80,6 +81,41 @@ def test_a_fabric_is_discovered_whole_with_its_counters_and_its_subnet_manager(t
     assert list(fabric["not_looked_for"]) == ["vendstat", "dump_fts"] and "not installed" in fabric["not_looked_for"]["vendstat"]
 
 
+def test_states_of_ports_that_are_cut_at_the_end_of_a_line_are_not_all(tmp_path: pathlib.Path) -> None:
+    node = RecordedNode(plant(tmp_path), ALL)
+    lines = (FIXTURES / "infiniband/healthy/iblinkinfo-l.txt").read_text().splitlines(keepends=True)
+    node.changed["iblinkinfo"] = "".join(lines[:60])
+    (fabric,) = seen(node, "discovery")["context"]["fabrics"]
+    assert "iblinkinfo: 4 of 64 ports with a cable are not listed" in fabric["not_looked_for"]["iblinkinfo"]
+    node.changed["iblinkinfo"] = "".join(lines)
+    (fabric,) = seen(node, "discovery")["context"]["fabrics"]
+    assert "iblinkinfo" not in fabric["not_looked_for"] and fabric["wider"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "silent", "state"),
+    [
+        ("sminfo: sm lid 1 sm guid 0xa088c20300010011, activity count 5 priority 0 state 2 SMINFO_STANDBY\n", True, "STANDBY"),
+        ("sminfo: iberror: failed: query\n", True, ""), ("sminfo: error while loading shared libraries\n", False, ""),
+    ],
+)  # fmt: skip
+def test_a_subnet_manager_that_waits_or_does_not_answer_is_none(text: str, silent: bool, state: str, tmp_path: pathlib.Path) -> None:
+    node = RecordedNode(plant(tmp_path), ALL)
+    node.changed["sminfo"] = text
+    (fabric,) = seen(node, "discovery")["context"]["fabrics"]
+    assert (fabric["manager_lid"], fabric["manager_silent"], fabric["manager_state"]) == (None, silent, state)
+    assert ("sminfo" in fabric["not_looked_for"]) != silent, "one that is known not to answer was looked for"
+
+
+def test_counters_of_errors_that_cannot_be_read_are_told_from_a_tool_that_is_missing(tmp_path: pathlib.Path) -> None:
+    node = RecordedNode(plant(tmp_path), ALL)
+    node.changed["ibqueryerrors"] = "## Summary: 22 nodes checked, 0 bad nodes found\n"
+    (fabric,) = seen(node, "discovery")["context"]["fabrics"]
+    assert fabric["unread"] == {"ibqueryerrors": "ibqueryerrors: the summary of ibqueryerrors is missing"}
+    (fabric,) = seen(RecordedNode(tmp_path, ("ibnetdiscover",)), "discovery")["context"]["fabrics"]
+    assert fabric["unread"] == {} and "ibqueryerrors" in fabric["not_looked_for"]
+
+
 def test_the_routes_of_all_switches_are_read(tmp_path: pathlib.Path) -> None:
     (fabric,) = seen(RecordedNode(plant(tmp_path), (*ALL, "dump_fts")), "discovery")["context"]["fabrics"]
     assert len(fabric["routes"]) == 6 and "dump_fts" not in fabric["not_looked_for"]
@@ -110,6 +146,14 @@ def test_a_cut_discovery_is_no_fabric(tmp_path: pathlib.Path) -> None:
     node.changed["ibnetdiscover"] = (FIXTURES / "infiniband/healthy/ibnetdiscover.txt").read_text()[:3000]
     found = seen(node, "discovery")
     assert (found["outcome"], found["reason_code"]) == ("error", "incomplete_output")
+
+
+def test_a_device_that_does_not_answer_makes_no_whole_fabric(tmp_path: pathlib.Path) -> None:
+    """It and its cables are missing at both ends, and the tool ends with 0."""
+    node = RecordedNode(plant(tmp_path), ALL)
+    node.errors["ibnetdiscover"] = "query_smp.c:241; umad (DR path slid 0; dlid 0; 0,1 Attr 0x11:0) bad status 110; Connection timed out\n"
+    found = seen(node, "discovery")
+    assert found["reason_code"] == "incomplete_output" and "0,1 does not answer" in found["reason"]
 
 
 def test_tools_beside_the_discovery_that_are_missing_are_named(tmp_path: pathlib.Path) -> None:
@@ -152,7 +196,7 @@ def test_ports_have_their_guids_and_the_subnet_manager_that_they_know(tmp_path: 
 
 def test_an_ethernet_port_has_the_switch_that_it_hears(tmp_path: pathlib.Path) -> None:
     found = seen(RecordedNode(plant(tmp_path, "Ethernet"), ALL), "ports")
-    assert found["context"]["ports"][0]["heard"] == [["leaf1", "swp1"]] and found["context"]["not_looked_for"] == {}
+    assert found["context"]["ports"][0]["heard"] == [["leaf1", "swp1", "3a:b1:38:98:fa:28"]] and found["context"]["not_looked_for"] == {}
 
 
 def test_without_lldpd_the_switches_are_not_known_and_that_is_said(tmp_path: pathlib.Path) -> None:
@@ -178,6 +222,21 @@ def test_a_module_that_raises_an_alarm_is_a_finding_of_its_port(tmp_path: pathli
     )
     (finding,) = seen(node, "optics")["context"]["findings"]
     assert (finding["code"], finding["part"]) == ("nic_fault", "nic/mlx5_0/1") and "temperature 82 C (high alarm 80)" in finding["text"]
+
+
+def test_a_module_in_use_that_says_words_for_numbers_is_not_known(tmp_path: pathlib.Path) -> None:
+    words = "\tIdentifier : 0x11 (QSFP28)\n\tVendor SN : A1\n\tModule temperature : err\n\tModule voltage : 3.3000 V\n"
+    for state, codes in (("4: ACTIVE", ["no_answer"]), ("1: DOWN", [])):
+        node = RecordedNode(plant(tmp_path / state, "Ethernet", state), ("ethtool",))
+        node.changed["ethtool"] = words
+        assert [finding["code"] for finding in seen(node, "optics")["context"]["findings"]] == codes
+
+
+def test_a_module_of_which_some_values_cannot_be_read_says_so(tmp_path: pathlib.Path) -> None:
+    node = RecordedNode(plant(tmp_path, "Ethernet"), ["ethtool"])
+    node.changed["ethtool"] = "Identifier : 0x18\nVendor SN : X\nModule temperature : 45,00 degrees C\nModule voltage : 3.3 V\n"
+    found = seen(node, "optics")
+    assert found["outcome"] == "measured" and "reads '45,00 degrees C'" in found["context"]["not_looked_for"]["modules"]
 
 
 def test_a_node_without_rdma_hardware_is_in_no_fabric(tmp_path: pathlib.Path) -> None:

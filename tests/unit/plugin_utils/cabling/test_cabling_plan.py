@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import judgement, plan, reading
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import Finding
@@ -59,16 +61,25 @@ def test_what_the_plan_names_and_nobody_saw_is_unknown() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "found the columns"),
-        ("node,port,switch\na,1,b\n", "expected node, port, switch, switch_port"),
+        ("", "found an empty file, expected a heading with the columns node, port, switch, switch_port"),
+        ("node,port,switch\na,1,b\n", "found the columns node, port, switch, expected a heading with the columns node, port, switch, s"),
         ("node,port,switch,switch_port\n", "found no cable"),
-        ("node,port,switch,switch_port\na,1,b,\n", "entry 2: found no switch_port"),
-        ("node,port,switch,switch_port\na,1,b,1\na,1,b,2\n", "found a 1 in the entries 2 and 3"),
+        ("node,port,switch,switch_port\na,1,b,\n", "line 2: found no switch_port"),
+        ("\nnode,port,switch,switch_port\n\na,1,b,1\n\n# spare\n", "line 6: found no port"),
+        ("node,port,switch,switch_port\na,1,b,1\na,1,b,2\n", "found a 1 in line 2 and line 3"),
     ],
 )
 def test_a_plan_with_a_mistake_is_refused_with_its_place(text: str, words: str) -> None:
     with pytest.raises(RunError, match=words):
         plan.parse(text, "cables.csv")
+
+
+def test_a_plan_that_is_not_there_is_named_with_the_folder_in_which_it_was_sought(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunError, match=f"acceptance_fabric_plan: {tmp_path}/cables.csv cannot be read: No such file"):
+        plan.load("cables.csv")
 
 
 def test_a_plan_may_say_the_rack_of_a_switch() -> None:
@@ -80,3 +91,68 @@ def test_a_yaml_list_is_a_plan_too() -> None:
     assert plan.parse(text, "cables.yml") == [("a", "mlx5_0", "leaf-1", "3", "")]
     with pytest.raises(RunError, match="expected a list"):
         plan.parse("a: 1", "cables.yml")
+
+
+@pytest.mark.parametrize("suffix", [".cluster.local", ""])
+def test_names_of_nodes_with_and_without_their_domain_are_the_same(suffix: str) -> None:
+    tree = FatTree(16)
+    cables = [cable._replace(node=f"{cable.node}{suffix}" if cable.node.startswith("gpu") else cable.node) for cable in planned(tree)]
+    tree.swap("gpu-0003:1", "gpu-0005:1")
+    assert [finding.code for finding in found(tree, cables)] == ["cable_swapped"]
+
+
+def test_a_node_that_the_plan_has_by_another_name_is_not_held_to_it() -> None:
+    tree = FatTree(16)
+    cables = [cable._replace(node=cable.node.replace("gpu", "node")) for cable in planned(tree)]
+    tree.swap("gpu-0003:1", "gpu-0005:1")
+    findings = found(tree, cables)
+    assert {(finding.verdict, finding.code) for finding in findings} == {("UNKNOWN", "cable_unknown")} and len(findings) == 16
+    assert findings[0].words == (
+        "the plan names no cable of gpu-0001, and has node-0001, which is no node of this run, where gpu-0001 mlx5_0/1 is plugged in "
+        "(port 1 of leaf-1): is it another name of gpu-0001?"
+    )
+
+
+def test_a_cable_that_the_plan_does_not_have_at_either_end_is_a_warning() -> None:
+    tree = FatTree(16)
+    cables = [cable for cable in planned(tree) if cable.node != "gpu-0003"]
+    assert [(finding.verdict, finding.code) for finding in found(tree, cables)] == [("WARN", "cable_unknown")]
+
+
+def test_a_plan_of_switches_alone_leaves_the_nodes_to_each_other() -> None:
+    tree = FatTree(32, 4, 8, 2, 8)
+    cables = [cable for cable in planned(tree) if cable.node.startswith("leaf")]
+    assert found(tree, cables) == []
+    tree.swap("gpu-0003:1", "gpu-0003:3")
+    assert [finding.code for finding in found(tree, cables)] == ["cable_swapped"]
+
+
+def test_a_port_with_two_cables_by_two_of_its_names_is_unknown() -> None:
+    tree = FatTree(16)
+    cables = [*planned(tree), plan.Cable("gpu-0001", "1", "leaf-4", "9")]
+    assert [(finding.verdict, finding.code) for finding in found(tree, cables)] == [("UNKNOWN", "cable_unknown")]
+
+
+@pytest.mark.parametrize("value", ["1.10", "true", "0xfc6a1c0300020040", "[1]"])
+def test_a_name_that_yaml_does_not_read_as_it_is_written_is_refused(value: str) -> None:
+    with pytest.raises(RunError, match=r"entry 1: found .*put it between quotes"):
+        plan.parse(f"[{{node: a, port: 1, switch: leaf, switch_port: {value}}}]", "cables.yml")
+
+
+@pytest.mark.parametrize("label", ["1/{}", "Eth1/{}", "swp{}"])
+def test_a_plan_with_other_names_of_the_switches_ports_blames_no_node(label: str) -> None:
+    """As the labels of the front, where the tools have numbers."""
+    tree = FatTree(16)
+    cables = [cable._replace(switch_port=label.format(cable.switch_port)) for cable in planned(tree)]
+    (finding,) = found(tree, [cable for cable in cables if cable.node.startswith("gpu")])
+    assert (finding.verdict, finding.code) == ("UNKNOWN", "cable_unknown")
+    assert f"a port {label.format(1)} of leaf-1, whose ports have names as 1" in finding.words
+    cables = [*planned(tree)[1:], planned(tree)[0]._replace(switch_port="60")]
+    assert [each.code for each in found(tree, cables)] == ["cable_wrong"]
+
+
+def test_a_switch_may_be_named_by_its_guid() -> None:
+    tree = FatTree(16)
+    for form in ("{}", "0x{}", "0x{}".upper()):
+        cables = [cable._replace(switch=form.format(tree.guid(cable.switch))) for cable in planned(tree) if cable.node.startswith("gpu")]
+        assert found(tree, cables) == []

@@ -64,3 +64,39 @@ def test_modules_of_one_node_that_cannot_be_read_are_unknown_where_others_can() 
 def test_a_node_without_an_active_port_need_not_have_a_module() -> None:
     down = ports(port("mlx5_0", state="DOWN"))
     assert not found({"a": {"optics": {}, "ports": ports(port("mlx5_0", LEAF))}, "b": {"optics": UNREAD, "ports": down}})
+
+
+def test_a_look_of_which_a_tool_cannot_be_read_is_unknown_and_one_without_the_tool_is_not() -> None:
+    def look(unread: dict[str, str]) -> dict[str, t.Any]:
+        return {"discovery": {"context": {"fabrics": [{"through": "mlx5_0/1", "unread": unread}]}}}
+
+    bad = look({"ibqueryerrors": "ibqueryerrors: the summary of ibqueryerrors is missing"})
+    assert found({"a": bad, "b": look({})}) == {("a", "discovery"): ("UNKNOWN", "incomplete_output")}
+
+
+def in_fabric(number: int) -> dict[str, t.Any]:
+    guid = f"{number:016x}"
+    one = {"device": "mlx5_0", "port": 1, "state": "ACTIVE", "link_layer": "InfiniBand", "guid": guid, "heard": []}
+    return {"ports": {"context": {"ports": [one]}}}
+
+
+def discovered(*numbers: int) -> dict[str, t.Any]:
+    devices = [[f"d{number}", "CA", "x", 1, "", "", [[1, f"{number:016x}"]]] for number in numbers]
+    return {"context": {"fabrics": [{"devices": devices, "links": []}]}}
+
+
+ELSEWHERE = {"outcome": "not_applicable", "reason_code": "no_rdma_expected", "reason": "the node has no InfiniBand port"}
+UNTOLD = {"outcome": "not_applicable", "reason_code": "not_visible", "reason": "ibnetdiscover is not installed"}
+
+
+def test_ports_in_no_fabric_that_was_discovered_are_unknown() -> None:
+    first = {**in_fabric(1), "discovery": discovered(1, 2)}
+    assert not found({"a": first, "b": in_fabric(2)})
+    assert found({"a": first, "b": in_fabric(3)}) == {("b", "ports"): ("UNKNOWN", "cable_unknown")}
+
+
+def test_a_fabric_that_nobody_looks_at_as_the_first_nodes_are_not_in_it_is_unknown() -> None:
+    login = {"discovery": ELSEWHERE, "ports": ports(port("eth"))}
+    assert found({"login": login, "b": in_fabric(3)}) == {("b", "ports"): ("UNKNOWN", "cable_unknown")}
+    assert not found({"login": login, "a": {"ports": ports(port("eth"))}})
+    assert not found({"a": {**in_fabric(1), "discovery": UNTOLD}, "b": in_fabric(3)}), "the discovery itself says that it has no tools"

@@ -8,12 +8,16 @@ from __future__ import annotations
 import json
 import typing as t
 
+import pytest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import judgement, picture, reading
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import plan as cabling_plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model, page
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import fabric_map
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.fabric_map import STAGE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.fabric_map_after import STAGE as AFTER
+from harness import records as plain
 from harness import report_samples as samples
 from harness.fat_tree import FatTree
 
@@ -46,6 +50,30 @@ def test_a_node_or_a_switch_bears_what_is_wrong_with_its_cables() -> None:
     del tree.cables["leaf-3:6"]
     bad = {who: code for who, (word, code) in judged(tree).items() if word != "PASS"}
     assert bad == {("gpu-0007", "ports"): "cable_missing", ("leaf-3", "cables"): "cable_missing"}
+
+
+@pytest.mark.parametrize(("node", "verdict_and_code"), [("gpu-0002", ("UNKNOWN", "cable_unknown")), ("gpu-9", ("SKIPPED", None))])
+def test_a_node_without_rdma_hardware_of_which_the_plan_has_cables_is_unknown(
+    node: str, verdict_and_code: tuple[str, str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = judgement.Wanted([cabling_plan.Cable(node, "mlx5_0", "leaf-1", "1")])
+    monkeypatch.setattr(fabric_map, "_wanted", lambda *_of: wanted)
+    tree = FatTree(2)
+    absent = {"outcome": "not_applicable", "reason_code": "no_rdma_expected", "reason": "the node has no RDMA device", "metrics": {}}
+    records = [record.replaced(context={}, **absent) for record in tree.measured()]
+    _plan, found = of_records(tree, records)
+    verdicts = {(v["subject"]["id"], v["check"]): v for v in found.verdicts}
+    seen = verdicts["gpu-0002", "ports"]
+    assert seen["verdict"] == verdict_and_code[0] and verdicts["gpu-0001", "ports"]["verdict"] == "SKIPPED"
+    if verdict_and_code[1]:
+        assert seen["reason_code"] == verdict_and_code[1]
+        assert "the plan has cables of gpu-0002 at mlx5_0, and the node has no RDMA device" in seen["reason"]
+
+
+def test_a_fabric_cannot_be_watched_until_the_deadline() -> None:
+    words = "fabric_map_timeout: found 300, expected more than the 300 s of fabric_map_watch, which are a part of it"
+    assert STAGE.problem({"fabric_map_watch": 300, "fabric_map_timeout": 300}) == words
+    assert STAGE.problem({"fabric_map_watch": 10, "fabric_map_timeout": 300}) is None
 
 
 def test_a_slow_cable_between_switches_is_not_blamed_on_a_node() -> None:
@@ -141,3 +169,15 @@ def after(records: list[t.Any], check: str = "cables") -> dict[str, tuple[str, s
     found = verdict.judge(plan, records, lambda *_who: expectations.shipped(), stages=[STAGE, AFTER])
     listed = [v for v in found.verdicts if v["stage"] == AFTER.name and v["check"] == check]
     return {v["subject"]["id"]: (v["verdict"], v["reason_code"], v["reason"]) for v in listed}
+
+
+def test_a_switch_of_which_nobody_can_tell_what_is_plugged_in_refuses_the_run() -> None:
+    records = []
+    for number, heard in enumerate(([["leaf-1", "swp1"]], [["leaf-1", "swp2"], ["desk", "1"]]), 1):
+        port = {"device": "mlx5_0", "port": 1, "state": "ACTIVE", "link_layer": "Ethernet", "netdev": "eth0", "heard": heard}
+        subject = {"kind": "node", "id": f"gpu-{number}", "members": []}
+        fields = {"stage": STAGE.name, "check": "ports", "subject": subject, "target": f"gpu-{number}"}
+        records.append(plain.measurement({**fields, "context": {"ports": [port], "condition": True}}))
+    _plan, found = of_records(FatTree(2), records)
+    assert [(v["subject"]["id"], v["verdict"]) for v in found.verdicts if v["verdict"] != "PASS"] == [("leaf-1", "UNKNOWN")]
+    assert not found.accepted and found.why.startswith("UNKNOWN on 1 switch (leaf-1)") and not found.extras
