@@ -7,16 +7,21 @@
 
 Proves that no planted fault is accepted and no healthy node is rejected. The last line is JSON:
 {"planted": n, "false_accepts": 0, "false_rejects": 0, "nodes": m}. Exit status 0 exactly when both are 0.
+
+Faults of file systems and cables are planted at random places, by a seed that each line about them names.
+`--seed N --part storage` plants the same again, and nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import itertools
 import json
 import os
 import pathlib
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -28,7 +33,25 @@ import yaml
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from drills import controllers, fleets, gpus, groups, health, host, host_parts, kernel, loopback, made, past, peers, racks, second, soak  # noqa: E402
+from drills import (  # noqa: E402
+    cabling,
+    controllers,
+    fleets,
+    gpus,
+    groups,
+    health,
+    host,
+    host_parts,
+    kernel,
+    loopback,
+    made,
+    past,
+    peers,
+    racks,
+    second,
+    soak,
+    storage,
+)  # fmt: skip
 from rigs.simulated import nodes  # noqa: E402
 
 HEALTHY = 12
@@ -407,56 +430,82 @@ PARTS: dict[str, Part] = {
     "past": lambda _folder: past.wrong(),
     "peers": lambda _folder: peers.wrong(),
 }
+# Those that plant at random places, by a seed.
+RANDOM_PARTS: dict[str, t.Callable[[pathlib.Path, int], tuple[int, list[str], list[str]]]] = {
+    "storage": storage.accepted,
+    "cabling": cabling.accepted,
+}
 
 
 def begin(part: str) -> None:
     print(f"drill: {part}", file=sys.stderr, flush=True)
 
 
+class Nodes(t.NamedTuple):
+    """Of the run over all simulated nodes: faults of nodes, runs made of it by hand, what was accepted and refused wrongly, and nodes."""
+
+    planted: int = 0
+    hand_made: int = 0
+    accepts: t.Sequence[str] = ()
+    rejects: t.Sequence[str] = ()
+    nodes: int = 0
+
+
+def of_nodes(folder: pathlib.Path) -> Nodes:
+    """Run the acceptance over all simulated nodes, and over the healthy ones alone."""
+    inventory, planted = fleet(folder / "nodes")
+    bad = {fault.node for fault in planted}
+    begin(f"{len(planted)} faults on {len(bad)} nodes, {len(inventory['all']['hosts']) - len(bad)} healthy nodes")
+    found = [json.loads(line) for line in (run(folder / "all", inventory, False) / "verdicts.jsonl").read_text().splitlines()]
+    healthy = {name: host for name, host in inventory["all"]["hosts"].items() if name not in bad}
+    begin("the healthy nodes alone, and what is made of their run by hand")
+    whole = run(folder / "healthy", {"all": {"hosts": healthy, "vars": inventory["all"]["vars"]}}, True)
+    made_of_it, made_accepts = made.accepted(whole, folder / "made")
+    seen: dict[tuple[str, str], set[str]] = {}
+    for verdict in found:
+        for stage in (verdict["stage"], ""):
+            seen.setdefault((verdict["subject"]["id"].split("/")[0], stage), set()).add(verdict["verdict"])
+    accepts = [
+        f"{fault.node}: {fault.what}: {', '.join(sorted(seen.get((fault.node, fault.stage), set())))}"
+        for fault in planted
+        if not seen.get((fault.node, fault.stage), set()) & ({"FAIL", "UNKNOWN", "WARN"} if fault.warn else {"FAIL", "UNKNOWN"})
+    ]
+    accepts += [f"a hand-made run: {what}" for what in made_accepts]
+    rejects = [
+        f"{v['subject']['id']}: {v['stage']} {v['check']}: {v['verdict']}: {v['reason']}"
+        for v in found
+        if v["subject"]["id"].split("/")[0] not in bad and v["verdict"] not in ("PASS", "SKIPPED")
+    ]
+    return Nodes(len(planted), made_of_it, accepts, rejects, len({node for node, _stage in seen}))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no part after so many minutes; those left out are named")
-    minutes, started, left_out = parser.parse_args().minutes, time.monotonic(), []
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="of the random places of faults; another one each time")
+    parser.add_argument("--part", action="append", choices=[*PARTS, *RANDOM_PARTS], help="only this part, without the run over nodes")
+    arguments = parser.parse_args()
+    minutes, started, left_out = arguments.minutes, time.monotonic(), []
+    parts = {**PARTS, **{part: functools.partial(accepted, seed=arguments.seed) for part, accepted in RANDOM_PARTS.items()}}
     with tempfile.TemporaryDirectory(prefix="gpufleet-drill-") as name:
         folder = pathlib.Path(name)
-        inventory, planted = fleet(folder / "nodes")
-        bad = {fault.node for fault in planted}
-        begin(f"{len(planted)} faults on {len(bad)} nodes, {len(inventory['all']['hosts']) - len(bad)} healthy nodes")
-        found = [json.loads(line) for line in (run(folder / "all", inventory, False) / "verdicts.jsonl").read_text().splitlines()]
-        healthy = {name: host for name, host in inventory["all"]["hosts"].items() if name not in bad}
-        begin("the healthy nodes alone, and what is made of their run by hand")
-        whole = run(folder / "healthy", {"all": {"hosts": healthy, "vars": inventory["all"]["vars"]}}, True)
-        made_of_it, made_accepts = made.accepted(whole, folder / "made")
-        seen: dict[tuple[str, str], set[str]] = {}
-        for verdict in found:
-            for stage in (verdict["stage"], ""):
-                seen.setdefault((verdict["subject"]["id"].split("/")[0], stage), set()).add(verdict["verdict"])
-        accepts = [
-            f"{fault.node}: {fault.what}: {', '.join(sorted(seen.get((fault.node, fault.stage), set())))}"
-            for fault in planted
-            if not seen.get((fault.node, fault.stage), set()) & ({"FAIL", "UNKNOWN", "WARN"} if fault.warn else {"FAIL", "UNKNOWN"})
-        ]
-        accepts += [f"a hand-made run: {what}" for what in made_accepts]
-        rejects = [
-            f"{v['subject']['id']}: {v['stage']} {v['check']}: {v['verdict']}: {v['reason']}"
-            for v in found
-            if v["subject"]["id"].split("/")[0] not in bad and v["verdict"] not in ("PASS", "SKIPPED")
-        ]
+        nodes = Nodes() if arguments.part else of_nodes(folder)
+        accepts, rejects = [*nodes.accepts], [*nodes.rejects]
         counted: dict[str, int] = {}
-        for part, accepted in PARTS.items():
+        for part in arguments.part or parts:
             if time.monotonic() - started > minutes * 60:
                 left_out.append(part)
                 continue
             begin(part)
-            counted[f"of_{part}"], part_accepts, part_rejects = accepted(folder / part)
+            counted[f"of_{part}"], part_accepts, part_rejects = parts[part](folder / part)
             accepts += part_accepts
             rejects += part_rejects
     for title, lines in (("FALSE ACCEPT", accepts), ("FALSE REJECT", rejects)):
         for line in lines:
             print(f"{title}  {line}")
-    every = len(planted) + made_of_it + sum(counted.values())
-    totals = {"planted": every, "false_accepts": len(accepts), "false_rejects": len(rejects), "nodes": len({node for node, _stage in seen})}
-    print(json.dumps({**totals, "hand_made_runs": made_of_it, **counted}))
+    every = nodes.planted + nodes.hand_made + sum(counted.values())
+    totals = {"planted": every, "false_accepts": len(accepts), "false_rejects": len(rejects), "nodes": nodes.nodes}
+    print(json.dumps({**totals, "hand_made_runs": nodes.hand_made, **counted, "seed": arguments.seed}))
     if left_out:
         print(f"NOT RUN, {minutes:g} minutes were over: {', '.join(left_out)}")
     return 1 if accepts or rejects else 0
