@@ -8,7 +8,7 @@ Pure functions. A rank is named only if every other explanation of what was seen
     stopped   it, or a thread of it, is stopped (T, t) or held by a control group at both looks, and other ranks are not
     numb      it has neither taken a signal nor used the processor, and all other ranks have shown their stacks
     dead      its process has ended, or is missing on a node that answered, and the other ranks live
-    silent    its node alone did not answer, and all ranks of all other nodes live
+    silent    its node alone did not answer, and all ranks of all other nodes live, none of which is shown to do something else
     behind    it is in an earlier operation than the others, by its own word, and its stack shows that it does not wait there
     device    it waits for its own device before the operation in which all other ranks wait
     elsewhere its stack is outside of any collective at both looks and shows what holds it, and all other ranks wait in a collective
@@ -201,11 +201,7 @@ def _stopped(scene: Scene) -> Ruling | None:
 
 def _numb(scene: Scene) -> Ruling | None:
     """Ranks that do not run at all, for whatever reason: one that sleeps would wake up for a signal. One in state D would not."""
-    numb = [
-        rank
-        for rank in scene.seen.values()
-        if all(look.numb and look.state != "D" for look in rank.looks) and rank.busy is not None and rank.busy < IDLE
-    ]
+    numb = [rank for rank in scene.seen.values() if _takes_no_signal(rank)]
     others = [rank for rank in scene.seen.values() if rank not in numb]
     if not scene.everybody or not numb or len(numb) > len(others) or not all(look.frames for rank in others for look in rank.looks):
         return None
@@ -247,6 +243,11 @@ def _silent(scene: Scene) -> Ruling | None:
         return None
     if len(scene.seen) != scene.world - scene.each or not all(rank.alive for rank in scene.seen.values()):
         return None
+    # A rank that is shown to do something else holds the others up as well, and the node may only be slow to answer.
+    other = next((rank for rank in scene.seen.values() if _is_away(rank, scene.on_cpu) or _is_stuck(rank) or _takes_no_signal(rank)), None)
+    if other is not None:
+        how = "is stuck in the kernel" if _is_stuck(other) else "takes no signal" if _takes_no_signal(other) else "does not wait for others"
+        return nobody(f"{scene.silent[0]} did not answer, and rank {other.rank} {how}{_at(other)}: either may hold the group up")
     waiting = sum(rank.waits for rank in scene.seen.values())
     words = f", of which {waiting} wait in a collective operation" if waiting else ""
     text = f"did not answer, while the other {len(scene.nodes) - 1} nodes did and all their {len(scene.seen)} ranks live{words}"
@@ -330,15 +331,21 @@ def _held(rank: RankSeen, on_cpu: bool) -> str:
     return ""
 
 
+def _is_stuck(rank: RankSeen) -> bool:
+    """Return True if the kernel has a rank at one place at both looks, in a sleep that no signal ends."""
+    is_idle = rank.busy is not None and rank.busy < IDLE
+    return is_idle and [look.state for look in rank.looks] == ["D", "D"] and rank.looks[0].wchan == rank.looks[1].wchan
+
+
+def _takes_no_signal(rank: RankSeen) -> bool:
+    """Return True if a rank has taken no signal and used no processor, although it is not in a sleep that no signal ends."""
+    return all(look.numb and look.state != "D" for look in rank.looks) and rank.busy is not None and rank.busy < IDLE
+
+
 def _blocked(scene: Scene) -> Ruling | None:
     if not scene.everybody:
         return None
-    blocked = [
-        rank
-        for rank in scene.seen.values()
-        if [look.state for look in rank.looks] == ["D", "D"] and rank.looks[0].wchan == rank.looks[1].wchan and rank.busy is not None
-        and rank.busy < IDLE
-    ]  # fmt: skip
+    blocked = [rank for rank in scene.seen.values() if _is_stuck(rank)]
     others = [rank for rank in scene.seen.values() if rank not in blocked]
     if not blocked or len(blocked) > len(others) or any(look.state == "D" for rank in others for look in rank.looks):
         return None

@@ -31,9 +31,10 @@ def call(function: t.Callable[[], t.Any], seconds: float) -> t.Any:
     """Return what `function` returns (data of JSON), called in a child process. Raise its OSError here; NoAnswer after `seconds`: the child
     is killed and not waited for. Raise RuntimeError with the words of any other exception."""
     reading, writing = os.pipe()
+    parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _work(function, writing)
+        _work(function, writing, parent)
     os.close(writing)
     try:
         said = _read(reading, time.monotonic() + seconds)
@@ -53,10 +54,10 @@ def call(function: t.Callable[[], t.Any], seconds: float) -> t.Any:
     return answer["value"]
 
 
-def _work(function: t.Callable[[], t.Any], writing: int) -> t.NoReturn:
+def _work(function: t.Callable[[], t.Any], writing: int, parent: int) -> t.NoReturn:
     """Run in the child. It keeps no open file but its pipe: a lock among them would be held for as long as it sleeps."""
     try:
-        process.prctl(process.PR_SET_PDEATHSIG, signal.SIGKILL)
+        process.die_with(parent)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         for name in os.listdir("/proc/self/fd"):
             if int(name) > 2 and int(name) != writing:

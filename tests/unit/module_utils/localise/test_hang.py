@@ -162,6 +162,21 @@ def test_the_one_node_that_does_not_answer_is_named() -> None:
     assert not hang.judge(scene(*waiting(0, 1), world=6, silent=("gpu-02", "gpu-03"))).named
 
 
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (rank(1, SCRIPT, state="R", busy=1.0, gil=True), "rank 1 does not wait for others, at <module> (train.py:32)"),
+        (rank(1, SCRIPT, wchan="hrtimer_nanosleep"), "rank 1 does not wait for others"),
+        (rank(1, state="D", wchan="io_schedule"), "rank 1 is stuck in the kernel"),
+        (rank(1)._replace(looks=(hang.Look("S", "0", numb=True),) * 2), "rank 1 takes no signal"),
+    ],
+)
+def test_a_node_that_does_not_answer_is_not_named_where_a_rank_of_another_holds_the_group_up(other: hang.RankSeen, words: str) -> None:
+    """The node may only be slow to answer."""
+    ruling = hang.judge(scene(*waiting(0), other, silent=("gpu-02",)))
+    assert not ruling.named and words in ruling.text[None] and ruling.text[None].startswith("gpu-02 did not answer")
+
+
 def test_a_rank_that_is_behind_by_its_own_word_is_named_unless_it_waits_there() -> None:
     places = {0: (5, "all_reduce"), 1: (5, "all_reduce"), 2: (4, "init"), 3: (5, "all_reduce")}
     ruling = hang.judge(scene(*waiting(0, 1, 3), rank(2, SCRIPT), places=places, on_cpu=True))
