@@ -102,7 +102,7 @@ options:
     description:
       - What this node does together with others, for each shared file system. With them only the checks V(coherent) and V(together) are
         made.
-      - The stage makes them; all nodes of a file system are told the same but for their number.
+      - The stage makes them; all nodes of a file system are told the same.
     type: list
     elements: dict
     default: []
@@ -110,10 +110,6 @@ options:
       storage:
         description: The name of the file system.
         type: str
-        required: true
-      index:
-        description: The number of this node, from 0 on.
-        type: int
         required: true
       nodes:
         description: The names of all nodes.
@@ -133,10 +129,50 @@ options:
         description: When its first step begins, in seconds behind O(begins_in).
         type: float
         required: true
+  own_name:
+    description: The name of this node in O(timetables).
+    type: str
+    default: ""
   begins_in:
     description: In how many seconds the nodes begin together.
     type: float
     default: 0.0
+  first:
+    description: Where nodes whose programs start at different times ask the first of them when they begin.
+    type: dict
+    suboptions:
+      node:
+        description: The name of the first node, which answers.
+        type: str
+        required: true
+      address:
+        description: Its address.
+        type: str
+        required: true
+      port:
+        description: The TCP port on which it answers.
+        type: int
+        required: true
+      token:
+        description: A word that only the nodes of this stage know.
+        type: str
+        required: true
+  meeting:
+    description: The file by which a pod is told O(timetables), O(first) and O(own_name) after its start.
+    type: dict
+    suboptions:
+      path:
+        description: Its path.
+        type: str
+        required: true
+      within:
+        description: Seconds for which it is waited.
+        type: float
+        required: true
+  ask_timeout:
+    description: Seconds for which a node asks the first one when they begin.
+    type: float
+    default: 300.0
   patience:
     description: Seconds after which a node must see what another one has written.
     type: float
@@ -222,12 +258,18 @@ ENTRY = {
 }
 TIMETABLE = {
     "storage": {"type": "str", "required": True},
-    "index": {"type": "int", "required": True},
     "nodes": {"type": "list", "elements": "str", "required": True},
     "sizes": {"type": "list", "elements": "int", "required": True},
     "token": {"type": "str", "required": True, "no_log": False},
     "at": {"type": "float", "required": True},
 }
+FIRST = {
+    "node": {"type": "str", "required": True},
+    "address": {"type": "str", "required": True},
+    "port": {"type": "int", "required": True},
+    "token": {"type": "str", "required": True, "no_log": False},
+}
+MEETING = {"path": {"type": "str", "required": True}, "within": {"type": "float", "required": True}}
 OPTIONS = {
     "checks": runner.CHECKS,
     "storage": {"type": "list", "elements": "dict", "default": [], "options": ENTRY},
@@ -244,7 +286,11 @@ OPTIONS = {
     "answer_timeout": {"type": "float", "default": 15.0},
     "test_timeout": {"type": "float", "default": 120.0},
     "timetables": {"type": "list", "elements": "dict", "default": [], "options": TIMETABLE},
+    "own_name": {"type": "str", "default": ""},
     "begins_in": {"type": "float", "default": 0.0},
+    "first": {"type": "dict", "options": FIRST},
+    "meeting": {"type": "dict", "options": MEETING},
+    "ask_timeout": {"type": "float", "default": 300.0},
     "patience": {"type": "float", "default": 65.0},
 }
 

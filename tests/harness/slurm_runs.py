@@ -75,19 +75,19 @@ class Runs:
         assert len(self.slurm.jobs()) == (1 if variables.get("acceptance_slurm_nodes_per_job", 1) > 1 else len(gates))
         return controller, gates
 
-    def nothing_left(self, seconds: float) -> None:
-        """Wait until no job is in the queue, and no process and no file of a run is on the hosts."""
+    def nothing_left(self, seconds: float, *own: str) -> None:
+        """Wait until no job is in the queue, no process but for those with the words `own`, and no file of a run on the hosts."""
         end = time.monotonic() + seconds
-        while left := [*self.slurm.jobs(), *self._left()]:
+        while left := [*self.slurm.jobs(), *self._left((*DAEMONS, *own))]:
             assert time.monotonic() < end, left
             time.sleep(0.2)
 
-    def _left(self) -> list[str]:
+    def _left(self, known: t.Collection[str]) -> list[str]:
         fleet = self.slurm.fleet
         left = []
         for host in fleet.hosts:
             running = [" ".join(argv)[:100] for argv in fleet.processes(host).values()]
-            left += [f"{host}: {words}" for words in running if not any(daemon in words for daemon in DAEMONS)]
+            left += [f"{host}: {words}" for words in running if not any(word in words for word in known)]
             left += [f"{host}: {path}" for path in fleet.find(host, "/tmp", "/var/lib", "/root") if "gpufleet" in path]
         return left
 

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pathlib
@@ -400,9 +399,9 @@ def test_after_kill_9_of_srun_its_job_is_gone_with_the_stage(runs: Runs) -> None
     controller, gates = runs.at_gate()
     sruns = [pid for pid, argv in runs.slurm.fleet.processes("gpu-01").items() if argv[0] == "srun" and "--nodelist=gpu-02" in argv]
     assert sruns
-    for pid in sruns:
-        with contextlib.suppress(ProcessLookupError):  # the second of them may have ended by the end of the first
-            os.kill(pid, signal.SIGKILL)
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # left running, the second would kill the job's guardian when the first has ended
+        for pid in sruns:
+            os.kill(pid, number)
     for host in ("gpu-01", "gpu-03", "gpu-04"):
         (gates[host] / "open").touch()
     done = controller.end()

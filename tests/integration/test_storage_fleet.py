@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import time
@@ -93,6 +94,7 @@ def test_a_controller_that_is_killed_while_fio_writes_leaves_nothing(hosts: Flee
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
     wait(lambda: not folders(hosts) and not programs(hosts, "fio"))
+    end_what_is_kept(hosts)
 
 
 @pytest.mark.long
@@ -138,6 +140,63 @@ def test_a_byte_that_changes_on_the_disk_is_wrong_data(tmp_path: pathlib.Path, m
     checks = [{"check": check, "variant": "storage=scratch"} for check in (probe.WRITE, probe.VERIFY, probe.READ)]
     found = {seen["check"]: seen["reason_code"] for seen in probe.probe({**params, "checks": checks}, Node(300))}
     assert found == {"write": None, "verify": "wrong_results", "read": None} and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("write", [0, 1])
+def test_data_of_an_earlier_write_is_wrong_data(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, write: int) -> None:
+    """The disk loses what is written over other data: that of the first piece, and that of an earlier run."""
+    common.need_packages(storage.PACKAGES)
+    unchanged, kept = probe.StorageTest._fio, tmp_path / "kept"
+    (tmp_path / "scratch").mkdir()
+    kept.mkdir()
+    writes: list[str] = []
+
+    def losing(self: probe.StorageTest, path: str, check: str, options: list[str]) -> t.Any:
+        if check == probe.VERIFY and len(writes) > 2:
+            for name in os.listdir(kept):
+                with open(kept / name, "rb") as old, open(os.path.join(path, name), "r+b") as data:
+                    data.write(old.read(3 * probe.BLOCK - 4096 if write else -1))
+        found = unchanged(self, path, check, options)
+        if check == probe.WRITE:
+            writes.append(path)
+            if len(writes) == write + 1:
+                for name in (name for name in os.listdir(path) if name.startswith("data.")):
+                    shutil.copy(os.path.join(path, name), kept / name)
+        return found
+
+    monkeypatch.setattr(probe.StorageTest, "_fio", losing)
+    params = {
+        "storage": [{"name": "scratch", "path": str(tmp_path / "scratch")}], "tests": list(probe.CHECKS), "gib": 0.06, "share": 5.0,
+        "seconds": 0.5, "jobs": 2, "depth": 4, "direct": True, "nodes": 1, "answer_timeout": 60.0, "test_timeout": 100.0,
+    }  # fmt: skip
+    checks = [{"check": check, "variant": "storage=scratch"} for check in (probe.WRITE, probe.VERIFY)]
+    runs = [{seen["check"]: seen["reason_code"] for seen in probe.probe({**params, "checks": checks}, Node(300))} for _run in range(2)]
+    assert runs == [{"write": None, "verify": None}, {"write": None, "verify": "wrong_results"}]
+
+
+def end_what_is_kept(fleet: Fleet) -> None:
+    """End guardians that keep finished checks for a resume, until an hour behind the deadline: here nobody resumes. Whether a check had
+    finished when the controller was killed is chance."""
+    for host in fleet.hosts:
+        wait(lambda host=host: all(is_ended(path) for path in kept(fleet, host)))
+        if kept(fleet, host):
+            for pid, argv in fleet.processes(host).items():
+                if pathlib.Path(argv[0]).name.startswith("python3"):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGTERM)
+        wait(lambda host=host: not kept(fleet, host))
+
+
+def kept(fleet: Fleet, host: str) -> list[pathlib.Path]:
+    return list((fleet.var_lib(host) / "gpufleet-acceptance").glob("*/storage.jsonl"))
+
+
+def is_ended(path: pathlib.Path) -> bool:
+    """Return True if the guardian of a result has ended its probe: the result has its trailer, or is gone."""
+    with contextlib.suppress(FileNotFoundError):
+        lines = path.read_text().splitlines()
+        return bool(lines) and '"crc32"' in lines[-1]
+    return True
 
 
 def wait(until: t.Callable[[], t.Any], seconds: float = 200) -> None:

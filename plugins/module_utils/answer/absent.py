@@ -68,7 +68,8 @@ def number(cell: t.Any, name: str = "the value") -> Value:
             return Absent(f"{name} reads {text[:_LONGEST]!r}")
         if _HEX.fullmatch(text):
             return int(text, 16)
-        match = _NUMBER.fullmatch(text)
+        # A hexadecimal number without its digits is not 0 with the unit x.
+        match = _NUMBER.fullmatch(text) if text[:2].lower() != "0x" else None
         if match:
             digits = re.sub(r"[,_'\u00a0\u202f]", "", match.group(1))
             return number(float(digits)) if re.search(r"[.eE]", digits) else int(digits)

@@ -14,6 +14,7 @@ import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.check_report import CheckReport
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.mounts import AFTER_ERROR
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import CONTAINER, Tree
 
 # File systems on disks that are written to.
@@ -55,6 +56,11 @@ def inspect(tree: Tree, report: CheckReport) -> None:
         return
     report.saw(f"space and state of {len(spaces)} file systems")
     for mount, space in spaces:
+        gone_wrong = AFTER_ERROR.intersection(mount.options)
+        if gone_wrong:
+            words = f"{mount.place} ({mount.device}) can no longer be written after an error: its options have {min(gone_wrong)}"
+            report.found("file_system", words)
+            continue
         # A container has its own view of the host's file systems, often a read-only one.
         read_only, entry = "ro" in mount.options and report.place != CONTAINER, in_fstab.get(mount.place)
         if read_only and entry and "ro" not in entry.options:

@@ -8,42 +8,74 @@ This module util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import os
 import re
 import typing as t
 
 # Kinds whose data is on other machines, and those of clusters, whose disks several machines have.
 OF_NETWORK = frozenset((
     "nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "beegfs", "gpfs", "glusterfs", "wekafs", "pvfs2", "orangefs", "9p", "afs", "virtiofs",
-    "gfs2", "ocfs2", "daos", "panfs", "quobyte", "vast",
+    "gfs2", "ocfs2", "daos", "panfs", "quobyte", "vast", "dvs", "cvfs", "scoutfs", "smbfs", "fuse",
+))  # fmt: skip
+# Kinds whose data one machine has, such as that of a folder on which nothing is mounted; the first program of FUSE is the root of
+# containers without privileges.
+OF_MACHINE = frozenset((
+    "ext2", "ext3", "ext4", "xfs", "btrfs", "bcachefs", "f2fs", "jfs", "reiserfs", "nilfs2", "zfs", "overlay", "aufs", "tmpfs", "devtmpfs",
+    "ramfs", "rootfs", "squashfs", "erofs", "iso9660", "udf", "vfat", "msdos", "exfat", "ntfs", "ntfs3", "fuseblk", "hfsplus", "autofs",
+    "fuse.fuse-overlayfs", "fuse.lxcfs", "fuse.squashfuse", "fuse.squashfuse_ll", "fuse.snapfuse", "fuse.gvfsd-fuse", "fuse.portal",
 ))  # fmt: skip
 # Kinds that take O_DIRECT and all the same keep what is written and read in the memory of the machine: tmpfs (since Linux 6.6) and its kin
 # are that memory, OpenZFS before 2.3 passes over the flag. So does ext4 that journals data (Documentation/filesystems/ext4 of Linux).
 CACHED = frozenset(("tmpfs", "devtmpfs", "ramfs", "zfs"))
-# Options that differ between nodes although all mount alike: addresses of the client and of the server that it chose.
-_OWN = re.compile(r"(?:clientaddr|addr|mountaddr|mountport|port|fsid|lowerdir|upperdir|workdir|seclabel|context)(?:=.*)?")
+# Disks that are memory: of the drivers brd and zram.
+_OF_MEMORY = re.compile(r"/dev/(?:ram|zram)\d+")
+# Options that differ between nodes although all mount alike: addresses of the client and of the server that it chose, and numbers that
+# btrfs has given.
+_OWN = re.compile(r"(?:clientaddr|addr|mountaddr|mountport|port|fsid|subvolid|lowerdir|upperdir|workdir|seclabel|context)(?:=.*)?")
+# Options that ext4 shows after an error, while `rw` stands beside them (fs/ext4/super.c, _ext4_show_options; Linux 6.15 for the first).
+AFTER_ERROR = frozenset({"emergency_ro", "shutdown"})
 
 
 class Mounted(t.NamedTuple):
-    """A mounted file system: where, its kind, its source, and its options, sorted, without those that each node has for itself."""
+    """A mounted file system: where, its kind, its source, and its options, sorted, without those that each node has for itself. `upper` is
+    the kind of the file system on which an overlay keeps what is written to it, empty if it is not known."""
 
     place: str
     kind: str
     source: str
     options: t.Tuple[str, ...]
+    upper: str = ""
+
+    @property
+    def words(self) -> str:
+        """The file system for people."""
+        return f"{self.kind} over {self.upper}" if self.upper else f"{self.kind} on {self.source}" if self._is_on_memory else self.kind
+
+    @property
+    def _is_on_memory(self) -> bool:
+        return _OF_MEMORY.fullmatch(self.source) is not None
 
     @property
     def is_read_only(self) -> bool:
-        return "ro" in self.options
+        return "ro" in self.options or not AFTER_ERROR.isdisjoint(self.options)
 
     @property
     def is_cached(self) -> bool:
         """True if direct I/O does not go past the memory of the machine."""
-        return self.kind in CACHED or (self.kind == "ext4" and "data=journal" in self.options)
+        is_journaled = self.kind == "ext4" and "data=journal" in self.options
+        return self.kind in CACHED or self.upper in CACHED or is_journaled or self._is_on_memory
+
+
+def loop_of(source: str) -> str:
+    """Return the loop device (`loop3`) that a source is, or a partition of; empty if it is none."""
+    match = re.fullmatch(r"/dev/(loop\d+)(?:p\d+)?", source)
+    return match[1] if match else ""
 
 
 def is_of_network(kind: str) -> bool:
-    """Return True if other machines may have the data of a file system of this kind, too: those of the table, and any of FUSE."""
-    return kind in OF_NETWORK or kind.startswith("fuse.")
+    """Return True if other machines may have the data of a file system of this kind, too: those of the table, and of FUSE those that are
+    not known to be of one machine."""
+    return kind in OF_NETWORK or (kind.startswith("fuse.") and kind not in OF_MACHINE)
 
 
 def server_of(source: str) -> str:
@@ -53,22 +85,56 @@ def server_of(source: str) -> str:
     return next((host for host in match.groups() if host), "") if match else ""
 
 
-def mount_of(mountinfo: str, path: str) -> Mounted | None:
-    """Return the file system that an absolute path without links is on; None if the text has none."""
-    holding: Mounted | None = None
-    for line in mountinfo.splitlines():
-        front, dash, back = line.partition(" - ")
+def mount_id(path: str) -> int | None:
+    """Return the number that the kernel gives to the mount that a path is on, the first cell of its line in mountinfo; None if it is not
+    told. Asks the file system."""
+    handle = os.open(os.path.join(path, "."), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with open(f"/proc/self/fdinfo/{handle}", encoding="ascii") as source:
+            match = re.search(r"^mnt_id:\s*(\d+)$", source.read(), re.M)
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
+    return int(match[1]) if match else None
+
+
+def mount_of(mountinfo: str, path: str, number: int | None = None) -> Mounted | None:
+    """Return the file system that an absolute path without links is on; None if the text has none. Paths do not say it for certain: what is
+    mounted above a mount hides it. The `number` of the mount does, if it is known."""
+    line = _line_of(mountinfo, path, number)
+    if line is None:
+        return None
+    # Options are those of the mount and of the file system under it: read-only is either.
+    words = {*line.options.split(","), *line.super_options.split(",")}
+    words -= {"rw"} if "ro" in words else set()
+    options = tuple(sorted(word for word in words if word and not _OWN.fullmatch(word)))
+    upper = next((_plain(word.partition("=")[2]) for word in words if word.startswith("upperdir=")), "")
+    below = _line_of(mountinfo, upper) if line.kind == "overlay" and upper.startswith("/") else None
+    return Mounted(line.place, line.kind, line.source, options, below.kind if below and below.kind != "overlay" else "")
+
+
+class _Line(t.NamedTuple):
+    place: str
+    kind: str
+    source: str
+    options: str
+    super_options: str
+
+
+def _line_of(mountinfo: str, path: str, number: int | None = None) -> _Line | None:
+    holding: _Line | None = None
+    for text in mountinfo.splitlines():
+        front, dash, back = text.partition(" - ")
         cells, of = front.split(), back.split()
         if not dash or len(cells) < 6 or len(of) < 3:
             continue
-        place = _plain(cells[4])
+        line = _Line(_plain(cells[4]), of[0], _plain(of[1]), cells[5], of[2])
+        if cells[0] == str(number):
+            return line
         # Of several at one place the last one lies above the others.
-        if f"{path.rstrip('/')}/".startswith(f"{place.rstrip('/')}/") and (holding is None or len(place) >= len(holding.place)):
-            # Those of the mount and of the file system under it: read-only is either.
-            words = {*cells[5].split(","), *of[2].split(",")}
-            words -= {"rw"} if "ro" in words else set()
-            options = tuple(sorted(word for word in words if word and not _OWN.fullmatch(word)))
-            holding = Mounted(place, of[0], _plain(of[1]), options)
+        if f"{path.rstrip('/')}/".startswith(f"{line.place.rstrip('/')}/") and (holding is None or len(line.place) >= len(holding.place)):
+            holding = line
     return holding
 
 

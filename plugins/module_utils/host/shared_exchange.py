@@ -16,7 +16,7 @@ import statistics
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.shared_files import path_of
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.shared_files import is_gone, path_of
 
 # Names of the files of a node: its questions, its answers to the node before it, and the file that it replaces again and again.
 ASK, ANSWER, REPLACED = "ask", "answer", "replaced"
@@ -77,7 +77,7 @@ def replace(folder: str, token: str, number: int, seconds: float) -> dict[str, i
 def watch(parent: str, prefix: str, token: str, number: int, count: int, seconds: float) -> dict[str, int]:
     """Look at the file that another node replaces. Return {"looks", "generations": how many different ones were seen, "missing": looks that
     found no file, "torn": looks that read neither the old file nor the new one, "stale": looks that read nothing as the file had been
-    replaced since it was opened (ESTALE of NFS)}."""
+    replaced since it was opened (ESTALE of NFS)}. Without generations if the other node was ended meanwhile: its files are removed then."""
     path = path_of(parent, prefix, REPLACED, token, number)
     found = {"looks": 0, "generations": 0, "missing": 0, "torn": 0, "stale": 0}
     seen: set[bytes] = set()
@@ -100,6 +100,8 @@ def watch(parent: str, prefix: str, token: str, number: int, count: int, seconds
             else:
                 found["torn"] += 1
         time.sleep(look_every(count))
+    if found["missing"] and is_gone(parent, prefix, token, number):
+        return {"looks": found["looks"], "generations": 0, "missing": 0, "torn": 0, "stale": found["stale"]}
     found["generations"] = len(seen)
     return found
 

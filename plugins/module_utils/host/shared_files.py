@@ -18,6 +18,8 @@ import time
 
 # Bytes that each node hands over.
 BYTES = 1 << 20
+# How long the removal of a node's folder is waited for, where one of its files is missing.
+GONE_S = 3.0
 # The kinds of locks: of POSIX by fcntl, and of BSD by flock.
 FCNTL, FLOCK = "fcntl", "flock"
 LOCKS = (FCNTL, FLOCK)
@@ -49,9 +51,19 @@ def hand_over(folder: str, token: str, number: int) -> None:
     os.rename(partial, os.path.join(folder, f"hand-{token}-{number}"))
 
 
+def folder_token(token: str, number: int) -> str:
+    """Return what the name of the node's folder has behind its prefix. All nodes know it: to look through the folders of all for each
+    file would be a million look-ups for each of a thousand nodes."""
+    return hashlib.sha256(f"{token} folder {number}".encode()).hexdigest()[:16]
+
+
 def path_of(parent: str, prefix: str, kind: str, token: str, number: int) -> str:
-    """Return the path of a file of the node with this number, in whichever folder it is; empty if it is not seen."""
-    return next(iter(glob.glob(os.path.join(glob.escape(parent), f"{prefix}*", f"{kind}-{token}-{number}"))), "")
+    """Return the path of a file of the node with this number; empty if it is not seen. `kind` may have a `*`."""
+    folder, name = os.path.join(parent, prefix + folder_token(token, number)), f"{kind}-{token}-{number}"
+    if "*" in kind:
+        return next(iter(glob.glob(os.path.join(glob.escape(folder), name))), "")
+    path = os.path.join(folder, name)
+    return path if os.path.lexists(path) else ""
 
 
 def unseen(parent: str, prefix: str, token: str, count: int, seconds: float) -> list[int]:
@@ -62,6 +74,16 @@ def unseen(parent: str, prefix: str, token: str, count: int, seconds: float) -> 
         if not missing or time.monotonic() >= until:
             return missing
         time.sleep(0.2)
+
+
+def is_gone(parent: str, prefix: str, token: str, number: int, seconds: float = GONE_S) -> bool:
+    """Return True if the files of a node go away within `seconds`: its probe was ended, and a missing file was removed with them."""
+    until = time.monotonic() + seconds
+    while path_of(parent, prefix, "hand", token, number):
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def read(parent: str, prefix: str, token: str, number: int) -> str:

@@ -25,6 +25,8 @@ CODES = {
     errno.ESTALE: "mount_stale", errno.ENOTCONN: "mount_stale", errno.EACCES: "no_permission", errno.EPERM: "no_permission",
     errno.ENOMEM: "out_of_memory",
 }  # fmt: skip
+# A rate differs by less than this part from what was counted in its time: fio rounds both.
+ROUNDED = 0.01
 _WORDS = {errno.EILSEQ: "data that was read back is not what was written"}
 
 
@@ -113,9 +115,25 @@ def _side(job: dict[str, t.Any], name: str) -> Side:
     if not is_absent(io_bytes) and io_bytes == 0:
         return _absent(f"fio did not {name}")  # every number of it is 0
     return Side(
-        io_bytes, _number(side.get("bw_bytes"), f"bw_bytes of {name}"), _number(side.get("iops"), f"iops of {name}"),
+        io_bytes, _rate(side, "bw_bytes", "io_bytes", name), _rate(side, "iops", "total_ios", name),
         _us(latency.get("mean"), f"clat_ns.mean of {name}"), _us(percentiles.get("99.000000"), f"99th percentile of {name}"),
     )  # fmt: skip
+
+
+def _rate(side: dict[str, t.Any], field: str, counted: str, name: str) -> Value:
+    """Return a rate of fio's, in 1/s; Absent unless it is what fio counted in the milliseconds of its runtime (stat.c,
+    add_ddir_status_json: 1000 times one by the other)."""
+    rate, count = _number(side.get(field), f"{field} of {name}"), _number(side.get(counted), f"{counted} of {name}")
+    took_ms = _number(side.get("runtime"), f"runtime of {name}")
+    if isinstance(rate, Absent):
+        return rate
+    if isinstance(count, Absent):
+        return count
+    if isinstance(took_ms, Absent):
+        return took_ms
+    if abs(rate * took_ms / 1e3 - count) > ROUNDED * count:
+        return Absent(f"{field} of {name} reads {rate:g}, and {counted} {count:g} in {took_ms:g} ms")
+    return rate
 
 
 def _number(value: t.Any, name: str) -> Value:

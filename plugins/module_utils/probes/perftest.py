@@ -17,13 +17,10 @@ This module util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import base64
 import collections
 import contextlib
-import json
 import time
 import typing as t
-import zlib
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import Observation, Params
@@ -31,11 +28,9 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import g
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.rdma import perftest_sides
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.rdma import ports as rdma_ports
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.state import evidence
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import checkpoints
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import checkpoints, told
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
-# How often it is looked whether the others have come.
-MEET_S = 0.1
 # The check of a node that walks a timetable.
 TIMETABLE = {"check": "timetable"}
 # What the observation of a pair says of each of its rails.
@@ -55,12 +50,13 @@ def probe(params: Params, node: Node) -> t.Iterator[Observation]:
             missing["check"], missing["reason_code"], missing["reason"], "missing", variant=missing["variant"], subject=missing["subject"]
         )
     if params.get("meeting"):
-        rendezvous = _told(node, **params["meeting"])
-        if rendezvous is None:
+        message = told.message(node, **params["meeting"])
+        if message is None:
             reason = f"the addresses of the other nodes did not arrive within {params['meeting']['within']:.0f} s"
             yield observation.failed("timetable", "timeout", reason, "timeout")
             return
-        params = {**params, **rendezvous}
+        # The addresses of all who came, the rounds, and where a pod beside this one holds the governor, how it is told (guardian_pod.Held).
+        params = {**params, "addresses": message["addresses"], "rounds": message["rounds"], "guardian": message.get("guardian")}
     walk = _Walk(params, node)
     with walk.governor or contextlib.nullcontext(), evidence.LoggedErrors(node) as logged:
         yield from walk.rounds()
@@ -71,19 +67,6 @@ def probe(params: Params, node: Node) -> t.Iterator[Observation]:
 def default_checks(_params: dict[str, t.Any]) -> list[dict[str, str]]:
     """The checks of a call that names none."""
     return [{"check": "timetable", "variant": ""}]
-
-
-def _told(node: Node, path: str, within: float) -> dict[str, t.Any] | None:
-    """Wait for a packed file and return its content: {"addresses": {name: address} of all who came, "rounds"} and, where a pod beside
-    this one holds the governor, its "guardian" as guardian_pod.Held is told."""
-    end = min(time.monotonic() + within, node.end)
-    while time.monotonic() < end:
-        text = node.read(path)
-        if text:
-            message = json.loads(zlib.decompress(base64.b64decode(text)))
-            return {"addresses": message["addresses"], "rounds": message["rounds"], "guardian": message.get("guardian")}
-        time.sleep(MEET_S)
-    return None
 
 
 def _governor(params: dict[str, t.Any], node: Node) -> governor.GovernorLease | guardian_pod.Held | None:

@@ -22,10 +22,11 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.absent import Absent, plain
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import Observation, Params, PlainData
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import common_start
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import mounts, shared_exchange, shared_files
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import folder
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import fio, gdsio, prove
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import apart, container, interfaces, process
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import apart, container, interfaces, process, told
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
 MOUNT, WRITE, VERIFY, READ, METADATA = "mount", "write", "verify", "read", "metadata"
@@ -41,7 +42,8 @@ OF_MANY = (COHERENT, TOGETHER, CHECKPOINT, MODEL_LOAD)
 # Those of a file system that many nodes share and test at one time: the others would measure each node's share of one server.
 OF_SHARED = (MOUNT, VERIFY, METADATA, POSIX)
 BLOCK, GIB = 1 << 20, float(1 << 30)
-# A first piece is written and thrown away: the first run is always the slowest. It also shows how much can be written in the time.
+# A first piece is written and thrown away: the first run is always the slowest. It also shows how much can be written in the time, and
+# what is verified is then written over other data: if a write is lost, what is below has no checksums of fio's.
 FIRST_BYTES = 64 << 20
 # With less than LEAST_BYTES nothing can be measured. No node writes more than SHARED_BYTES to a file system that others test, too.
 LEAST_BYTES, SHARED_BYTES = 16 << 20, 256 << 20
@@ -66,6 +68,8 @@ _MISSING = (errno.ENOENT, errno.ENOTDIR)
 _STALE = (errno.ESTALE, errno.ENOTCONN)
 _SHUT_DOWN = (errno.EIO, errno.ESHUTDOWN, errno.EUCLEAN, errno.ENXIO, errno.ENODEV)
 _NOT_TESTED = "nothing was tested there"
+# How fio writes files in whole.
+_WRITING = ["--rw=write", "--bs=1M", "--refill_buffers=1", "--end_fsync=1"]
 
 
 def default_checks(params: Params) -> list[dict[str, str]]:
@@ -78,8 +82,8 @@ def default_checks(params: Params) -> list[dict[str, str]]:
 
 def probe(params: Params, node: Node) -> t.Iterator[Observation]:
     """Yield an observation of the node for each check {"check": one of CHECKS, "variant": "storage=NAME"}."""
-    if params.get("timetables"):
-        yield from _by_timetables({**params, "arrived": time.monotonic()}, node)
+    if params.get("timetables") or params.get("meeting"):
+        yield from _together(params, node)
         return
     for entry in params["storage"]:
         variant = observation.variant(storage=entry["name"])
@@ -88,13 +92,38 @@ def probe(params: Params, node: Node) -> t.Iterator[Observation]:
             yield from StorageTest(params, node, entry, wanted).observations()
 
 
+def _together(params: Params, node: Node) -> t.Iterator[Observation]:
+    """Yield the checks of many nodes, which begin together: at the moment that is told from outside, or that the first of them says."""
+    try:
+        if params.get("meeting"):
+            message = told.message(node, **params["meeting"])
+            if message is None:
+                raise ReasonedError("timeout", f"which nodes work together was not told within {params['meeting']['within']:.0f} s")
+            params = {**params, **{name: message[name] for name in ("timetables", "first", "own_name")}}
+        if not any(params["own_name"] in table["nodes"] for table in params["timetables"]):
+            raise ReasonedError("partner", "no other node takes part")
+        first = params.get("first")
+        if first and first["node"] == params["own_name"]:
+            first = {**first, "address": ""}
+        with common_start.Beginning(first, params["begins_in"], min(params["ask_timeout"], node.remaining())) as begin:
+            yield from _by_timetables({**params, "begin": begin}, node)
+    except ReasonedError as error:
+        yield from (_not_made(check, error.reason_code, error.reason) for check in params["checks"])
+
+
 def _by_timetables(params: Params, node: Node) -> t.Iterator[Observation]:
     entries = {entry["name"]: entry for entry in params["storage"]}
-    for timetable in params["timetables"]:
-        variant = observation.variant(storage=timetable["storage"])
+    own_tables = [table for table in params["timetables"] if params["own_name"] in table["nodes"]]
+    tables = {observation.variant(storage=table["storage"]): table for table in own_tables}
+    yield from (_not_made(check, "partner", "no other node takes part") for check in params["checks"] if check["variant"] not in tables)
+    for variant, timetable in tables.items():
         wanted = [check["check"] for check in params["checks"] if check["variant"] == variant and check["check"] in OF_MANY]
         if wanted:
             yield from TogetherTest(params, node, entries[timetable["storage"]], wanted, timetable).observations()
+
+
+def _not_made(check: t.Mapping[str, str], code: str, words: str) -> Observation:
+    return observation.failed(check["check"], code, words, variant=check["variant"])
 
 
 class Timeline(t.NamedTuple):
@@ -154,8 +183,14 @@ class StorageTest:
         # A pod has the file system where its user mounts it; elsewhere the host's may lie below another root.
         self.path = entry["path"] if container.is_inside() else node.path(entry["path"])
         self.size_of_job = 0
+        # What the name of the folder ends with, empty for random words.
+        self.folder_token = ""
+        # Chooses the data that fio writes. By itself fio writes the same data in each run: old blocks would pass for those that were
+        # written, and storage that keeps equal blocks once would have nothing to write.
+        self.seed = _new_seed()
         self.left = ""
-        # Why rates say nothing of the file system, if they do not.
+        # Why the data stays in the memory of the machine, and why rates say nothing of the file system, if it does and they do not.
+        self.in_memory = ""
         self.unlike = "" if params["direct"] else "storage_direct is false: they are those of the page cache"
         stated = {name: entry.get(f"gibps_{name}") for name in (READ, WRITE)}
         self.context: PlainData = {
@@ -169,7 +204,11 @@ class StorageTest:
         if before.mount:
             self.context["file_system"] = before.mount.kind
             if before.mount.is_cached:
-                self.unlike = f"{before.mount.kind} keeps data in the memory of the machine, direct I/O or not"
+                self.in_memory = f"{before.mount.words} keeps data in the memory of the machine, direct I/O or not"
+            loop = mounts.loop_of(before.mount.source)
+            if loop and (self.node.read(f"/sys/block/{loop}/loop/dio") or "0").strip() == "0":
+                self.in_memory = f"{before.mount.source} is a file that is written and read through the page cache (losetup --direct-io=on)"
+            self.unlike = self.in_memory or self.unlike
         others = [check for check in NAMED if check in self.wanted and check != MOUNT]
         if before.problem:
             _part, code, words = before.problem
@@ -194,22 +233,28 @@ class StorageTest:
             code = "mount_missing" if error.errno in _MISSING else "mount_stale" if error.errno in _STALE else "no_permission"
             code = "file_system" if error.errno in _SHUT_DOWN else code
             return Look(mount=self._mount(self.path), problem=("", code, f"{name}: {error.strerror}"))
-        look = Look(seen["path"], self._mount(seen["path"]), *seen["numbers"])
+        look = Look(seen["path"], self._mount(seen["path"], seen.get("mount_id")), *seen["numbers"])
         return look._replace(problem=self._problem(name, look))
 
-    def _mount(self, path: str) -> mounts.Mounted | None:
+    def _mount(self, path: str, mount_id: int | None = None) -> mounts.Mounted | None:
         try:
             with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as source:
-                return mounts.mount_of(source.read(), path)
+                return mounts.mount_of(source.read(), path, mount_id)
         except OSError:
             return None
 
     def _problem(self, name: str, look: Look) -> findings.Finding | None:
-        kind = look.mount.kind if look.mount else "a file system that /proc/self/mountinfo does not list"
-        if self.entry.get("shared") and look.mount and not mounts.is_of_network(look.mount.kind):
+        if look.mount is None:
+            return "", "unsupported", f"{name}: /proc/self/mountinfo does not list the file system that it is on, so its kind is not known"
+        kind = look.mount.kind
+        is_alone = self.entry.get("shared") and not mounts.is_of_network(kind)
+        if is_alone and kind not in mounts.OF_MACHINE:
+            unknown = f"on {kind} at {look.mount.place}, of which it is not known whether several machines have it"
+            return "", "unsupported", f"{name} should be shared and is {unknown}"
+        if is_alone:
             alone = f"on {kind} at {look.mount.place}, a file system of this machine alone"
             return "", "mount_missing", f"{name} should be shared and is {alone}: it is not mounted"
-        if look.mount and look.mount.is_read_only:
+        if look.mount.is_read_only:
             return "", "mount_read_only", f"{name} is mounted read-only ({kind} at {look.mount.place})"
         if look.size and look.free < LEAST_BYTES:
             return "", "mount_full", f"{name} is full: {look.free / GIB:.3f} of {look.size / GIB:.1f} GiB are free"
@@ -229,6 +274,7 @@ class StorageTest:
             "is_mount_point": bool(mount and mount.place == (after.path or before.path)),
             "size_gib": round(after.size / GIB, 3), "free_gib": round(after.free / GIB, 3),
             "looked_for": [f"mount, space and state of {self.entry['path']}"] if after.path else [],
+            **({"unlike": self.in_memory} if self.in_memory else {}),
         }  # fmt: skip
         return findings.observed(MOUNT, listed, {"variant": self.variant, "context": context})
 
@@ -237,10 +283,11 @@ class StorageTest:
     def tested(self, checks: list[str], look: Look) -> t.Iterator[Observation]:
         """Yield the checks that write. A file system that hangs ends them."""
         done: list[str] = []
-        lease = folder.FolderLease(self.node, self.path, self.params["answer_timeout"])
+        lease = folder.FolderLease(self.node, self.path, self.params["answer_timeout"], self.folder_token)
         try:
             owner = folder.Owner.of(self.node)
-            abandoned = apart.call(lambda: folder.remove_abandoned(self.path, owner), self.params["answer_timeout"])
+            seconds = self.params["answer_timeout"]
+            abandoned = apart.call(lambda: folder.remove_abandoned(self.path, owner, seconds / 2), seconds)
             if abandoned:
                 self.context["removed_first"] = abandoned
             with lease:
@@ -278,7 +325,9 @@ class StorageTest:
                 yield self._measured(WRITE, *written)
             elif wrong:
                 code, words = wrong
-                yield self.failed(check, code, f"{words}: nothing was written that could be read")
+                # Where no check is about writing, the first one bears what was wrong there.
+                bears = self.failed if WRITE in checks or check != checks[0] else self._broken
+                yield bears(check, code, f"{words}: nothing was written that could be read")
             else:
                 result, run = self._fio(path, check, self._again(check))
                 yield self._measured(check, result, run)
@@ -297,26 +346,29 @@ class StorageTest:
         share = self.params["share"] / 100.0
         nodes = max(1, self.params["nodes"]) if self.entry.get("shared") else 1
         among = f", among {nodes} nodes" if nodes > 1 else ""
+        least = max(LEAST_BYTES, self.params["jobs"] * BLOCK)
         limits = {
             f"storage_gib ({self.params['gib']:g} GiB)": self.params["gib"] * GIB,
             f"storage_share ({self.params['share']:g} % of {look.size / GIB:.1f} GiB{among})": share * look.size / nodes,
             f"half of the {look.free / GIB:.2f} GiB that are free{among}": OF_FREE * look.free / nodes,
         }
         why = min(limits, key=lambda name: limits[name])
-        if limits[why] < LEAST_BYTES:
-            raise ReasonedError("disk_full", f"{self.entry['path']}: at least {LEAST_BYTES >> 20} MiB are needed, and {why} is less")
+        if limits[why] < least:
+            words = f"at least {least >> 20} MiB are needed for {self.params['jobs']} jobs, and {why} is less"
+            raise ReasonedError("disk_full", f"{self.entry['path']}: {words}")
         return int(min(limits[why], SHARED_BYTES) if self.entry.get("shared") else limits[why])
 
     def _write(self, path: str, look: Look) -> tuple[process.CommandResult, fio.FioRun]:
         """Write the files that the other checks read: first a piece that nobody counts, then as much as fits into time and limit."""
         most, jobs = self.limit(look), self.params["jobs"]
         self.size_of_job = _job_size(min(FIRST_BYTES, most), jobs)
-        first = self._fio(path, WRITE, self._again(WRITE))
-        _result, run = first
-        rate = run.write.rate
-        if self.entry.get("shared") or isinstance(rate, Absent) or run.problem:
+        first = self._fio(path, WRITE, _WRITING)
+        if self._wrong(WRITE, *first):
             return first
-        self.size_of_job = _job_size(int(min(most, max(FIRST_BYTES, rate * self.params["seconds"]))), jobs)
+        rate = first[1].write.rate
+        if not self.entry.get("shared") and not isinstance(rate, Absent):
+            self.size_of_job = _job_size(int(min(most, max(FIRST_BYTES, rate * self.params["seconds"]))), jobs)
+        self.seed = _new_seed()
         return self._fio(path, WRITE, self._again(WRITE))
 
     def _again(self, check: str) -> list[str]:
@@ -326,7 +378,7 @@ class StorageTest:
             return [f"--rw={'randread' if check == RANDOM[0] else 'randwrite'}", *timed, "--allow_file_create=0"]
         if check == WRITE:
             # What is written carries a checksum for each block, which the check VERIFY reads.
-            return ["--rw=write", "--bs=1M", "--verify=crc32c", "--do_verify=0", "--end_fsync=1"]
+            return [*_WRITING, "--verify=crc32c", "--do_verify=0"]
         return ["--rw=read", "--bs=1M", "--allow_file_create=0", *(["--verify=crc32c", "--verify_fatal=1"] if check == VERIFY else [])]
 
     def _fio(self, path: str, check: str, options: list[str]) -> tuple[process.CommandResult, fio.FioRun]:
@@ -335,7 +387,7 @@ class StorageTest:
             "fio", f"--name={check}", "--directory=" + path.replace(":", r"\:"), "--thread=1",
             "--filename_format=data.$jobnum", f"--numjobs={self.params['jobs']}",
             f"--size={self.size_of_job}", "--ioengine=libaio", f"--iodepth={self.params['depth']}",
-            f"--direct={int(self.params['direct'])}", "--invalidate=1",
+            f"--direct={int(self.params['direct'])}", "--invalidate=1", f"--randseed={self.seed}",
             "--fallocate=none", "--group_reporting=1", "--verify_state_save=0", "--eta=never", "--output-format=json",
             *options,
         ]  # fmt: skip
@@ -347,9 +399,7 @@ class StorageTest:
         fields["duration_s"] = result.duration_s
         wrong = self._wrong(check, result, run)
         if wrong:
-            code, words = wrong
-            found = [{"code": code, "part": "", "text": words}] if code in ("file_system", "mount_stale") else []
-            return self.failed(check, code, words, findings=found, **fields)
+            return self._broken(check, *wrong, **fields)
         side = run.write if check in (WRITE, "random_write") else run.read
         context = {
             **self.context, "gib": round(float(plain(side.io_bytes) or 0) / GIB, 3), "mean_us": plain(side.mean_us),
@@ -386,11 +436,13 @@ class StorageTest:
         if look.inodes and OF_FREE * look.free_inodes < nodes * wanted:
             words = f"{nodes * wanted} files are more than half of the {look.free_inodes} inodes that are free"
             return self.failed(METADATA, "disk_full", f"{self.entry['path']}: {words}")
-        seconds = min(self.params["test_timeout"], self.node.remaining())
+        asked, left = self.params["test_timeout"], self.node.remaining()
+        seconds = min(asked, left)
         # Half of the time is for making them, so that all are removed within it.
         made, took = apart.call(lambda: _many_files(os.path.join(path, "many"), wanted, seconds / 2), seconds)
         if made < wanted:
-            words = f"{made} of {wanted} files were made in {seconds / 2:.0f} s, half of storage_test_timeout"
+            limit = "storage_test_timeout" if asked <= left else f"the {left:.0f} s that were left until the deadline, storage_timeout"
+            words = f"{made} of {wanted} files were made in {seconds / 2:.0f} s, half of {limit}"
             return self.failed(METADATA, "timeout", f"{self.entry['path']}: {words}")
         total = sum(took.values())
         metrics = {"operations": {"value": 3 * made / total, "unit": "count"}}
@@ -466,6 +518,11 @@ class StorageTest:
     def variant(self) -> str:
         return observation.variant(storage=self.entry["name"])
 
+    def _broken(self, check: str, code: str, words: str, **fields: t.Any) -> Observation:
+        """Return a check that failed while the file system worked. A fault of the file system itself is a finding of the check."""
+        found = [{"code": code, "part": "", "text": words}] if code in ("file_system", "mount_stale") else []
+        return self.failed(check, code, words, findings=found, **fields)
+
     def failed(self, check: str, code: str, words: str, findings: t.Sequence[PlainData] = (), **fields: t.Any) -> Observation:
         context = {**self.context, **({"findings": list(findings)} if findings else {})}
         outcome = "timeout" if code == "timeout" else "missing" if code == "tool_missing" else "error"
@@ -473,17 +530,20 @@ class StorageTest:
 
 
 class TogetherTest(StorageTest):
-    """The checks of a file system that all nodes use at one time, by a timetable: `index` is the number of this node among `nodes`, `sizes`
-    are how many nodes work together in each step, `at` is when the first of it begins, in seconds behind the common beginning."""
+    """The checks of a file system that all nodes use at one time, by a timetable: `nodes` are the names of all, `sizes` how many of them
+    work together in each step, `at` is when the first of it begins, in seconds behind the common beginning. `index` is the number of this
+    node among them."""
 
     def __init__(self, params: Params, node: Node, entry: PlainData, wanted: t.Sequence[str], timetable: PlainData) -> None:
         super().__init__(params, node, entry, wanted)
         self.timetable = timetable
-        self.begin = float(params["arrived"] + params["begins_in"])
+        self.begin = float(params["begin"])
         self.lock_at = float(params["patience"]) + LOCK_S
         self.times = Timeline.of(timetable["sizes"], float(params["seconds"]), float(params["patience"]))
         names = timetable["nodes"]
-        self.context.update(nodes=names, sizes=timetable["sizes"], index=timetable["index"], condition=True)
+        self.index = names.index(params["own_name"])
+        self.folder_token = shared_files.folder_token(timetable["token"], self.index)
+        self.context.update(nodes=names, sizes=timetable["sizes"], index=self.index, condition=True)
         stated = {name: entry.get(f"gibps_{name}_all") for name in (READ, WRITE)}
         self.context["stated"] = {name: value for name, value in stated.items() if value}
 
@@ -510,14 +570,22 @@ class TogetherTest(StorageTest):
 
     def _in_folder(self, path: str, checks: list[str], look: Look) -> t.Iterator[Observation]:
         table, seconds = self.timetable, self.params["answer_timeout"]
-        apart.call(lambda: shared_exchange.prepare(path, table["token"], table["index"]), seconds)
-        apart.call(lambda: shared_files.hand_over(path, table["token"], table["index"]), seconds)
+        late_s = -self._left(self.times.patterns)
+        if late_s > ON_TIME_S:  # nothing can be measured any more, and what it wrote would slow down the others
+            words = f"{self.entry['path']}: the node was ready {late_s:.0f} s behind the last step: nothing was written"
+            yield from (self.failed(check, "partner", words) for check in checks)
+            return
+        apart.call(lambda: shared_exchange.prepare(path, table["token"], self.index), seconds)
+        apart.call(lambda: shared_files.hand_over(path, table["token"], self.index), seconds)
         of_rates = [check for check in checks if check != COHERENT]
         wrong = self._prepare(path, look) if of_rates else None
         if COHERENT in checks:
             yield self._coherent(path)
         if wrong:
-            yield from (self.failed(check, wrong[0], f"{wrong[1]}: nothing was written that could be read") for check in of_rates)
+            self._wait(self.times.steps)  # the others still look at the files of this node
+            for check in of_rates:
+                bears = self.failed if check != of_rates[0] else self._broken
+                yield bears(check, wrong[0], f"{wrong[1]}: nothing was written that could be read")
             return
         if TOGETHER in checks:
             yield self._together(path)
@@ -530,7 +598,7 @@ class TogetherTest(StorageTest):
             self.size_of_job = _job_size(self.limit(look), self.params["jobs"])
         except ReasonedError as error:
             return error.reason_code, error.reason
-        return self._wrong(WRITE, *self._fio(path, WRITE, ["--rw=write", "--bs=1M", "--end_fsync=1"]))
+        return self._wrong(WRITE, *self._fio(path, WRITE, _WRITING))
 
     def _wait(self, at: float) -> bool:
         """Wait for a moment of the timetable; return False if it is past."""
@@ -541,7 +609,7 @@ class TogetherTest(StorageTest):
     def _coherent(self, path: str) -> Observation:
         """Look for what the others have written, and try the lock that the first node holds."""
         table, parent = self.timetable, self.path
-        token, index, names = table["token"], table["index"], table["nodes"]
+        token, index, names = table["token"], self.index, table["nodes"]
         patience = self.params["answer_timeout"]
         if not self._wait(0.0):
             return self.failed(COHERENT, "partner", f"{self.entry['path']}: the node was ready {-self._left(0.0):.0f} s too late")
@@ -555,8 +623,9 @@ class TogetherTest(StorageTest):
             held = apart.call(lambda: shared_files.hold(path, token, 0, until), until + patience)
         listed: list[findings.Finding] = []
         name = f"{self.entry['name']} ({self.entry['path']})"
-        other = (index + 1) % len(names)
-        if other not in missing:
+        # The next node; the one behind it, and so on, if that has written nothing.
+        other = next((number for number in (*range(index + 1, len(names)), *range(index)) if number not in missing), None)
+        if other is not None:
             wrong = apart.call(lambda: shared_files.read(parent, folder.PREFIX, token, other), patience)
             if wrong:
                 listed.append(("", "wrong_results", f"{name}: what {names[other]} has written and synced is read with {wrong}"))
@@ -566,6 +635,8 @@ class TogetherTest(StorageTest):
             if not self._is_still_held():
                 held = dict.fromkeys(held, shared_files.LATE)
         unseen = {f"lock_{kind}": what for kind, what in held.items() if what not in ("taken", "refused")}
+        if index and 0 in missing:
+            unseen["locks"] = f"the files of {names[0]} are not seen"
         exchanged, untried = self._exchange(path, missing)
         replaced = exchanged.get("replaced") or {}
         if replaced.get("missing") or replaced.get("torn"):
@@ -584,7 +655,7 @@ class TogetherTest(StorageTest):
     def _exchange(self, path: str, missing: t.Sequence[int]) -> tuple[PlainData, dict[str, str]]:
         """Return what the nodes saw of each other's changes, and what was not tried with its reason."""
         table, parent, patience = self.timetable, self.path, self.params["answer_timeout"]
-        token, index, count = table["token"], table["index"], len(table["nodes"])
+        token, index, count = table["token"], self.index, len(table["nodes"])
         found: PlainData = {
             "owners": apart.call(lambda: shared_exchange.owners(path, parent, folder.PREFIX, token, index, count), patience)
         }
@@ -619,23 +690,26 @@ class TogetherTest(StorageTest):
         table, rows = self.timetable, []
         raws: list[str] = []
         for step, size in enumerate(table["sizes"]):
-            if table["index"] >= size:
+            if self.index >= size:
                 continue
             for phase, way in enumerate((WRITE, READ)):
                 if self._wait(self.times.steps + (2 * step + phase) * (self.params["seconds"] + BETWEEN_S)):
                     rate = self._timed(path, way, self.params["seconds"], raws)
                     if not isinstance(rate, float):
-                        return self.failed(
+                        return self._broken(
                             TOGETHER, rate[0], f"{self.entry['path']}: {way} with {size} nodes: {rate[1]}", raw="\n".join(raws)
                         )
                     rows.append({"nodes": size, "way": way, "rate": rate})
         few: PlainData = {"nodes": few_nodes(len(table["nodes"]))}
-        if self._wait(self.times.few + table["index"] // few["nodes"] * self.times.round_s):
+        if self._wait(self.times.few + self.index // few["nodes"] * self.times.round_s):
             most_s = self.params["answer_timeout"]
             few["small_ms"] = apart.call(lambda: shared_exchange.small_operations(path, SMALL_FILES, 1.0), most_s)
             for way in (WRITE, READ):
                 rate = self._timed(path, way, few_seconds(self.params["seconds"]), raws)
-                few.update({way: rate} if isinstance(rate, float) else {f"no_{way}": rate[1]})
+                if not isinstance(rate, float):
+                    words = f"{self.entry['path']}: {way} with few nodes: {rate[1]}"
+                    return self._broken(TOGETHER, rate[0], words, raw="\n".join(raws))
+                few[way] = rate
         context = {**self.context, "series_units": {"rate": "GiB/s"}, "direct": bool(self.params["direct"]), "few": few}
         context["link"] = apart.call(lambda: _link(self.path), self.params["answer_timeout"])
         context["looked_for"] = [f"rates of {self.entry['path']} from {len(table['nodes'])} nodes at one time"]
@@ -661,14 +735,14 @@ class TogetherTest(StorageTest):
         its writer, its number and its place."""
         table = self.timetable
         raws: list[str] = []
-        index, names = table["index"], table["nodes"]
+        index, names = self.index, table["nodes"]
         row = self._saved(path, raws)
         read = self._loaded((index + 1) % len(names), 1, raws)
         context = {**self.context, "series_units": {"rate": "GiB/s", "gib": "GiB"}}
         for check, rows in ((CHECKPOINT, (row, read)), (MODEL_LOAD, (self._loaded(0, 2, raws),))):
             wrong = next((each for each in rows if isinstance(each, tuple)), None)
             if wrong:
-                yield self.failed(check, wrong[0], f"{self.entry['path']}: {wrong[1]}", raw="\n".join(raws))
+                yield self._broken(check, wrong[0], f"{self.entry['path']}: {wrong[1]}", raw="\n".join(raws))
             else:
                 looked = [f"data of {len(names)} nodes that others read on {self.entry['path']}"]
                 more = {**context, "looked_for": looked}
@@ -679,12 +753,13 @@ class TogetherTest(StorageTest):
 
     def _saved(self, path: str, raws: list[str]) -> PlainData | tuple[str, str]:
         """Write the node's checkpoint and give it its name at once when it is whole; return its rate, or why there is none."""
-        token, index = self.timetable["token"], self.timetable["index"]
+        token, index = self.timetable["token"], self.index
         partial = os.path.join(path, f"partial-{CHECKPOINT}")
         apart.call(lambda: _emptied(path, partial), self.params["answer_timeout"])
         row = self._pattern(WRITE, partial, index, (self.size_of_job, self.params["jobs"]), 0, raws)
         if not isinstance(row, tuple):
-            whole = os.path.join(path, f"{CHECKPOINT}-{token}-{index}")
+            # Its name says how large it is: one that has lost a file or the end of one would be read without an error.
+            whole = os.path.join(path, f"{CHECKPOINT}.{self.params['jobs']}x{self.size_of_job}-{token}-{index}")
             apart.call(lambda: os.rename(partial, whole), self.params["answer_timeout"])
         return row
 
@@ -694,7 +769,8 @@ class TogetherTest(StorageTest):
         seconds = self.params["answer_timeout"]
         path, sizes = apart.call(lambda: _checkpoint(self.path, self.timetable["token"], number), seconds)
         if not sizes:
-            return "partner", f"the checkpoint of {self.timetable['nodes'][number]} is not there"
+            whose = f"the checkpoint of {self.timetable['nodes'][number]}"
+            return ("wrong_results", f"{whose} {path}") if path else ("partner", f"{whose} is not there")
         return self._pattern(READ, path, number, (min(sizes), len(sizes)), phase, raws)
 
     def _pattern(
@@ -731,17 +807,27 @@ def _emptied(path: str, partial: str) -> None:
 
 
 def _checkpoint(parent: str, token: str, number: int) -> tuple[str, list[int]]:
-    """Return where the checkpoint of a node is, and the sizes of its files. Runs in a process of its own."""
-    path = shared_files.path_of(parent, folder.PREFIX, CHECKPOINT, token, number)
-    with os.scandir(path) if path else contextlib.nullcontext(()) as entries:
-        return path, [entry.stat().st_size for entry in entries]
+    """Return where the checkpoint of a node is and the sizes of its files, which its name tells; else what it has, and no sizes.
+    Runs in a process of its own."""
+    path = shared_files.path_of(parent, folder.PREFIX, f"{CHECKPOINT}.*", token, number)
+    if not path:
+        return "", []
+    jobs, _x, size = os.path.basename(path).partition(".")[2].partition("-")[0].partition("x")
+    with os.scandir(path) as entries:
+        sizes = [entry.stat().st_size for entry in entries if entry.name.startswith("data.")]
+    promised = [int(size)] * int(jobs)
+    if sizes != promised and shared_files.is_gone(parent, folder.PREFIX, token, number):
+        return "", []
+    if sizes != promised:
+        return f"has {len(sizes)} files with {sum(sizes)} bytes, and {len(promised)} with {sum(promised)} were written and synced", []
+    return path, sizes
 
 
 def _link(path: str) -> PlainData:
     """Return {"server", "interface", "mbps"} of the way to the server of a file system, as far as they are known. Runs in a process of its
     own: names may be asked for."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as source:
-        mount = mounts.mount_of(source.read(), os.path.realpath(path))
+        mount = mounts.mount_of(source.read(), os.path.realpath(path), mounts.mount_id(path))
     server = mounts.server_of(mount.source) if mount else ""
     interface = interfaces.towards(server) if server else ""
     found: PlainData = {"server": server, "interface": interface}
@@ -756,7 +842,8 @@ def _seen(path: str) -> PlainData:
     """Ask a file system; runs in a process of its own. The dot behind the path makes a mount happen that waits for its first use."""
     os.stat(os.path.join(path, "."))
     real, space = os.path.realpath(path), os.statvfs(path)
-    return {"path": real, "numbers": [space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize, space.f_files, space.f_favail]}
+    numbers = [space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize, space.f_files, space.f_favail]
+    return {"path": real, "mount_id": mounts.mount_id(path), "numbers": numbers}
 
 
 def _many_files(path: str, count: int, seconds: float) -> tuple[int, dict[str, float]]:
@@ -783,6 +870,10 @@ def _many_files(path: str, count: int, seconds: float) -> tuple[int, dict[str, f
     times.append(time.monotonic())
     os.rmdir(path)
     return len(names), {name: max(times[at + 1] - times[at], 1e-6) for at, name in enumerate(("create", "stat", "unlink"))}
+
+
+def _new_seed() -> int:
+    return int.from_bytes(os.urandom(7), "big")
 
 
 def _job_size(total: int, jobs: int) -> int:

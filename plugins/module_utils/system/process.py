@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import functools
 import math
 import os
 import selectors
@@ -161,13 +162,17 @@ def wait_gone(pid: int, started: int | None, seconds: float) -> bool:
     return True
 
 
-def _die_with_parent() -> None:
+def die_with(parent: int) -> None:
+    """Let this process, a new child of `parent`, be killed when the thread that made it ends, or now if the parent is gone already: the
+    kernel sends no signal for what happened before."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def spawn(argv: list[str], **options: t.Any) -> subprocess.Popen[bytes]:
     """Start a child in its own session and process group that dies with the thread that started it."""
-    return subprocess.Popen(argv, start_new_session=True, preexec_fn=_die_with_parent, **options)
+    return subprocess.Popen(argv, start_new_session=True, preexec_fn=functools.partial(die_with, os.getpid()), **options)
 
 
 def run(

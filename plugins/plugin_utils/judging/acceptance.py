@@ -53,11 +53,22 @@ class Acceptance:
         self.plan, self.inputs, self.stages = plan, inputs, stages
         self.deciding, self.changed, self.warnings = deciding, changed, warnings
 
-    def decide(self, planned: list[Verdict], everything: list[Verdict], extras: list[Verdict], found_causes: list[Cause]) -> Decision:
-        """Return the decision by the verdicts of a run: of the plan's items, of everything, and of what was not planned."""
+    def decide(
+        self,
+        planned: list[Verdict],
+        derived: list[Verdict],
+        everything: list[Verdict],
+        extras: list[Verdict],
+        found_causes: list[Cause],
+    ) -> Decision:
+        """Return the decision by the verdicts of a run: of the plan's items, of what follows from them, of everything, and of what was
+        measured and not planned."""
         counts: collections.Counter[str] = collections.Counter(v.verdict for v in planned)
         unproven = self._unproven(planned)
-        refused = [*self._refusals(planned, everything, extras, found_causes), *(refusal for refusal, _what in unproven if refusal)]
+        refused = [
+            *self._refusals(planned, derived, everything, extras, found_causes),
+            *(refusal for refusal, _what in unproven if refusal),
+        ]
         not_proven = [missing_proof for _refusal, missing_proof in unproven if missing_proof]
         why = "; ".join(refused) if refused else self._acceptable(planned, counts)
         if self.plan.partial:
@@ -75,12 +86,18 @@ class Acceptance:
         )
 
     def _refusals(
-        self, planned: list[Verdict], everything: list[Verdict], extras: list[Verdict], found_causes: list[Cause]
+        self,
+        planned: list[Verdict],
+        derived: list[Verdict],
+        everything: list[Verdict],
+        extras: list[Verdict],
+        found_causes: list[Cause],
     ) -> t.Iterator[str]:
         """Yield what speaks against the run. Who is to blame is named, whoever found it, and not what is bad because of somebody else."""
         because = {key: subjects.bearer(c["kind"], c["subject"]) for c in found_causes for key in c["explains"]}
         failed = {because.get(v.key) or subjects.bearer(v.subject.kind, v.subject.id) for v in everything if v.verdict == "FAIL"}
-        unknown = {because.get(v.key) or subjects.bearer(v.subject.kind, v.subject.id) for v in planned if v.verdict == "UNKNOWN"} - failed
+        unknowns_of = [v for v in (*planned, *derived) if v.verdict == "UNKNOWN"]
+        unknown = {because.get(v.key) or subjects.bearer(v.subject.kind, v.subject.id) for v in unknowns_of} - failed
         fails, unknowns = (sum(v.verdict == word for v in planned) for word in ("FAIL", "UNKNOWN"))
         bad_extras = sum(v.verdict == "FAIL" for v in extras)
         warned = sum(v.verdict == "WARN" for v in everything) + len(self.warnings)

@@ -24,7 +24,8 @@ class Attempts:
     """The measurements of one run.
 
     `records` are all, by key and in the order of their attempts; `deciding` is the attempt that counts of each key; `parts` are the keys of
-    the parts of a node, by the key that a check of the whole node would have. `notes` are sentences about records that were left out.
+    the parts of a node, by the key that a check of the whole node would have. `derived` are the keys of records that follow from those of
+    nodes. `notes` are sentences about records that were left out.
     """
 
     def __init__(self, run_id: str, checks: SingleChecks) -> None:
@@ -32,6 +33,7 @@ class Attempts:
         self.records: dict[Key, list[Measurement]] = collections.defaultdict(list)
         self.deciding: dict[Key, Measurement] = {}
         self.parts: dict[Key, list[Key]] = collections.defaultdict(list)
+        self.derived: set[Key] = set()
         self.notes: list[str] = []
 
     def load(self, measurements: t.Iterable[t.Any]) -> None:
@@ -56,6 +58,7 @@ class Attempts:
         for record in derived:
             self.records[record.key] = [record]
             self.deciding[record.key] = record
+            self.derived.add(record.key)
 
     def counting(self, key: Key, attempts: list[Measurement]) -> Measurement:
         """Return the attempt that counts: the last that measured; if none did, the last. Of several with its number the worst, which may

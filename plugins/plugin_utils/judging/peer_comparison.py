@@ -88,12 +88,18 @@ def numbers(deciding: t.Mapping[Key, Measurement], chosen: t.Mapping[Key, Compar
 
 # Identities by which NICs are peers: those of slots are not among them, for a slot that is worse than those of the peers is a finding.
 _OF_NIC = tuple(name for name in context_keys.MATCHED if name not in context_keys.SLOT)
+# Disks are built into machines: those of one product are peers. A file system that all nodes share is the same one for all.
+_OF_DISK = (*context_keys.MATCHED, *context_keys.selecting("machine"))
 
 
 def hardware(record: Measurement) -> str:
     """Return the key of identical subjects: every identity that can select an expectation, and no state (context_keys.KEYS)."""
-    of_nic = record.subject.kind == "nic" and "nic_model" in record.context
-    return repr([record.simulated, *map(record.context.get, _OF_NIC if of_nic else context_keys.MATCHED)])
+    names: t.Iterable[str] = context_keys.MATCHED
+    if record.subject.kind == "nic" and "nic_model" in record.context:
+        names = _OF_NIC
+    elif "storage" in record.context and not record.context.get("shared"):
+        names = _OF_DISK
+    return repr([record.simulated, *map(record.context.get, names)])
 
 
 def _comparable(

@@ -373,15 +373,17 @@ class Judge:
             subject = item.subject if record is None or item.subject.kind != "node" else record.subject
             planned[key] = self._write(key, subject, opinion)
         covered = {*planned, *(part for key in planned for part in self.attempts.parts.get(key, ()))}
-        unplanned, extras = [], []
+        unplanned, derived, extras = [], [], []
         for key, opinion in final.items():
             if key in planned:
                 continue
             unplanned.append(self._write(key, self.attempts.deciding[key].subject, opinion))
-            if key not in covered:
+            if key in self.attempts.derived:
+                derived.append(unplanned[-1])
+            elif key not in covered:
                 unplanned[-1].findings.append("it was not planned and cannot make the run accepted")
                 extras.append(unplanned[-1])
-        return self._judgement(list(planned.values()), unplanned, extras)
+        return self._judgement(list(planned.values()), derived, unplanned, extras)
 
     @staticmethod
     def _missing(planned: Subject, record: Measurement | None, parts: t.Sequence[Key]) -> list[str]:
@@ -423,7 +425,9 @@ class Judge:
             simulated = simulated or self.attempts.deciding[part].simulated
         return opinion.written(self.plan.run_id, *key[:3], attempt, simulated, subject)
 
-    def _judgement(self, planned: list[Verdict], unplanned: list[Verdict], extras: list[Verdict]) -> Judgement:
+    def _judgement(
+        self, planned: list[Verdict], derived: list[Verdict], unplanned: list[Verdict], extras: list[Verdict]
+    ) -> Judgement:
         everything = sorted(
             [*planned, *unplanned],
             key=lambda v: (-bands.SEVERITY[v.verdict], v.stage, v.subject.id, v.check, v.variant),
@@ -446,5 +450,5 @@ class Judge:
             warnings=self.warnings,
             tables=self.tables,
             past=self.past_report,
-            **acceptance.decide(planned, everything, extras, found_causes)._asdict(),
+            **acceptance.decide(planned, derived, everything, extras, found_causes)._asdict(),
         )

@@ -22,7 +22,7 @@ from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import mailbox
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.measurement import Check
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData, SubjectData
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import GROUP, ROUNDS, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import GROUP, ROUNDS, TOGETHER, Stage
 
 PROGRESS_S = 10.0
 # Seconds between two lines in a log while a stage works. A terminal gets a line every PROGRESS_S.
@@ -122,7 +122,7 @@ def still(what: str) -> t.Iterator[None]:
 def is_counted(stage: Stage, subject: SubjectData, target: str, behind: bool) -> bool:
     """Return True if the progress of a stage counts a subject. A stage between nodes counts its nodes only: no group, no pair, and no
     host that stands for unknown nodes (`behind`). Any other stage counts all its subjects."""
-    return stage.topology not in (GROUP, ROUNDS) or (subject["kind"] == "node" and not (behind and subject["id"] == target))
+    return stage.topology not in (GROUP, ROUNDS, TOGETHER) or (subject["kind"] == "node" and not (behind and subject["id"] == target))
 
 
 def time_left(done: int, total: int, since: float, expected: float) -> float:

@@ -32,13 +32,22 @@ class PlanError(RunError):
 _CONVERSION = re.compile(
     r"(argument|Elements value for option) '(\w+)' is of type \w+(?: found in '([\w.]+)'\.)? .*unable to convert to (\w+)"
 )
+_CHOICE = re.compile(
+    r"value of (\w+) must be (one|one or more) of: (.*)(?:, got: |\. Got no match for: )(.*?)(?: found in (.*))?", re.DOTALL
+)
 _KINDS = {
     "dict": "a mapping", "list": "a list", "int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text",
 }  # fmt: skip
 
 
 def refusal(message: str, role: str, values: t.Mapping[str, t.Any], hidden: t.Collection[str]) -> str:
-    """Return the message of Ansible's validator about a value of the wrong type as variable, found and expected."""
+    """Return the message of Ansible's validator about a value of the wrong type, or that is no choice, as variable, found and expected."""
+    choice = _CHOICE.fullmatch(message)
+    if choice:
+        name, count, choices, value, outer = choice.groups()
+        where = f"{outer.replace(' -> ', ': ')}: {name}" if outer else name
+        found = "" if where.split(":")[0] in hidden else f"found {value!r}, "
+        return f"{where}: {found}expected {count} of {choices}; see ansible-doc -t role {role}"
     conversion = _CONVERSION.match(message)
     if not conversion:
         return message
@@ -48,6 +57,19 @@ def refusal(message: str, role: str, values: t.Mapping[str, t.Any], hidden: t.Co
     value_words = f"found {values[top]!r}, " if top in values and top not in hidden else ""
     where = f"{outer}: {name}" if outer else name
     return f"{where}: {value_words}expected {kind}{f' as {name}' if outer else ''}; see ansible-doc -t role {role}"
+
+
+def structured_text(options: t.Mapping[str, t.Any], values: t.Mapping[str, t.Any], hidden: t.Collection[str]) -> str | None:
+    """Return what is wrong if a list or a mapping stands where a text should. Ansible's validator makes a text of its form in Python."""
+    for name, value in values.items():
+        spec = options[name]
+        is_list = spec.get("type") == "list" and isinstance(value, list)
+        if spec.get("elements" if is_list else "type") != "str":
+            continue
+        if any(isinstance(one, (list, dict)) for one in (value if is_list else [value])):
+            found = "" if name in hidden else f"found {value!r}, "
+            return f"{name}: {found}expected {'a list, each of it ' if is_list else ''}a text"
+    return None
 
 
 class Interface:

@@ -30,5 +30,8 @@ def hosts(pattern: t.Any, groups: t.Mapping[str, list[str]], limit: str | None, 
     for name in names:
         # The hosts that are not accepted are failed by their names: one that names nobody would leave the exit status at 0.
         if _SPECIAL.search(name) or split_host_pattern(name) != [name]:
-            raise AnsibleError(f"the inventory has a host {name!r}; expected a name that Ansible does not read as a pattern or a template")
+            raise AnsibleError(
+                f"the inventory has a host {name!r}; expected a name that Ansible does not read as a pattern or a template; if it is a "
+                "line of a file that is no inventory, keep that file outside the inventory's folder"
+            )
     return names

@@ -38,6 +38,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.inter
     Interface,
     PlanError,
     refusal,
+    structured_text,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.layers import Layers
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import inventory, subjects
@@ -103,7 +104,8 @@ class Planner:
         if not chosen:
             tag_options = (("--tags", self.play.only_tags), ("--skip-tags", self.play.skip_tags))
             by = " ".join(f"{option} {','.join(sorted(map(str, tags)))}" for option, tags in tag_options if tags)
-            raise PlanError(f"no stage is left by {by}; the stages are {', '.join(left_out)}")
+            remedy = "others are brought by acceptance_stages or by another acceptance_level"
+            raise PlanError(f"no stage is left by {by}; the stages are {', '.join(left_out)}; {remedy}")
         stages = [stage for stage in chosen if _looks_after_something(stage, chosen)]
         self.notes += addition_notes(additions, {stage.name for stage in stages})
         return stages, left_out
@@ -191,6 +193,9 @@ class Planner:
             for name in options:
                 if name in stage_values or name in role.defaults or (name in of_plane and name in scope):
                     values[name] = self._template(templar, host, name, scope[name], hidden)
+            structured = structured_text(options, values, hidden)
+            if structured:
+                raise PlanError(f"{host}: {structured}; see ansible-doc -t role {role.entry['role']}")
             validated = ArgumentSpecValidator(options).validate({k: v for k, v in values.items() if v is not None})
             if validated.error_messages:
                 messages = [refusal(message, str(role.entry["role"]), values, hidden) for message in validated.error_messages]

@@ -52,6 +52,7 @@ Expected = t.Callable[[str, str], Expectations]
 # How the nodes of a stage work, which is what a plane needs to know of it.
 ALONE = "alone"  # every node by itself
 ROUNDS = "rounds"  # every node walks a timetable of tests with partners
+TOGETHER = "together"  # every node walks a timetable of its own, and all begin together
 GROUP = "group"  # the head of a group launches over the others
 MANIFEST = "manifest"  # a manifest of the user's, on clusters only
 CLUSTER = "cluster"  # its subject is a whole cluster; the stage itself asks the API (Stage.on_cluster)
@@ -158,7 +159,7 @@ class Stage:
     loads: bool = True
     # The stage of which it is the second look: it takes the variables of that stage, and its findings are those that are new since then.
     looks_after: str = ""
-    # How its nodes work together: ALONE, ROUNDS, GROUP, MANIFEST or CLUSTER.
+    # How its nodes work together: ALONE, ROUNDS, TOGETHER, GROUP, MANIFEST or CLUSTER.
     topology: str = ALONE
     # The probe of a stage between nodes leaves checkpoints of what is finished (module_utils/system/checkpoints.py), which a resume uses.
     saves_checkpoints: bool = False
@@ -236,8 +237,8 @@ class Stage:
 
     @property
     def between(self) -> bool:
-        """Return True if the subjects of the stage are pairs or groups of nodes."""
-        return self.topology in (ROUNDS, GROUP, CLUSTER)
+        """Return True if the nodes of the stage work with each other."""
+        return self.topology in (ROUNDS, TOGETHER, GROUP, CLUSTER)
 
     def items(self, nodes: Nodes, settings: Settings) -> tuple[t.Sequence[PlanItem | PlainData], list[str]]:
         """Return the items of the plan, and notes for people. Raises RunError for settings that make no sense. Here: each node with each of
@@ -290,6 +291,11 @@ class Stage:
         `todos` is {target: {"stages": {stage: [item of the plan]}, "settings": {variable: value}}}. If a run is resumed that was in this
         stage, a todo also has "finished", the keys of the target's checkpoints.
         """
+        return {}
+
+    def among(self, work: StageWork, able: t.Collection[str]) -> PlainData:
+        """Return the options that follow from which nodes behind a host take part, the same for all, of a stage whose topology is TOGETHER.
+        `work` is that of the host, `able` are the subject ids of these nodes."""
         return {}
 
     def command(self, settings: Variables, nodes: int) -> list[str]:

@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import form
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key, node_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
     Measurement,
@@ -43,12 +44,18 @@ _NO_STORAGE = ("/dev", "/proc", "/sys")
 _MAJORITY_OF = 3
 # The size of a shared file system changes by less than this part while nodes look at it, also where it is what is used and free.
 SIZE_DIFFERS = 0.1
+# Of `metadata` for one file, on a local file system: a million took 400 s.
+FILE_S = 0.0004
 # How many nodes of each file system the report shows, the slowest first.
 SHOWN = 20
 _COLUMNS = (
     (probe.WRITE, "write (GiB/s)"), (probe.READ, "read (GiB/s)"), ("random_read", "random reads /s"), ("random_write", "random writes /s"),
     (probe.METADATA, "files /s"),
 )  # fmt: skip
+
+
+# The form of what a node says of a mount.
+_is_mount = form.with_keys(place=form.is_text, kind=form.is_text, source=form.is_text, options=form.list_of(form.is_text))
 
 
 class Storage(base.Stage):
@@ -72,14 +79,28 @@ class Storage(base.Stage):
         unknown = [test for test in settings["storage_tests"] if test not in probe.NAMED]
         if unknown:
             return f"storage_tests: found {unknown[0]!r}, expected {', '.join(probe.NAMED)}"
+        seconds, limit = float(settings.get("storage_seconds", 0)), float(settings.get("storage_test_timeout", 0))
+        if 0 < limit <= seconds:
+            return f"storage_test_timeout: found {limit:g}, expected more than the {seconds:g} s of storage_seconds"
+        rates = sum(check.get("check") in _RATES for check in settings.get(f"{self.name}_checks") or ())
+        deadline = float(settings.get("storage_timeout", 0))
+        if 0 < deadline <= seconds * rates:
+            return f"storage_timeout: found {deadline:g}, expected more than {seconds * rates:g}: storage_seconds for each of {rates} rates"
         return entries_problem(settings.get(VARIABLE) or [])
+
+    def lacks(self, fault: str, measurement: Measurement) -> str | None:
+        """Disks take no part where the data stays in memory."""
+        unlike = measurement.context.get("unlike")
+        return f"no disk took part: {unlike}" if unlike and measurement.outcome == "measured" else super().lacks(fault, measurement)
 
     def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[t.Sequence[PlanItem | PlainData], list[str]]:
         items, notes = super().items(nodes, settings)
         without = sorted({target for target in nodes.values() if not settings[target][f"{self.name}_checks"]})
         if without:
             more = f" and {len(without) - 3} more" if len(without) > 3 else ""
-            notes.append(f"stage {self.name}: skipped on {', '.join(without[:3])}{more}: {VARIABLE} names no file system there")
+            bare = not any(settings[target].get(VARIABLE) for target in without)
+            reason = f"{VARIABLE} names no file system there" if bare else "storage_tests names no check that is made on its file systems"
+            notes.append(f"stage {self.name}: skipped on {', '.join(without[:3])}{more}: {reason}")
         return items, notes
 
     def by_number(self, nodes: base.Nodes) -> Variables:
@@ -87,8 +108,12 @@ class Storage(base.Stage):
         return {"nodes": max(1, len(nodes))}
 
     def seconds(self, settings: Variables, nodes: int, launch_s: float, gbps: float) -> float:
-        """Return the time of all checks: each writes or reads for `storage_seconds` at most, the first piece comes on top."""
-        return float(settings["storage_seconds"]) * len(settings.get(f"{self.name}_checks") or ())
+        """Return the time of all checks: each writes or reads for `storage_seconds` at most, the first piece comes on top; `metadata` takes
+        longer where it has many files."""
+        checks = [str(check.get("check")) for check in settings.get(f"{self.name}_checks") or ()]
+        each_s = float(settings["storage_seconds"])
+        more_s = max(0.0, FILE_S * float(settings.get("storage_files") or 0) - each_s)
+        return each_s * len(checks) + more_s * checks.count(probe.METADATA)
 
     def opinions(
         self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]
@@ -99,7 +124,9 @@ class Storage(base.Stage):
         yield from _rates(own_records, expected)
         by_storage: dict[tuple[str, str], dict[Key, Measurement]] = collections.defaultdict(dict)
         for key, record in own_records.items():
-            if key.check == probe.MOUNT and isinstance(record.context.get("mount"), dict):
+            if key.check == probe.MOUNT and not _is_mount(record.context.get("mount")):
+                yield key, Opinion("UNKNOWN", "the node does not say how the file system is mounted", "bad_measurement")
+            elif key.check == probe.MOUNT:
                 machine = "" if record.context.get("shared") else str(record.context.get("machine"))
                 by_storage[str(record.context.get("storage")), machine][key] = record
         for (name, _machine), of_storage in by_storage.items():
@@ -149,7 +176,8 @@ def entries_problem(entries: t.Any) -> str | None:
 def _entry_problem(where: str, entry: t.Mapping[str, t.Any]) -> str | None:
     name, path = entry.get("name"), entry.get("path")
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", name):
-        return f"{where}: name: found {name!r}, expected letters, digits, '_', '.' and '-'"
+        rest = "as a text: put it between quotes" if is_number(name) else "a letter or digit first, 63 of them at most"
+        return f"{where}: name: found {name!r}, expected letters, digits, '_', '.' and '-', {rest}"
     is_path = isinstance(path, str) and path.startswith("/") and path.isprintable() and "\\" not in path
     parts = str(path).strip("/").split("/") if is_path else [""]
     if not isinstance(path, str) or any(part in ("", ".", "..") for part in parts):
@@ -185,7 +213,7 @@ def _rates(own_records: t.Mapping[Key, Measurement], expected: base.Expected) ->
             yield key, Opinion("UNKNOWN", f"rates of {record.context.get('storage')} say nothing of its disks: {unlike}", "unchecked")
         elif key.check not in _STATED:
             continue  # held to an expectation or to other nodes, if there are any
-        elif is_number(value):
+        elif is_number(value) and value > 0:
             opinion = _held(key, record, float(value))
             if opinion.verdict != "PASS":
                 yield key, opinion

@@ -20,6 +20,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import form
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.keys import Key
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import (
     JudgingInputs,
@@ -38,8 +39,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.run import Run
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base, storage_limits
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.storage import VARIABLE, entries_problem
 
-VARIABLE = "acceptance_storage"
 # The check of all nodes together, which follows from what each has measured.
 CURVE = "curve"
 WAYS = (probe.WRITE, probe.READ)
@@ -52,17 +53,28 @@ _PATTERN_WORDS = {
     "checkpoint_write": "each writes its checkpoint and syncs it", "checkpoint_read": "each reads the checkpoint of the next node",
     "model_load": "all read the files of one node",
 }  # fmt: skip
+# Those that begin together, if no host stands for them.
+_MACHINES = "the machines of the inventory"
 # What one node has written and synced another one reads within so many ms.
 VISIBLE_MS = 1000.0
 # Nodes that a finding names.
 SHOWN = 4
+# The form of what nodes say; what has another one is not read.
+_NAMES, _WORDS = form.list_of(form.is_text), form.perhaps(form.object_of(form.is_text))
+_OWNER = form.perhaps(form.row(form.is_count, form.is_count))
+_is_of_probe = form.with_keys(
+    nodes=_NAMES, sizes=form.list_of(form.is_count), index=form.is_count, unseen=_NAMES, locks=_WORDS, not_looked_for=_WORDS,
+    echo=form.perhaps(form.with_keys(trips=form.is_count)), few=form.perhaps(form.with_keys()), link=form.perhaps(form.with_keys()),
+    owners=form.perhaps(form.with_keys(own=_OWNER, next=_OWNER, process=_OWNER)),
+    machine=form.perhaps(form.is_text), stated=form.perhaps(form.object_of(is_number)),
+)  # fmt: skip
 
 
 class StorageTogether(base.Stage):
     name = "storage_together"
     role = "gpufleet.acceptance.storage_together"
     place = 46
-    topology = base.ROUNDS
+    topology = base.TOGETHER
     optional = True
     conditions = frozenset({*probe.OF_MANY, CURVE})
     ranges: t.Mapping[str, Range] = {
@@ -70,22 +82,31 @@ class StorageTogether(base.Stage):
         "jobs": Range(1, 256), "depth": Range(1, 1024), "patience": Range(0, 600, "seconds"), "window": Range(1, 86400, "seconds"),
     }  # fmt: skip
 
+    def isolation(self, settings: Variables) -> base.Isolation:
+        return {"host_root": False, "on_gpu_nodes": False}
+
+    def problem(self, settings: Variables) -> str | None:
+        return entries_problem(settings.get(VARIABLE) or [])
+
     def items(self, nodes: base.Nodes, settings: base.Settings) -> tuple[t.Sequence[PlanItem | PlainData], list[str]]:
         """Return the checks of each node for each file system that at least two nodes share."""
-        sharing: dict[str, list[str]] = collections.defaultdict(list)
-        behind = sorted({target for target in nodes.values() if base.stands_for_nodes(settings[target])})
+        # {file system: {who begins together: nodes}}
+        sharing: dict[str, dict[str, list[str]]] = collections.defaultdict(lambda: collections.defaultdict(list))
         for node, target in nodes.items():
-            if target not in behind:
-                for entry in _shared(settings[target]):
-                    sharing[entry["name"]].append(node)
+            for entry in _shared(settings[target]):
+                sharing[entry["name"]][_group(target, settings[target])].append(node)
         items: list[PlanItem | PlainData] = []
-        words = f"stage {self.name}: left out on {', '.join(behind[:3])}: they stand for many nodes, which it does not reach at one time"
-        notes = [words] if behind else []
-        for name, members in sharing.items():
-            if len(members) < 2:
-                notes.append(f"stage {self.name}: {name} is left out: {members[0]} alone has it")
+        notes = []
+        for name, groups in sharing.items():
+            chosen = next((group for group, members in sorted(groups.items()) if len(members) > 1), None)
+            if chosen is None:
+                notes.append(f"stage {self.name}: {name} is left out: {next(iter(groups.values()))[0]} alone has it")
                 continue
-            for node in members:
+            others = sorted(group or _MACHINES for group in groups if group != chosen)
+            if others:
+                words = f"{name} is measured from {chosen or _MACHINES} only, not from {', '.join(others)}"
+                notes.append(f"stage {self.name}: {words}: they begin apart, and would get in each other's way")
+            for node in groups[chosen]:
                 subject = Subject("node", node, [])
                 items += [PlanItem(self.name, check, variant(storage=name), subject, nodes[node]) for check in probe.OF_MANY]
         if not sharing:
@@ -98,37 +119,49 @@ class StorageTogether(base.Stage):
         return {item.key for item in items if item.variant in repeated}
 
     def work(self, run: Run, plan: Plan, todos: dict[str, Todo]) -> dict[str, base.StageWork]:
-        """Return the timetable of each target."""
+        """Return the timetables of each target, which are the same for all of its nodes."""
         members: dict[str, list[PlanItem]] = collections.defaultdict(list)
         for item in plan.items:
             if item.stage == self.name and item.check == probe.TOGETHER and item.target in todos:
                 members[item.variant].append(item)
-        tables: dict[str, list[PlainData]] = collections.defaultdict(list)
+        tables: dict[str, dict[str, PlainData]] = collections.defaultdict(dict)
+        own_names: dict[str, dict[str, PlainData]] = collections.defaultdict(dict)
         at = 0.0
         settings = {target: todo["settings"] for target, todo in todos.items()}
         for words, items in members.items():
-            first = settings[items[0].target]
-            sizes = steps(len(items))
-            common = {"token": secrets.token_hex(8), "nodes": [item.subject.id for item in items], "sizes": sizes, "at": at}
-            for index, item in enumerate(items):
-                tables[item.target].append({"storage": words.partition("=")[2], "index": index, **common})
-            at += _timeline(first, len(items)).end
+            name = words.partition("=")[2]
+            common = {"storage": name, "token": secrets.token_hex(8), "at": at}
+            table = timetable(common, [item.subject.id for item in items])
+            for item in items:
+                tables[item.target][name] = table
+                own_names[item.target][item.subject.id] = {"own_name": item.subject.id}
+            at += _timeline(settings[items[0].target], len(items)).end
         count = max(map(len, members.values()), default=0)
         works = {}
-        for target, timetables in tables.items():
+        for target, by_name in tables.items():
             of_target = settings[target]
             window = float(of_target[f"{self.name}_window"] or 60 + count)
             options = {
-                "storage": [entry for entry in _shared(of_target) if any(table["storage"] == entry["name"] for table in timetables)],
-                "timetables": timetables, "nodes": count, "timeout": window + at + float(of_target[f"{self.name}_test_timeout"]) + 60,
+                "storage": [entry for entry in _shared(of_target) if entry["name"] in by_name],
+                "timetables": list(by_name.values()), "nodes": count,
+                "timeout": window + at + float(of_target[f"{self.name}_test_timeout"]) + 60,
             }  # fmt: skip
-            works[target] = base.StageWork(options, starts_in=window)
+            if _group(target, of_target):
+                works[target] = base.StageWork(options, starts_in=window, per_node=own_names[target])
+            else:
+                works[target] = base.StageWork({**options, "own_name": target}, starts_in=window)
         return works
+
+    def among(self, work: base.StageWork, able: t.Collection[str]) -> PlainData:
+        able = set(able)
+        tables = ((table, [node for node in table["nodes"] if node in able]) for table in work.options["timetables"])
+        return {"timetables": [timetable(table, names) for table, names in tables if len(names) > 1]}
 
     def derived(self, deciding: t.Mapping[Key, Measurement], plan: Plan, inputs: JudgingInputs) -> list[Measurement]:
         """Return a record for each file system: the rates of all nodes of each step together."""
         found: list[Measurement] = []
         patterns = {check: _by_variant(self.name, deciding, check) for check, _way in PATTERNS.values()}
+        planned = collections.Counter(key.variant for key in deciding if key.stage == self.name and key.check == probe.TOGETHER)
         for words, records in sorted(_by_variant(self.name, deciding, probe.TOGETHER).items()):
             first = min(records.values(), key=lambda record: record.key)
             nodes, sizes = first.context["nodes"], first.context["sizes"]
@@ -142,15 +175,18 @@ class StorageTogether(base.Stage):
                         row[f"least_{way}"] = min(rate or 0.0 for rate in rates)
                 rows.append(row)
             metrics = {way: Metric(rows[-1][way], "GiB/s") for way in WAYS if way in rows[-1]}
-            names = ("storage", "file_system", "stated", "unlike", "direct")
+            names = ("storage", "file_system", "stated", "direct")
             context = {name: first.context[name] for name in names if name in first.context}
             units = {name: "GiB/s" for way in WAYS for name in (way, f"least_{way}")}
+            unlike = sorted({str(record.context["unlike"]) for record in records.values() if record.context.get("unlike")})
+            context.update({"unlike": "; ".join(unlike)} if unlike else {})
             context.update({"condition": True, "series_units": units, "sizes": sizes})
             seen = {node: _seen_of(records.get(node), len(nodes)) for node in nodes}
             limits = storage_limits.limits_of(seen, rows, probe.few_nodes(len(nodes)))
             found_patterns = {name: _pattern(patterns[check].get(words, {}), nodes, way) for name, (check, way) in PATTERNS.items()}
             of_patterns = {name: row for name, row in found_patterns.items() if row}
             metrics.update({name: Metric(row["rate"], "GiB/s") for name, row in of_patterns.items()})
+            context["absent"] = planned[words] - len(nodes)
             context.update({"suspects": limits.suspects, "told": limits.sentences, "patterns": of_patterns})
             context["visible"] = _visible(
                 [record for record in deciding.values() if record.check == probe.COHERENT and record.variant == words]
@@ -166,18 +202,32 @@ class StorageTogether(base.Stage):
         self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]
     ) -> t.Iterator[tuple[Key, Opinion]]:
         """Yield an opinion for each aggregate that is below what the inventory states, or that not all nodes have measured."""
+        for key, record in deciding.items():
+            if key.stage == self.name and key.check != CURVE and record.outcome == "measured" and not _is_of_probe(record.context):
+                yield key, Opinion("UNKNOWN", "what the node says has not the form of the probe", "bad_measurement")
         for of_storage in _coherent(self.name, deciding):
             yield from _unseen(of_storage)
             yield from _unlocked(of_storage)
             yield from _late(of_storage)
+            yield from _untried(of_storage)
             yield from _owners(of_storage)
+        yield from _rateless(self.name, deciding)
         for key, record in deciding.items():
             if key.stage != self.name or key.check != CURVE:
                 continue
             yield from _suspects(self.name, record, deciding)
             missing = [way for way in WAYS if way not in record.metrics]
+            if record.context.get("absent"):
+                words = f"{record.context['absent']} of the nodes could not take part: what all of them reach together is not known"
+                yield key, Opinion("UNKNOWN", words, "incomplete")
+                continue
             if missing:
                 words = f"{' and '.join(missing)} of all {len(record.subject.members)} nodes at one time: not all of them have a rate"
+                yield key, Opinion("UNKNOWN", words, "incomplete")
+            apart = _begun_apart(self.name, record, deciding)
+            if apart:
+                more = f" and {len(apart) - SHOWN} more" if len(apart) > SHOWN else ""
+                words = f"{', '.join(apart[:SHOWN])}{more} may have begun at another time than the others: it is not the sum of one moment"
                 yield key, Opinion("UNKNOWN", words, "incomplete")
             if record.context.get("unlike"):
                 yield key, Opinion("UNKNOWN", f"its rates say nothing of the file system: {record.context['unlike']}", "unchecked")
@@ -219,6 +269,16 @@ def steps(count: int) -> list[int]:
     return [*(1 << power for power in range(count.bit_length()) if 1 << power < count), count]
 
 
+def timetable(common: PlainData, names: t.Sequence[str]) -> PlainData:
+    """Return the timetable of the nodes that use a file system together."""
+    return {**common, "nodes": list(names), "sizes": steps(len(names))}
+
+
+def _group(target: str, settings: Variables) -> str:
+    """Return who begins together: the nodes behind a target, or, if it is empty, all hosts that stand for themselves."""
+    return target if base.stands_for_nodes(settings) else ""
+
+
 def _shared(settings: Variables) -> list[PlainData]:
     return [entry for entry in settings.get(VARIABLE) or () if isinstance(entry, dict) and entry.get("shared")]
 
@@ -232,7 +292,8 @@ def _by_variant(stage: str, deciding: t.Mapping[Key, Measurement], check: str) -
     """Return the measured ones of a check by variant and node."""
     found: dict[str, dict[str, Measurement]] = collections.defaultdict(dict)
     for key, record in deciding.items():
-        if key.stage == stage and key.check == check and record.outcome == "measured" and record.context.get("nodes"):
+        is_measured = record.outcome == "measured" and record.context.get("nodes") and _is_of_probe(record.context)
+        if key.stage == stage and key.check == check and is_measured:
             found[key.variant][key.subject] = record
     return found
 
@@ -241,24 +302,28 @@ def _coherent(stage: str, deciding: t.Mapping[Key, Measurement]) -> list[dict[Ke
     """Return the checks of what nodes see of each other, for each file system."""
     writers: dict[str, dict[Key, Measurement]] = collections.defaultdict(dict)
     for key, record in deciding.items():
-        if key.stage == stage and key.check == probe.COHERENT and "unseen" in record.context:
+        if key.stage == stage and key.check == probe.COHERENT and "unseen" in record.context and _is_of_probe(record.context):
             writers[key.variant][key] = record
     return list(writers.values())
 
 
 def _unseen(of_storage: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
-    """Yield FAIL for each node that does not see the files of half or more of the other nodes that have written some, and UNKNOWN for each
-    that does not see those of a node with which nothing else is wrong: the fault may be at either."""
+    """Yield FAIL for each node that does not see the files of more than half of the other nodes that have written some (UNKNOWN if so many
+    nodes do not that nobody knows who is right), and UNKNOWN for each that does not see those of a node with which nothing else is wrong:
+    the fault may be at either."""
     names = {key.subject for key in of_storage}
     blind = {key: [name for name in record.context["unseen"] if name in names] for key, record in of_storage.items()}
-    apart = {key.subject for key, unseen in blind.items() if unseen and 2 * len(unseen) >= len(names) - 1}
+    apart = {key.subject for key, unseen in blind.items() if 2 * len(unseen) > len(names) - 1}
     for key, unseen in blind.items():
         is_apart = key.subject in apart
         shown = unseen if is_apart else [name for name in unseen if name not in apart]
         if shown:
             more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
             words = f"{of_storage[key].context.get('storage')}: files that {', '.join(shown[:SHOWN])}{more} wrote are not seen here"
-            if is_apart:
+            if is_apart and 2 * len(apart) >= len(names):
+                words += f", and {len(apart)} of {len(names)} nodes do not see the files of most others: no majority says which is right"
+                yield key, Opinion("UNKNOWN", words, "mount_differs")
+            elif is_apart:
                 yield key, Opinion("FAIL", f"{words}: another file system is mounted at the path", "mount_differs")
             else:
                 yield key, Opinion("UNKNOWN", f"{words}, and this node sees those of others", "unresolved")
@@ -273,8 +338,10 @@ def _unlocked(of_storage: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, 
         if record is holder:
             continue
         locks: dict[str, str] = record.context.get("locks") or {}
-        taken = [kind for kind, what in locks.items() if (held.get(kind), what) == ("taken", "taken")]
-        told = {("taken", "refused"), ("taken", "taken")}
+        # A node that did not see the first one replace its file may have begun when that one had let its locks go.
+        is_in_time = "rename" not in (record.context.get("not_looked_for") or {})
+        told = {("taken", "refused"), *([("taken", "taken")] if is_in_time else [])}
+        taken = [kind for kind, what in locks.items() if is_in_time and (held.get(kind), what) == ("taken", "taken")]
         untold = [
             f"{kind} ({what} here, {held.get(kind, 'nothing known')} on the first node)"
             for kind, what in locks.items()
@@ -286,6 +353,31 @@ def _unlocked(of_storage: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, 
             yield key, Opinion("FAIL", f"{storage}: {words}", "file_system")
         if untold:
             yield key, Opinion("UNKNOWN", f"{storage}: whether locks hold between nodes is not known: {', '.join(untold)}", "incomplete")
+
+
+def _rateless(stage: str, deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield UNKNOWN for each node that lacks a rate with all nodes or with few: without both nobody knows whether it is slow."""
+    for records in _by_variant(stage, deciding, probe.TOGETHER).values():
+        for record in records.values():
+            few = record.context.get("few") or {}
+            lacking = [f"{way} with all" for way in WAYS if _rate(record, len(record.context["nodes"]), way) is None]
+            lacking += [f"{way} with few" for way in WAYS if not is_number(few.get(way)) or few[way] <= 0]
+            if lacking:
+                words = f"{record.context.get('storage')}: no rate of {', '.join(lacking)}: the node was late or failed, so it may be slow"
+                yield record.key, Opinion("UNKNOWN", words, "incomplete")
+
+
+def _begun_apart(stage: str, curve: Measurement, deciding: t.Mapping[Key, Measurement]) -> list[str]:
+    """Return the nodes that did not see the first one replace its file while it did: nothing shows that they began when it did."""
+    for of_storage in _coherent(stage, deciding):
+        first = next((record for record in of_storage.values() if record.context.get("index") == 0), None)
+        if first is not None and first.variant == curve.variant and "replaced" in first.context:
+            return [
+                key.subject
+                for key, record in of_storage.items()
+                if "rename" in (record.context.get("not_looked_for") or {}) and first.subject.id not in record.context["unseen"]
+            ]
+    return []
 
 
 def _have_none(first: str | None, here: str) -> bool:
@@ -314,6 +406,21 @@ def _late(of_storage: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opin
                     "UNKNOWN", f"{words}: whether it reads within {VISIBLE_MS / 1e3:g} s what is written here is not known", "incomplete"
                 ),
             )
+
+
+def _untried(of_storage: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
+    """Yield UNKNOWN for each node that was too late for what nodes try with each other, or that did not see the first node replace its
+    file although that one did: nothing was found because nothing was tried."""
+    first = next((record for record in of_storage.values() if record.context.get("index") == 0), None)
+    for key, record in of_storage.items():
+        not_tried = record.context.get("not_looked_for")
+        not_tried = not_tried if isinstance(not_tried, dict) else {}
+        listed = [str(not_tried["visible"])] if "visible" in not_tried and "echo" not in record.context else []
+        is_seen = first is not None and first.subject.id not in record.context["unseen"] and "replaced" in first.context
+        listed += [str(not_tried["rename"])] if "rename" in not_tried and (is_seen or record is first) else []
+        if listed:
+            words = "; ".join(dict.fromkeys(listed))
+            yield key, Opinion("UNKNOWN", f"{record.context.get('storage')}: not all was tried with the other nodes: {words}", "incomplete")
 
 
 def _owners(of_storage: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
@@ -409,10 +516,11 @@ def _visible_words(visible: t.Mapping[str, t.Any]) -> list[str]:
 
 
 def _rate(record: Measurement | None, size: int, way: str) -> float | None:
-    """Return the rate of a node in a step."""
+    """Return the rate of a node in a step, None if there is none above 0."""
     for row in record.series if record else ():
-        if row.get("nodes") == size and row.get("way") == way and is_number(row.get("rate")):
-            return float(t.cast(float, row["rate"]))
+        rate = row.get("rate")
+        if row.get("nodes") == size and row.get("way") == way and is_number(rate) and rate > 0:
+            return float(rate)
     return None
 
 

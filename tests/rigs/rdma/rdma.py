@@ -398,6 +398,13 @@ class Guests:
             if self.pid(guest) is None:
                 self._start([guest])
 
+    def pause(self, guest: str) -> None:
+        """The guest stands still at once, its kernel too: it acknowledges no packet."""
+        self._monitor(guest, "stop")
+
+    def go_on(self, guest: str) -> None:
+        self._monitor(guest, "cont")
+
     def _monitor(self, guest: str, command: str) -> str:
         """A command to the emulator, and what it answered."""
         with socket.socket(socket.AF_UNIX) as monitor:

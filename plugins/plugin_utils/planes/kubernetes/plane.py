@@ -18,7 +18,15 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.node_co
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlannedRun, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, CLUSTER, GROUP, MANIFEST, ROUNDS, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import (
+    ALONE,
+    CLUSTER,
+    GROUP,
+    MANIFEST,
+    ROUNDS,
+    TOGETHER,
+    Stage,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
 # Facts of a pod and not of its machine: limits, its view of processes and network, contents of the image, and what needs a login or a tool
@@ -151,6 +159,7 @@ class Kubernetes(base.Plane):
 
     def on(self, action: t.Any, planned: PlannedRun, task_vars: Variables) -> base.StageOnTarget:
         from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.stages import (
+            beginning,
             group,
             manifest,
             nodes,
@@ -160,6 +169,7 @@ class Kubernetes(base.Plane):
         how: dict[str, type[nodes.StageOnCluster]] = {
             ALONE: nodes.StageOnCluster,
             ROUNDS: rounds.RoundsOnCluster,
+            TOGETHER: beginning.BeginningOnCluster,
             GROUP: group.GroupsOnCluster,
             MANIFEST: manifest.ManifestOnCluster,
         }

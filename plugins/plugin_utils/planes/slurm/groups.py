@@ -16,6 +16,7 @@ import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import steps
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.program.runner import COMMON
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import together_behind
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.behind import with_context
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.groups_behind import GroupsBehindHost
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import jobs
@@ -29,8 +30,6 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.groupin
 
 # When a head uses steps of its job in place of ssh, by acceptance_slurm_launcher; never by "ssh".
 STEPS = {"auto": steps.AUTO, "srun": steps.ALWAYS}
-# Ports of the sshd of a job: below those that Linux gives to connections.
-PORTS = range(20000, 32000)
 
 
 class GroupsOnSlurm(GroupsBehindHost, StageTogether):
@@ -75,7 +74,7 @@ class GroupsOnSlurm(GroupsBehindHost, StageTogether):
         """Return the requests to the head of a group and to its other nodes."""
         args = self.head_args(subject)
         private, public = new_key(self.stage)
-        port = random.choice(PORTS)
+        port = random.choice(together_behind.PORTS)
         own_check = {"check": MEMBER, "variant": ""}
         launcher = self.variables.launcher
         nodes = {member["name"]: member["name"].partition("/")[2] for member in members}

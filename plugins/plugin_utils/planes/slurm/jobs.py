@@ -81,6 +81,10 @@ _BY_SLURM = ("DUE TO PREEMPTION", "DUE TO NODE FAILURE")
 _LABELLED = re.compile(r" *(\d{1,6}): (.*)", re.DOTALL)
 
 
+def _packed(value: t.Any) -> str:
+    return base64.b64encode(zlib.compress(json.dumps(value).encode())).decode()
+
+
 class Task:
     """One task of a job by its output: the node that it says to be on, and its answer."""
 
@@ -91,7 +95,8 @@ class Task:
 
 @dataclasses.dataclass
 class Job:
-    """A job over `nodes`, with one task on each. `requests`: the request to each node, {"": the request to those that are not named}.
+    """A job over `nodes`, with one task on each. `requests`: the request to each node, {"": the request to those that are not named};
+    `own_options`: options of single nodes, which each of them has besides those of its request.
     `begun_at`, by our clock, is 0.0 while it waits for its nodes; `number` is Slurm's; `unread`: what Slurm
     did not say of its nodes behind its end. `alone` makes the job of one of the nodes, if they share this one and each works for itself."""
 
@@ -104,6 +109,7 @@ class Job:
     number: str = ""
     unread: str = ""
     alone: t.Callable[[str], Job] | None = None
+    own_options: t.Mapping[str, t.Mapping[str, t.Any]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -121,14 +127,16 @@ class Job:
     def own(self) -> str:
         """Return what the program of this job has behind the common text. Without the variables of the job: they are options of mpirun and
         of MPI libraries, which would start steps of it."""
-        packed = {node: base64.b64encode(zlib.compress(json.dumps(request).encode())).decode() for node, request in self.requests.items()}
+        packed = {node: _packed(request) for node, request in self.requests.items()}
         return (
             f"\nimport base64, json, os, zlib\nfrom {payload.PACKAGE}.program import job\n"
             "node, number = (os.environ.get(name, '') for name in ('SLURMD_NODENAME', 'SLURM_JOB_ID'))\n"
             "for name in [name for name in os.environ if name.startswith(('SLURM', 'PMI_', 'PMIX_')) and name != 'SLURM_CONF']:\n"
             "    del os.environ[name]\n"
             f"requests = {packed!r}\n"
-            "request = json.loads(zlib.decompress(base64.b64decode(requests.get(node) or requests[''])))\n"
+            "read = lambda packed: json.loads(zlib.decompress(base64.b64decode(packed)))\n"
+            "request = read(requests.get(node) or requests[''])\n"
+            f"request['params'].update(read({_packed(self.own_options)!r}).get(node, {{}}))\n"
             f"job.main(request, {self.nonce!r}, number, node)\n"
         )
 

@@ -17,7 +17,15 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm i
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlannedRun, Variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import registry
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import ALONE, CLUSTER, GROUP, MANIFEST, ROUNDS, Stage
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.base import (
+    ALONE,
+    CLUSTER,
+    GROUP,
+    MANIFEST,
+    ROUNDS,
+    TOGETHER,
+    Stage,
+)
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
 
@@ -82,11 +90,12 @@ class Slurm(base.Plane):
         return preflight.lines(host, settings) if any(not self.refuses(stage) for stage in stages) else []
 
     def on(self, action: t.Any, planned: PlannedRun, task_vars: Variables) -> base.StageOnTarget:
-        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import groups, nodes, rounds
+        from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import beginning, groups, nodes, rounds
 
         how: dict[str, type[nodes.StageOnSlurm]] = {
             ALONE: nodes.StageOnSlurm,
             ROUNDS: rounds.RoundsOnSlurm,
+            TOGETHER: beginning.BeginningOnSlurm,
             GROUP: groups.GroupsOnSlurm,
         }
         return how[registry.of(task_vars["acceptance_stage"]).topology](action, planned, task_vars, self.name)

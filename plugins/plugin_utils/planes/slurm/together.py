@@ -8,6 +8,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 from ansible.utils.display import Display
@@ -18,6 +19,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.c
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.nodes import StageOnSlurm
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm.records import SlurmNode
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import node_messages
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import PlainData
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.node_messages import NodeAnswer, NodeWork
 
 # What launches a job over the nodes of these names, and returns its answers; or one answer in their place if nothing is launched.
@@ -72,11 +74,14 @@ class StageTogether(StageOnSlurm):
         gpus = {self.present[name].gpus for name in names}
         return gpus.pop() if len(gpus) == 1 else "" if self.variables.gres else None
 
-    def run_job(self, names: t.Sequence[str], gpus: str, timeout: float, requests: dict[str, NodeWork]) -> jobs.Answered:
-        """Return the answers of one job over these nodes."""
+    def run_job(
+        self, names: t.Sequence[str], gpus: str, timeout: float, requests: dict[str, NodeWork], own: t.Mapping[str, PlainData] | None = None
+    ) -> jobs.Answered:
+        """Return the answers of one job over these nodes. `own` are options of single ones."""
         launch = self.launch(self.client, self.variables, timeout)
         with jobs.ended_with(launch, self.controller):
-            (answered,) = launch.run([self.job(self.variables, names, gpus, timeout, requests)], payload.unpacking("", "job"))
+            job = dataclasses.replace(self.job(self.variables, names, gpus, timeout, requests), own_options=own or {})
+            (answered,) = launch.run([job], payload.unpacking("", "job"))
         return answered
 
 

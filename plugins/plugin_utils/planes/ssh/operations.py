@@ -45,7 +45,8 @@ def restore(upkeep: Upkeep) -> PlainData:
         state_dir=upkeep.variable("acceptance_state_dir"),
         root=upkeep.variable("acceptance_root", "/"),
     )
-    return {**ended, **undone, "changed": bool(ended.get("changed") or undone.get("changed"))}
+    would_undo = upkeep.check_mode and ended.get("pending")
+    return {**ended, **undone, "changed": bool(ended.get("changed") or undone.get("changed") or would_undo)}
 
 
 def support_files(upkeep: Upkeep) -> PlainData:

@@ -25,7 +25,7 @@ def test_a_number_is_read_in_each_form_that_tools_print(cell, expected):
 
 
 @pytest.mark.parametrize(
-    "cell", [None, "", "N/A", "[N/A]", "Unknown Error", True, float("nan"), float("inf"), [], {}, "12 of 16", "1,2", "na"]
+    "cell", [None, "", "N/A", "[N/A]", "Unknown Error", True, float("nan"), float("inf"), [], {}, "12 of 16", "1,2", "na", "0x", "0xzz"]
 )
 def test_anything_else_is_absent_with_what_was_found(cell):
     assert is_absent(number(cell, "spare")) and number(cell, "spare").why.startswith("spare ")

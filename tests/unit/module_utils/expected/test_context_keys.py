@@ -26,11 +26,11 @@ SELECTING = [
 ]  # fmt: skip
 # Keys of a context that this code reads and that say what a check has found, or which parts it is about: none of them selects.
 RESULTS = {
-    "addresses", "at_once", "boots", "case", "condition", "criteria", "curves", "devices", "echo", "fabrics", "facts", "few", "findings",
-    "fingerprint", "gaps", "gbps_stated", "gpu_bus", "gpu_places", "gpu_uuids", "identities", "index", "is_mount_point", "link", "loaded_h",
-    "locks", "looked_for", "missing", "mount", "not_looked_for", "of_peers", "owners", "part_of", "parts", "patterns", "ports", "preflight",
-    "rails", "scale", "sees", "series_units", "set_aside", "shared", "silent_parts", "size_gib", "sizes", "stated", "suspects", "told",
-    "unseen", "visible", "wanted",
+    "absent", "addresses", "at_once", "boots", "case", "condition", "criteria", "curves", "devices", "echo", "fabrics", "facts", "few",
+    "findings", "fingerprint", "gaps", "gbps_stated", "gpu_bus", "gpu_places", "gpu_uuids", "identities", "index", "is_mount_point",
+    "link", "loaded_h", "locks", "looked_for", "missing", "mount", "not_looked_for", "of_peers", "owners", "part_of", "parts",
+    "patterns", "ports", "preflight", "rails", "replaced", "scale", "sees", "series_units", "set_aside", "shared", "silent_parts",
+    "size_gib", "sizes", "stated", "suspects", "told", "unseen", "visible", "wanted",
 }  # fmt: skip
 
 

@@ -122,6 +122,16 @@ def test_file_systems(machine: MachineTree, monkeypatch: pytest.MonkeyPatch) -> 
     ]
 
 
+@pytest.mark.parametrize("option", ["emergency_ro", "shutdown"])
+def test_ext4_that_has_given_up_writing_still_shows_rw(machine: MachineTree, monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+    machine.write("proc/mounts", f"/dev/sda2 / ext4 rw,relatime,{option} 0 0\n")
+    machine.write("etc/fstab", "/dev/sda2 / ext4 defaults 0 1\n")
+    monkeypatch.setattr(file_systems.os, "statvfs", lambda _path: types.SimpleNamespace(f_blocks=9, f_bavail=9, f_files=9, f_favail=9))
+    assert told(ask(machine, "storage")) == [
+        ("file_system", f"/ (/dev/sda2) can no longer be written after an error: its options have {option}")
+    ]
+
+
 def test_file_systems_of_the_host_as_a_pod_sees_them(machine: MachineTree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUFLEET_POD_UID", "1")
     root = machine.root

@@ -37,6 +37,11 @@ def test_read_only_is_said_by_the_mount_or_by_what_is_below_it() -> None:
     assert mounts.mount_of("1 1 8:2 / / rw - ext4 /dev/sda2 ro", "/").is_read_only  # type: ignore[union-attr]
 
 
+def test_a_file_system_that_no_longer_takes_writes_after_an_error_is_read_only() -> None:
+    mount = mounts.mount_of("1 1 8:2 / / rw - ext4 /dev/sda2 rw,errors=remount-ro,emergency_ro", "/")
+    assert mount and mount.is_read_only
+
+
 def test_addresses_of_a_client_are_no_options_of_the_mount() -> None:
     mount = mounts.mount_of(MOUNTINFO, "/mnt/lustre/my home")
     assert mount and mount.options == ("relatime", "rw", "vers=4.2") and mount.source == "filer:/home"
@@ -47,5 +52,41 @@ def test_text_without_mounts_has_none() -> None:
 
 
 def test_kinds_of_networks() -> None:
-    kinds = ("nfs4", "lustre", "fuse.juicefs", "ext4", "xfs", "tmpfs", "overlay", "fuseblk")
-    assert [kind for kind in kinds if mounts.is_of_network(kind)] == ["nfs4", "lustre", "fuse.juicefs"]
+    kinds = ("nfs4", "lustre", "fuse.juicefs", "fuse", "ext4", "xfs", "tmpfs", "overlay", "fuseblk", "fuse.fuse-overlayfs", "otherfs")
+    assert [kind for kind in kinds if mounts.is_of_network(kind)] == ["nfs4", "lustre", "fuse.juicefs", "fuse"]
+    assert not mounts.OF_NETWORK & mounts.OF_MACHINE
+
+
+def test_loop_devices_and_their_partitions() -> None:
+    sources = ("/dev/loop0", "/dev/loop12p3", "/dev/loop-control", "/dev/sda", "loop0")
+    assert [mounts.loop_of(source) for source in sources] == ["loop0", "loop12", "", "", ""]
+
+
+def test_what_is_mounted_above_a_mount_hides_it() -> None:
+    text = "20 1 8:2 / / rw - ext4 /dev/sda2 rw\n30 20 0:5 / /mnt/lustre rw - lustre a@o2ib:/fs rw\n31 20 0:6 / /mnt rw - tmpfs tmpfs rw\n"
+    for number, kind in ((31, "tmpfs"), (30, "lustre"), (99, "lustre"), (None, "lustre")):
+        mount = mounts.mount_of(text, "/mnt/lustre", number)
+        assert mount and mount.kind == kind
+
+
+def test_the_kernel_tells_the_mount_of_a_folder() -> None:
+    number = mounts.mount_id("/proc/sys")
+    with open("/proc/self/mountinfo", encoding="utf-8") as source:
+        mount = mounts.mount_of(source.read(), "/", number)
+    assert mount and mount.kind == "proc"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("2 1 0:3 / /a rw - overlay o rw,lowerdir=/l,upperdir=/run/up,workdir=/run/w", "overlay over tmpfs"),
+        ("2 1 0:3 / /a rw - overlay o rw,lowerdir=/l,upperdir=/disk/up", None),
+        ("2 1 0:3 / / rw - overlay o rw,lowerdir=/l,upperdir=/elsewhere/up", None),
+        ("2 1 252:0 / /a rw - ext4 /dev/zram0 rw", "ext4 on /dev/zram0"), ("2 1 1:0 / /a rw - xfs /dev/ram12 rw", "xfs on /dev/ram12"),
+        ("2 1 8:0 / /a rw - xfs /dev/ramdisk-vg/a rw", None),
+    ],
+)  # fmt: skip
+def test_overlays_on_memory_and_disks_of_memory_keep_data_there(line: str, words: str | None) -> None:
+    text = f"1 0 8:2 / / rw - ext4 /dev/sda2 rw\n5 1 0:9 / /run rw - tmpfs tmpfs rw\n{line}\n"
+    mount = mounts.mount_of(text, "/a")
+    assert mount and mount.is_cached == (words is not None) and words in (None, mount.words)

@@ -22,7 +22,7 @@ PREFIX, TOKEN = "node-", "ab12"
 def folders(tmp_path: pathlib.Path) -> list[str]:
     made = []
     for number in range(3):
-        path = tmp_path / f"{PREFIX}{number}"
+        path = tmp_path / (PREFIX + shared_files.folder_token(TOKEN, number))
         path.mkdir()
         shared_exchange.prepare(str(path), TOKEN, number)
         shared_files.hand_over(str(path), TOKEN, number)
@@ -72,6 +72,20 @@ def test_a_reader_that_sees_neither_the_old_file_nor_the_new_one_says_so(
     assert seen[what] == seen["looks"] > 0
 
 
+def test_files_that_go_with_all_of_their_node_are_no_fault_of_the_file_system(
+    folders: list[str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A probe that is ended has its folder removed, file by file, while others still look."""
+    path, hand = (pathlib.Path(folders[0], f"{name}-{TOKEN}-0") for name in ("replaced", "hand"))
+    path.unlink()
+    monkeypatch.setattr(shared_exchange, "path_of", lambda *_asked: str(path))
+    assert shared_exchange.watch(str(tmp_path), PREFIX, TOKEN, 0, 3, 0.05)["missing"] > 0, "the node is there"
+    removing = threading.Timer(0.3, hand.unlink)
+    removing.start()
+    seen = shared_exchange.watch(str(tmp_path), PREFIX, TOKEN, 0, 3, 0.05)
+    assert (seen["missing"], seen["generations"]) == (0, 0)
+
+
 def test_owners_of_the_nodes_own_file_and_of_the_next_ones_are_said(folders: list[str], tmp_path: pathlib.Path) -> None:
     us = [os.geteuid(), os.getegid()]
     assert shared_exchange.owners(folders[2], str(tmp_path), PREFIX, TOKEN, 2, 3) == {"process": us, "own": us, "next": us}
@@ -84,3 +98,11 @@ def test_small_operations_have_a_time_and_leave_nothing(folders: list[str]) -> N
 
 def test_many_nodes_look_less_often() -> None:
     assert [shared_exchange.look_every(count) for count in (2, 64, 1000)] == [0.005, 0.032, 0.5]
+
+
+def test_a_look_at_all_nodes_asks_for_one_name_of_each(folders: list[str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    lexists = os.path.lexists
+    monkeypatch.setattr(os.path, "lexists", lambda path: (asked.append(path), lexists(path))[1])
+    monkeypatch.setattr(os, "scandir", None)
+    assert shared_files.unseen(str(tmp_path), PREFIX, TOKEN, 4, 0.0) == [3] and len(asked) == 4

@@ -76,3 +76,20 @@ def test_a_number_that_is_none_is_absent() -> None:
         document["jobs"][0]["read"]["iops"] = value
         run = fio.parse(json.dumps(document))
         assert is_absent(run.read.iops), value
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("bw_bytes", 1 << 62), ("bw_bytes", 0), ("runtime", None), ("runtime", 0), ("io_bytes", 4096)]
+)
+def test_a_rate_that_is_not_what_was_moved_in_the_time_is_absent(field: str, value: int | None) -> None:
+    document = json.loads(recorded("vda-randread"))
+    document["jobs"][0]["read"][field] = value
+    assert is_absent(fio.parse(json.dumps(document)).read.rate)
+
+
+@pytest.mark.parametrize(("field", "value"), [("iops", 1e15), ("total_ios", 3), ("total_ios", "many")])
+def test_requests_that_were_not_made_in_the_time_are_absent(field: str, value: object) -> None:
+    document = json.loads(recorded("vda-randread"))
+    document["jobs"][0]["read"][field] = value
+    run = fio.parse(json.dumps(document))
+    assert is_absent(run.read.iops) and not is_absent(run.read.rate)

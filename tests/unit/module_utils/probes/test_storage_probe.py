@@ -40,7 +40,10 @@ for job in range(jobs) if words["name"] == "write" else ():
     name = words["filename_format"].replace("$jobnum", str(job))
     with open(os.path.join(words["directory"].replace("\\\\:", ":"), name), "wb") as target:
         target.truncate(size)
-side = {"io_bytes": size * jobs, "bw_bytes": plan.get("rate", 2 << 30), "iops": 5000.5, "clat_ns": {"mean": 200000.0}}
+rate = plan.get("rate", 2 << 30)
+took = size * jobs * 1000 / rate if isinstance(rate, (int, float)) and rate > 0 else 1000
+side = {"io_bytes": size * jobs, "bw_bytes": rate, "total_ios": 5.0005 * took, "iops": 5000.5, "runtime": took}
+side["clat_ns"] = {"mean": 200000.0}
 job = {"error": plan.get("error", 0), "read": {"io_bytes": 0}, "write": {"io_bytes": 0}}
 job["write" if "write" in words["rw"] else "read"] = side
 sys.stderr.write(plan.get("says", ""))
@@ -105,6 +108,8 @@ def test_files_are_written_once_to_throw_away_and_as_large_as_time_and_limit_let
     assert int(first["size"]) == 32 << 20 and int(second["size"]) == 51 << 20  # 0.05 s at 2 GiB/s are 102 MiB
     assert all(call["direct"] == "1" and call["size"] == second["size"] for call in rest)
     assert rest[0]["verify"] == second["verify"] == "crc32c" and "verify" not in rest[1]
+    assert "verify" not in first, "a second write that is lost would leave what passes for it"
+    assert first["randseed"] != second["randseed"] == rest[0]["randseed"]
     assert all(call["allow_file_create"] == "0" for call in rest)
 
 
@@ -116,11 +121,34 @@ def test_no_more_is_written_than_the_limits_say(place: Place) -> None:
     assert "storage_share" in found["read"]["reason"]
 
 
+def test_many_jobs_do_not_write_more_than_the_limits_say(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "_seen", lambda _path: {"path": "/", "numbers": [40 << 20, 40 << 20, 0, 0]})  # half of it are 20 MiB
+    found = place.measure(["write"], share=50.0, jobs=21)
+    assert codes(found) == {"write": "disk_full"} and "at least 21 MiB are needed for 21 jobs" in found["write"]["reason"]
+    assert codes(place.measure(["write"], share=50.0, jobs=20)) == {"write": ""}
+
+
+def test_a_file_system_that_is_not_listed_is_not_tested(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage.StorageTest, "_mount", lambda _self, *_path: None)
+    for shared in (True, False):
+        assert set(codes(place.measure(["mount", "verify"], shared=shared)).values()) == {"unsupported"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [("otherfs", "unsupported"), ("overlay", "mount_missing"), ("fuse.fuse-overlayfs", "mount_missing")]
+)
+def test_a_kind_that_nobody_knows_is_neither_shared_nor_missing(
+    place: Place, monkeypatch: pytest.MonkeyPatch, kind: str, code: str
+) -> None:
+    monkeypatch.setattr(storage.StorageTest, "_mount", lambda _self, *_path: storage.mounts.Mounted("/", kind, "disk", ("rw",)))
+    assert set(codes(place.measure(["mount", "verify"], shared=True)).values()) == {code}
+
+
 def test_a_shared_file_system_gets_little_from_each_node(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage.mounts, "is_of_network", lambda _kind: True)
     monkeypatch.setattr(storage, "SHARED_BYTES", 32 << 20)
     found = place.measure(["mount", "verify", "metadata"], shared=True)
-    assert set(codes(found).values()) == {""} and [call["size"] for call in place.calls()] == [str(16 << 20)] * 2
+    assert set(codes(found).values()) == {""} and [call["size"] for call in place.calls()] == [str(16 << 20)] * 3
 
 
 def test_many_nodes_divide_what_they_may_write_to_a_shared_file_system(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +187,7 @@ def test_a_path_that_is_not_there(place: Place) -> None:
 def test_a_read_only_mount_and_a_full_one_are_not_written_to(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     read_only = storage.mounts.Mounted("/", "xfs", "/dev/sda", ("ro",))
     with monkeypatch.context() as patch:
-        patch.setattr(storage.StorageTest, "_mount", lambda _self, _path: read_only)
+        patch.setattr(storage.StorageTest, "_mount", lambda _self, *_path: read_only)
         assert set(codes(place.measure()).values()) == {"mount_read_only"}
     for numbers in ([1 << 40, 4096, 0, 0], [1 << 40, 1 << 39, 1000, 0]):
         with monkeypatch.context() as patch:
@@ -200,6 +228,14 @@ def test_what_was_not_written_whole_is_not_read_and_called_wrong(place: Place, p
     assert "findings" not in found["verify"]["context"] and "nothing was written" in found["verify"]["reason"]
 
 
+def test_an_error_while_a_shared_file_system_is_written_is_a_finding_of_the_check_that_reads(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage.mounts, "is_of_network", lambda _kind: True)
+    found = place.measure(["mount", "verify"], plan={"write": {"error": 5}}, shared=True)
+    assert found["verify"]["context"]["findings"][0]["code"] == found["verify"]["reason_code"] == "file_system"
+
+
 def test_an_error_of_the_disk_is_a_finding_of_the_check(place: Place) -> None:
     found = place.measure(["read"], plan={"read": {"error": 5}})
     assert found["read"]["context"]["findings"][0]["code"] == found["read"]["reason_code"] == "file_system"
@@ -238,7 +274,7 @@ def test_a_file_system_that_hangs_while_fio_runs_ends_what_comes_next(place: Pla
 
 
 def test_a_folder_that_had_to_stay_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage.folder, "_removed", lambda path, _token, _seconds: f"{path} is left: x")
+    monkeypatch.setattr(storage.folder, "_removed", lambda path, *_how: f"{path} is left: x")
     monkeypatch.setattr(storage, "_many_files", lambda _path, _count, _seconds: 1 / 0)
     with pytest.raises(AssertionError, match="something is left"):
         place.measure(["mount", "metadata"])
@@ -272,9 +308,21 @@ def test_file_systems_that_take_direct_io_and_keep_data_in_memory_are_marked(
     place: Place, monkeypatch: pytest.MonkeyPatch, kind: str, options: tuple[str, ...]
 ) -> None:
     mounted = storage.mounts.Mounted("/", kind, "x", options)
-    monkeypatch.setattr(storage.StorageTest, "_mount", lambda _self, _path: mounted)
-    found = place.measure(["read"])
+    monkeypatch.setattr(storage.StorageTest, "_mount", lambda _self, *_path: mounted)
+    found = place.measure(["mount", "read"])
     assert found["read"]["context"]["comparable"] is False and found["read"]["context"]["unlike"].startswith(kind)
+    assert found["mount"]["context"]["unlike"].startswith(kind)
+
+
+@pytest.mark.parametrize(("dio", "unlike"), [("0\n", True), ("1\n", False), (None, True)])
+def test_a_loop_device_whose_file_is_read_through_the_page_cache_is_marked(
+    place: Place, monkeypatch: pytest.MonkeyPatch, dio: str | None, unlike: bool
+) -> None:
+    read = Node.read
+    monkeypatch.setattr(storage.StorageTest, "_mount", lambda _self, *_path: storage.mounts.Mounted("/", "ext4", "/dev/loop7", ()))
+    monkeypatch.setattr(Node, "read", lambda self, path: dio if path == "/sys/block/loop7/loop/dio" else read(self, path))
+    found = place.measure(["read"])["read"]["context"]
+    assert ("comparable" in found) == unlike and ("/dev/loop7 is a file" in found.get("unlike", "")) == unlike
 
 
 def test_the_checks_of_a_call_that_names_none() -> None:
@@ -292,6 +340,9 @@ def test_fewer_files_than_wanted_in_half_of_the_time_are_a_timeout_and_removed(p
     seen = place.measure(["metadata"], files=1000000, test_timeout=80.0)["metadata"]
     assert (seen["outcome"], seen["reason_code"]) == ("timeout", "timeout")
     assert "0 of 1000000 files were made in 40 s, half of storage_test_timeout" in seen["reason"]
+    monkeypatch.setattr(Node, "remaining", lambda _self: 20.0)
+    seen = place.measure(["metadata"], files=1000000, test_timeout=80.0)["metadata"]
+    assert "0 of 1000000 files were made in 10 s, half of the 20 s that were left until the deadline, storage_timeout" in seen["reason"]
 
 
 # It writes nothing and prints lines of gdsio's form; the counters of the kernel's module are a file that it writes.

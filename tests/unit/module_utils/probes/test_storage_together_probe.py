@@ -14,7 +14,7 @@ import time
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import shared_files
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import shared_exchange, shared_files
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import storage
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import session
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
@@ -89,7 +89,7 @@ def loaded(checkpoint: t.Any, parent: str, token: str, number: int) -> t.Any:
 def patterns(self: storage.TogetherTest, marks: pathlib.Path, own: t.Any, path: str) -> t.Iterator[t.Any]:
     """Leave a node's files there until all nodes have read them."""
     seen = list(own(self, path))
-    (marks / f"read-{self.timetable['index']}").touch()
+    (marks / f"read-{self.index}").touch()
     until(lambda: len(list(marks.glob("read-*"))) >= AT_PATTERNS["nodes"])
     yield from seen
 
@@ -107,7 +107,7 @@ def together(tmp_path: pathlib.Path, folders: t.Mapping[int, str] | None = None,
         params = {
             **PARAMS, "storage": [{"name": "lustre", "path": str(path), "shared": True, "gibps_read_all": 5}], "nodes": 3, "seconds": 0.05,
             "checks": [{"check": check, "variant": "storage=lustre"} for check in storage.OF_MANY], "patience": 0.5,
-            "begins_in": begins_in, "timetables": [{**table, "index": index}],
+            "begins_in": begins_in, "ask_timeout": 1.0, "timetables": [table], "own_name": NAMES[index],
         }  # fmt: skip
         return {seen["check"]: seen for seen in storage.probe(params, Machine(index, session.Ledger(str(state))))}
 
@@ -115,6 +115,18 @@ def together(tmp_path: pathlib.Path, folders: t.Mapping[int, str] | None = None,
         found = dict(zip(NAMES, pool.map(work, range(3)), strict=True))
     assert list((tmp_path / "shared").iterdir()) == [], "something is left"
     return found
+
+
+@pytest.mark.parametrize("nodes", [[["n1"]], []])
+def test_a_node_with_which_no_other_one_takes_part_has_seen_nothing(nodes: list[list[str]], tmp_path: pathlib.Path) -> None:
+    tables = [{"storage": "lustre", "nodes": names, "sizes": [1], "token": "ab12", "at": 0.0} for names in nodes]
+    params = {
+        **PARAMS, "storage": [{"name": "lustre", "path": str(tmp_path), "shared": True}], "timetables": tables, "own_name": "n2",
+        "meeting": {}, "begins_in": 0.0, "ask_timeout": 1.0, "first": {"node": "n2", "address": "127.0.0.1", "port": 1, "token": "word"},
+        "checks": [{"check": check, "variant": "storage=lustre"} for check in storage.OF_MANY],
+    }  # fmt: skip
+    seen = list(storage._together(params, Machine(0, session.Ledger(str(tmp_path)))))
+    assert [(each["check"], each["outcome"], each["reason_code"]) for each in seen] == [(c, "error", "partner") for c in storage.OF_MANY]
 
 
 def test_nodes_see_each_others_files_and_locks_and_measure_in_their_steps(tmp_path: pathlib.Path) -> None:
@@ -141,7 +153,7 @@ def test_nodes_see_each_others_files_and_locks_and_measure_in_their_steps(tmp_pa
 
 def test_a_folder_that_is_left_is_said_by_the_last_check(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     removed = storage.folder._removed
-    monkeypatch.setattr(storage.folder, "_removed", lambda path, token, seconds: removed(path, token, seconds) or f"{path} is left: why")
+    monkeypatch.setattr(storage.folder, "_removed", lambda *of: removed(*of) or f"{of[0]} is left: why")
     found = together(tmp_path)
     assert {seen["model_load"]["reason_code"] for seen in found.values()} == {"no_answer"} and "is left" in found["n0"]["model_load"][
         "reason"
@@ -154,7 +166,7 @@ def test_a_node_keeps_its_checkpoint_until_the_last_node_must_have_read_it(tmp_p
     wait = storage.TogetherTest._wait
 
     def waits(self: storage.TogetherTest, at: float) -> bool:
-        waited[self.timetable["index"]].append(at)
+        waited[self.index].append(at)
         return wait(self, at)
 
     monkeypatch.setattr(storage.TogetherTest, "_wait", waits)
@@ -196,10 +208,106 @@ def test_data_that_another_node_reads_otherwise_than_written_is_wrong(tmp_path: 
     assert "what n1 has written and synced is read with other data from byte 0 on" in found["n0"]["coherent"]["reason"]
 
 
+def test_the_data_of_the_one_behind_is_read_where_the_next_node_has_written_nothing(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand_over = shared_files.hand_over
+
+    def hands(folder: str, token: str, number: int) -> None:
+        hand_over(folder, token, number)
+        if number == 1:
+            pathlib.Path(folder, f"hand-{token}-{number}").unlink()
+        if number == 2:
+            pathlib.Path(folder, f"hand-{token}-{number}").write_bytes(b"\0" * shared_files.BYTES)
+
+    monkeypatch.setattr(shared_files, "hand_over", hands)
+    # The node whose file is missing does not come to the patterns.
+    monkeypatch.setitem(AT_PATTERNS, "nodes", 2)
+    seen = together(tmp_path)["n0"]["coherent"]
+    assert seen["reason_code"] == "wrong_results" and "what n2 has written" in seen["reason"]
+
+
 def test_a_node_that_is_not_ready_when_the_others_begin_has_no_rate(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "ON_TIME_S", 0.0)
     monkeypatch.setitem(AT_PATTERNS, "nodes", 0)
+    monkeypatch.setattr(shared_exchange, "prepare", None)
     found = together(tmp_path, begins_in=-100.0)
+    assert {seen[check]["reason_code"] for seen in found.values() for check in storage.OF_MANY} == {"partner"}
+    assert not (tmp_path / "plan.calls").exists(), "what it wrote would slow down the others"
+
+
+def test_a_node_that_is_late_for_the_steps_alone_has_no_rate(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "ON_TIME_S", 0.0)
+    monkeypatch.setattr(storage.TogetherTest, "_left", lambda self, at: 1.0 if at >= self.times.patterns else -100.0)
+    monkeypatch.setattr(storage.time, "sleep", lambda _seconds: None)
+    monkeypatch.setitem(AT_PATTERNS, "nodes", 0)
+    found = together(tmp_path)
     assert {seen["coherent"]["reason_code"] for seen in found.values()} == {"partner"}
     assert [seen["together"]["series"] for seen in found.values()] == [[], [], []]
-    assert {seen[check]["reason_code"] for seen in found.values() for check in ("checkpoint", "model_load")} == {"partner"}
+
+
+def test_an_error_of_the_file_system_in_a_step_is_a_finding_of_its_node(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage.TogetherTest, "_timed", lambda *_asked: ("file_system", "Input/output error"))
+    seen = together(tmp_path)["n1"]["together"]
+    assert seen["context"]["findings"][0]["code"] == seen["reason_code"] == "file_system"
+
+
+def test_a_checkpoint_that_has_lost_a_part_is_wrong(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of it has the right pattern."""
+    checkpoint = storage._checkpoint
+    at_once = t.cast("functools.partial[t.Any]", checkpoint).args[0]
+
+    def losing(parent: str, token: str, number: int) -> t.Any:
+        path, sizes = checkpoint(parent, token, number)
+        if sizes and number == 1:
+            os.truncate(os.path.join(path, "data.1"), storage.BLOCK)
+        if sizes and number == 2:
+            pathlib.Path(path, "data.1").unlink(missing_ok=True)
+        return at_once(parent, token, number)
+
+    monkeypatch.setattr(storage, "_checkpoint", losing)
+    found = together(tmp_path)
+    assert {name: (seen["checkpoint"]["reason_code"], seen["model_load"]["reason_code"]) for name, seen in found.items()} == {
+        "n0": ("wrong_results", None), "n1": ("wrong_results", None), "n2": (None, None),
+    }  # fmt: skip
+    assert "the checkpoint of n2 has 1 files with 134217728 bytes, and 2 with 268435456 were" in found["n1"]["checkpoint"]["reason"]
+
+
+def test_a_checkpoint_that_is_removed_with_all_of_its_node_is_not_wrong(tmp_path: pathlib.Path) -> None:
+    of = tmp_path / (storage.folder.PREFIX + shared_files.folder_token("ab12", 1))
+    (of / "checkpoint.2x4096-ab12-1").mkdir(parents=True)
+    (of / "checkpoint.2x4096-ab12-1/data.1").write_bytes(b"x" * 4096)
+    assert storage._checkpoint(str(tmp_path), "ab12", 1) == ("", []), "its node is gone"
+    (of / "hand-ab12-1").touch()
+    assert storage._checkpoint(str(tmp_path), "ab12", 1)[0].startswith("has 1 files with 4096 bytes")
+
+
+def test_a_node_that_cannot_write_keeps_its_files_until_the_others_have_looked(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "plan").write_text(json.dumps({"write": {"error": 28}}))
+    waited: dict[int, list[float]] = {0: [], 1: [], 2: []}
+    wait = storage.TogetherTest._wait
+
+    def waits(self: storage.TogetherTest, at: float) -> bool:
+        waited[self.index].append(at)
+        return wait(self, at)
+
+    monkeypatch.setattr(storage.TogetherTest, "_wait", waits)
+    monkeypatch.setitem(AT_PATTERNS, "nodes", 0)
+    found = together(tmp_path)
+    assert {seen["together"]["reason_code"] for seen in found.values()} == {"disk_full"}
+    assert {each[-1] for each in waited.values()} == {storage.Timeline.of([1, 2, 3], 0.05, 0.5).steps}
+
+
+def test_a_fault_in_the_round_of_few_nodes_is_a_fault(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed = storage.TogetherTest._timed
+
+    def fails(self: storage.TogetherTest, path: str, way: str, seconds: float, raws: list[str]) -> t.Any:
+        return ("file_system", "Input/output error") if seconds == 0.1 and way == "read" else timed(self, path, way, seconds, raws)
+
+    monkeypatch.setattr(storage, "few_seconds", lambda _seconds: 0.1)
+    monkeypatch.setattr(storage.TogetherTest, "_timed", fails)
+    monkeypatch.setitem(AT_PATTERNS, "nodes", 0)
+    found = together(tmp_path)
+    assert {seen["together"]["reason_code"] for seen in found.values()} == {"file_system"}

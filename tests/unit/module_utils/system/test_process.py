@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process
 
@@ -59,3 +60,22 @@ def test_a_pid_alone_is_not_a_process() -> None:
     assert started is not None and process.is_alive(os.getpid(), started)
     assert not process.is_alive(os.getpid(), started + 1)
     assert not process.is_alive(os.getpid(), None)
+
+
+def test_a_child_whose_parent_is_killed_before_it_asks_for_the_signal_does_not_live_on() -> None:
+    reading, writing = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        try:
+            me = os.getpid()
+            if os.fork() == 0:
+                while os.getppid() == me:
+                    time.sleep(0.01)
+                process.die_with(me)
+                os.write(writing, b"lives")
+        finally:
+            os._exit(0)
+    os.close(writing)
+    os.waitpid(parent, 0)
+    with open(reading, "rb") as said:
+        assert said.read() == b""

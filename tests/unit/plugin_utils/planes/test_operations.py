@@ -65,6 +65,13 @@ def test_a_machine_is_restored_after_its_abandoned_runs_have_ended() -> None:
     assert done("ssh", "restore", {SESSIONS: failed}) == (failed, [ended]), "what still runs may hold what would be given back"
 
 
+def test_in_check_mode_what_would_be_given_back_is_a_change() -> None:
+    of = Recorded({}, {SESSIONS: {"changed": False, "pending": ["folder /scratch/x"]}, GOVERNOR: {"changed": False}})
+    for is_check in (True, False):
+        of.check_mode = is_check
+        assert registry.shipped()["ssh"].operations["restore"](of)["changed"] is is_check
+
+
 def test_a_machine_without_a_part_that_is_sent_back_is_not_asked(tmp_path: pathlib.Path) -> None:
     (tmp_path / "handover").mkdir()
     path = tmp_path / "handover/punch_list.csv"
@@ -98,6 +105,19 @@ def test_each_operation_is_one_task_of_the_playbook_of_its_name(operation: str) 
     assert set(task) <= {"name", "gpufleet.acceptance.upkeep", "become", "register"}, "it asks the plane on every host"
     known = [others for plane in registry.shipped().values() for others in plane.operations]
     assert operation in known and set(known) <= set(upkeep.OPERATIONS)
+
+
+def test_an_operation_for_all_runs_says_that_it_does_not_keep_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(ACTION.ActionBase, "run", lambda *_args: {})
+    monkeypatch.setattr(ACTION.Display, "warning", lambda _self, words: warned.append(words))
+    plane = types.SimpleNamespace(name="p", operations=dict.fromkeys(upkeep.OPERATIONS, lambda _upkeep: {"done": True}))
+    monkeypatch.setattr(ACTION.registry, "of", lambda *_args: plane)
+    for operation in upkeep.OPERATIONS:
+        action = object.__new__(ACTION.ActionModule)
+        action._task = types.SimpleNamespace(args={"operation": operation, "run_id": RUN}, check_mode=False)
+        assert action.run(task_vars={"inventory_hostname": "h"})["done"]
+    assert [words.partition(":")[0] for words in warned] == ["run_id is not used"] * len(upkeep.OF_ALL_RUNS)
 
 
 def test_the_module_documents_the_options_that_its_action_takes() -> None:

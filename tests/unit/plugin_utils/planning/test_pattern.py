@@ -20,6 +20,7 @@ def test_a_name_that_ansible_reads_as_something_else_is_refused(name: str) -> No
     with pytest.raises(AnsibleError) as refusal:
         pattern.hosts("all", {"all": [name, "good"]}, None, DataLoader())
     assert str(refusal.value).startswith(f"the inventory has a host {name!r}; expected a name")
+    assert "keep that file outside the inventory's folder" in str(refusal.value)
 
 
 @given(st.text(alphabet="ab01.-_:/~!&,*?[]{}%@ \t", min_size=1, max_size=12))

@@ -14,7 +14,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import registry as planes
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.ssh import plane as ssh
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import refusal
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning.interface import refusal, structured_text
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import (
     base,
     ddp,
@@ -33,6 +33,8 @@ SPEC = {
     "acceptance_kube_tolerations": {"type": "list", "elements": "dict"},
     "acceptance_exec": {"type": "dict", "options": {"args": {"type": "list", "elements": "str"}}},
     "acceptance_warn": {"type": "str", "choices": ["accept", "refuse"]},
+    "disk_tests": {"type": "list", "elements": "str", "choices": ["read", "write"]},
+    "acceptance_mode": {"type": "dict", "options": {"kind": {"type": "str", "choices": ["a", "b"]}}},
 }
 HIDDEN = {"acceptance_kube_env"}
 
@@ -45,13 +47,28 @@ HIDDEN = {"acceptance_kube_env"}
         ({"acceptance_kube_tolerations": ["x"]}, "acceptance_kube_tolerations: found ['x'], expected a list, each of it a mapping; see"),
         ({"acceptance_exec": {"args": {}}}, "acceptance_exec: args: found {'args': {}}, expected a list as args; see"),
         ({"acceptance_kube_env": ["hunter2"]}, "acceptance_kube_env: expected a mapping; see"),
-        ({"acceptance_warn": "never"}, "value of acceptance_warn must be one of: accept, refuse, got: never"),
+        ({"acceptance_warn": "never"}, "acceptance_warn: found 'never', expected one of accept, refuse; see ansible-doc"),
+        ({"disk_tests": ["raed"]}, "disk_tests: found 'raed', expected one or more of read, write; see ansible-doc"),
+        ({"acceptance_mode": {"kind": "c"}}, "acceptance_mode: kind: found 'c', expected one of a, b; see ansible-doc"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused_by_variable_without_secrets(values: dict[str, t.Any], said: str) -> None:
     (message,) = ArgumentSpecValidator(SPEC).validate(dict(values)).error_messages
     words = refusal(message, "ns.lab.common", values, HIDDEN)
     assert words.startswith(said) and "<class" not in words and "hunter2" not in words
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"acceptance_warn": ["refuse"]}, "acceptance_warn: found ['refuse'], expected a text"),
+        ({"acceptance_warn": {"a": 1}}, "acceptance_warn: found {'a': 1}, expected a text"),
+        ({"disk_tests": ["read", ["write"]]}, "disk_tests: found ['read', ['write']], expected a list, each of it a text"),
+        ({"acceptance_warn": 3, "disk_tests": "read", "acceptance_gpu_count": [1]}, None),
+    ],
+)
+def test_a_list_where_a_text_should_be_is_not_read_as_its_form_in_python(values: dict[str, t.Any], said: str | None) -> None:
+    assert structured_text(SPEC, values, HIDDEN) == said
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import peer_comparison
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectations
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, measurement_of
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.storage import STAGE, entries_problem
@@ -42,6 +43,8 @@ def opinions(*records: Measurement) -> dict[str, tuple[str, str | None, str]]:
     [
         ("scratch", "expected a list of"), (["scratch"], "acceptance_storage[0]: found 'scratch'"),
         ([{"name": "a"}], "acceptance_storage[0]: path: found None"), ([{**SCRATCH, "name": "a b"}], "name: found 'a b'"),
+        ([{**SCRATCH, "name": 3}], "name: found 3, expected letters, digits, '_', '.' and '-', as a text: put it between quotes"),
+        ([{**SCRATCH, "name": "-a"}], "name: found '-a', expected letters, digits, '_', '.' and '-', a letter or digit first"),
         ([{**SCRATCH, "path": "scratch"}], "path: found 'scratch'"), ([{**SCRATCH, "path": "/"}], "path: found '/'"),
         ([{**SCRATCH, "path": "/a/../b"}], "path: found"), ([{**SCRATCH, "path": "/a\nb"}], "path: found"),
         ([{**SCRATCH, "path": "/a\\b"}], "path: found"), ([{**SCRATCH, "path": "/dev/shmx"}], "devices are never written to"),
@@ -57,6 +60,28 @@ def test_an_entry_that_is_wrong_gets_one_clear_error(entries: t.Any, words: str)
     assert words in (entries_problem(entries) or "")
 
 
+def test_a_check_may_take_longer_than_the_rate_that_it_measures() -> None:
+    settings = {"storage_tests": ["write"], "storage_seconds": 20, "storage_test_timeout": 20}
+    words = "storage_test_timeout: found 20, expected more than the 20 s of storage_seconds"
+    assert STAGE.problem(settings) == words
+    assert STAGE.problem({**settings, "storage_test_timeout": 21}) is None
+
+
+def test_the_deadline_of_the_stage_is_longer_than_all_its_rates() -> None:
+    checks = [{"check": check, "variant": "storage=scratch"} for check in ("mount", "write", "read")]
+    settings = {"storage_tests": ["write", "read"], "storage_seconds": 20, "storage_checks": checks, "storage_timeout": 40}
+    assert STAGE.problem(settings) == "storage_timeout: found 40, expected more than 40: storage_seconds for each of 2 rates"
+    assert STAGE.problem({**settings, "storage_timeout": 41}) is None
+
+
+def test_the_plan_counts_the_time_of_many_files() -> None:
+    checks = [{"check": check, "variant": "storage=scratch"} for check in ("mount", "metadata")]
+    settings = {"storage_seconds": 20, "storage_files": 1000, "storage_checks": checks}
+    assert STAGE.seconds(settings, 1, 0.0, 0.0) == 40
+    assert STAGE.seconds({**settings, "storage_files": 1_000_000}, 1, 0.0, 0.0) == 420
+    assert STAGE.seconds({**settings, "storage_files": 1_000_000, "storage_checks": checks[:1]}, 1, 0.0, 0.0) == 20
+
+
 def test_entries_that_are_right() -> None:
     shared = {"name": "lustre-1", "path": "/mnt/lustre/", "shared": True}
     memory = {"name": "m", "path": "/dev/shm"}
@@ -68,6 +93,9 @@ def test_a_stage_without_file_systems_is_skipped_in_a_sentence() -> None:
     settings = {"a": {"storage_checks": []}, "b": {"storage_checks": [("mount", "storage=scratch")]}}
     items, notes = STAGE.items({"a": "a", "b": "b"}, settings)
     assert len(items) == 1 and notes == ["stage storage: skipped on a: acceptance_storage names no file system there"]
+    settings["a"]["acceptance_storage"] = [SCRATCH]
+    _items, notes = STAGE.items({"a": "a", "b": "b"}, settings)
+    assert notes == ["stage storage: skipped on a: storage_tests names no check that is made on its file systems"]
 
 
 def test_a_stated_rate_is_a_floor() -> None:
@@ -79,6 +107,15 @@ def test_a_rate_that_nothing_says_anything_of_is_unknown() -> None:
     few = opinions(*(record(f"n{n}", "read", 2.0) for n in range(5)))
     assert {of[:2] for of in few.values()} == {("UNKNOWN", "no_expectation")} and "set gibps_read" in few["n0"][2]
     assert opinions(*(record(f"n{n}", "read", 2.0) for n in range(6))) == {}
+
+
+def test_disks_of_machines_of_another_product_are_no_neighbours_and_a_shared_file_system_is_one_for_all() -> None:
+    mixed = [record(f"n{n}", "read", 2.0, machine="A" if n < 6 else "B") for n in range(8)]
+    assert {node: of[:2] for node, of in opinions(*mixed).items()} == dict.fromkeys(("n6", "n7"), ("UNKNOWN", "no_expectation"))
+    kinds = [
+        {peer_comparison.hardware(record(node, "metadata", 2.0, machine=node, shared=shared)) for node in "ab"} for shared in (False, True)
+    ]
+    assert list(map(len, kinds)) == [2, 1]
 
 
 def test_a_rate_of_the_page_cache_is_unknown() -> None:
@@ -139,3 +176,20 @@ def test_the_report_shows_the_nodes_that_read_slowest_first() -> None:
     rows = [(None, record(f"n{n}", check, 1.0 + n)) for n in range(25) for check in ("read", "write")]
     (section,) = STAGE.sections(rows)  # type: ignore[arg-type]
     assert section["title"] == "File system scratch" and len(section["rows"]) == 20 and section["rows"][0][:3] == ["n0", "1", "1"]
+
+
+@pytest.mark.parametrize("mount", [None, 5, {"kind": 1}, {"kind": "xfs", "options": 7}])
+def test_a_mount_that_has_another_form_than_the_probes_is_unknown(mount: t.Any) -> None:
+    found = opinions(*(mounted(f"n{number}") for number in range(3)), record("bad", "mount", mount=mount))
+    assert {node: of[:2] for node, of in found.items()} == {"bad": ("UNKNOWN", "bad_measurement")}
+
+
+def test_a_stated_rate_of_nothing_is_none() -> None:
+    assert opinions(record("a", "read", 2.0, stated={"read": 0}))["a"][:2] == ("UNKNOWN", "no_expectation")
+
+
+def test_disks_are_not_looked_at_where_the_data_stays_in_memory() -> None:
+    for check in ("mount", "verify"):
+        assert STAGE.lacks("storage", record("a", check, 2.0)) is None
+        words = STAGE.lacks("storage", record("a", check, 2.0, unlike="tmpfs keeps data in the memory of the machine"))
+        assert words == "no disk took part: tmpfs keeps data in the memory of the machine"

@@ -21,11 +21,14 @@ SETTINGS = {"acceptance_storage": [LUSTRE], "storage_together_seconds": 10, "sto
             "storage_together_window": None, "storage_together_test_timeout": 120}  # fmt: skip
 
 
+FEW = {"nodes": 1, "write": 1.0, "read": 1.0}
+
+
 def made_of(check: str, node: str, series: list[dict[str, t.Any]], **context: t.Any) -> t.Any:
     fields = {
         "stage": STAGE.name, "check": check, "variant": "storage=lustre", "subject": {"kind": "node", "id": node, "members": []},
         "target": node, "series": series,
-        "context": {"storage": "lustre", "nodes": NODES, "sizes": steps(len(NODES)), "condition": True, **context},
+        "context": {"storage": "lustre", "nodes": NODES, "sizes": steps(len(NODES)), "condition": True, "few": FEW, **context},
     }  # fmt: skip
     return records.measurement(fields)
 
@@ -59,8 +62,57 @@ def test_each_node_gets_its_number_in_one_timetable_and_a_file_system_of_one_nod
     plan: t.Any = samples.plan(NODES, [STAGE.name], items=items)
     work = STAGE.work(t.cast(t.Any, None), plan, t.cast(t.Any, {node: {"settings": settings[node]} for node in NODES}))
     tables = [work[node].options["timetables"] for node in NODES]
-    assert [[table["index"] for table in each] for each in tables] == [[number] for number in range(6)]
+    assert [work[node].options["own_name"] for node in NODES] == NODES == tables[0][0]["nodes"]
     assert len({table["token"] for each in tables for table in each}) == 1 and {work[node].starts_in for node in NODES} == {66.0}
+
+
+@pytest.mark.parametrize("wrong", [{"path": "/dev"}, {"path": None}, {"name": None}, {"shared": "yes"}, {"gibps_read_all": "fast"}])
+def test_a_file_system_is_refused_without_the_stage_storage_too(wrong: dict[str, t.Any]) -> None:
+    assert STAGE.problem({"acceptance_storage": [LUSTRE]}) is None and STAGE.problem({}) is None
+    (key,) = wrong
+    assert f"acceptance_storage[0]: {key}: found" in str(STAGE.problem({"acceptance_storage": [{**LUSTRE, **wrong}]}))
+
+
+BEHIND = {**SETTINGS, "acceptance_nodes_behind": True}
+
+
+def planned(nodes: dict[str, str], settings: dict[str, t.Any]) -> tuple[list[t.Any], list[str], dict[str, t.Any]]:
+    """Return the items, the notes and the work of nodes, {subject id: target}."""
+    items, notes = STAGE.items(nodes, settings)
+    plan: t.Any = samples.plan(list(nodes), [STAGE.name], items=items)
+    todos = {target: {"settings": settings[target]} for target in dict.fromkeys(nodes.values())}
+    return list(items), notes, STAGE.work(t.cast(t.Any, None), plan, t.cast(t.Any, todos))
+
+
+def test_nodes_behind_a_host_get_their_places_when_it_is_known_who_takes_part() -> None:
+    nodes = {f"lab/{name}": "lab" for name in NODES}
+    items, notes, works = planned(nodes, {"lab": BEHIND})
+    assert len(items) == 24 and not notes and works["lab"].starts_in == 66.0
+    assert works["lab"].per_node["lab/n3"] == {"own_name": "lab/n3"}
+    able = [node for node in nodes if node != "lab/n0"]
+    (table,) = STAGE.among(works["lab"], able)["timetables"]
+    assert (table["nodes"], table["sizes"]) == (able, [1, 2, 4, 5])
+    assert STAGE.among(works["lab"], ["lab/n2"]) == {"timetables": []}, "a node alone sees nothing of others"
+
+
+def test_a_file_system_is_loaded_by_nodes_that_begin_together_only() -> None:
+    nodes = {"a": "a", "b": "b", "lab/n1": "lab", "lab/n2": "lab"}
+    items, notes, works = planned(nodes, {"a": SETTINGS, "b": SETTINGS, "lab": BEHIND})
+    assert {item.target for item in items} == {"a", "b"} == set(works)
+    words = "lustre is measured from the machines of the inventory only, not from lab: they begin apart, and would get in each other's way"
+    assert notes == [f"stage storage_together: {words}"]
+
+
+def test_the_rates_of_those_who_came_are_not_those_of_all() -> None:
+    came = NODES[:5]
+    context = {"nodes": came, "sizes": steps(5), "stated": {"read": 6.0}}
+    made = [made_of("together", node, [{"nodes": size, "way": way, "rate": 1.0} for size in steps(5) if index < size
+                                       for way in ("write", "read")], **context) for index, node in enumerate(came)]  # fmt: skip
+    lost = {"stage": STAGE.name, "check": "together", "variant": "storage=lustre", "target": "n5", "outcome": "error",
+            "subject": {"kind": "node", "id": "n5", "members": []}, "reason_code": "node_busy", "reason": "busy"}  # fmt: skip
+    found = verdicts([*made, records.measurement(lost)])
+    (curve,) = [v for v in found.verdicts if v["check"] == "curve"]
+    assert (curve.verdict, curve.reason_code) == ("UNKNOWN", "incomplete") and "1 of the nodes could not take part" in curve.reason
 
 
 @pytest.mark.parametrize(("gibps", "word"), [(5.5, "PASS"), (6.5, "WARN"), (9.0, "FAIL")])
@@ -86,6 +138,22 @@ def test_a_node_that_sees_no_file_of_the_others_fails_and_those_that_miss_only_i
     seen: dict[str, dict[str, t.Any]] = {node: {"unseen": ["n2", "gone"]} for node in NODES}
     seen["n2"] = {"unseen": [node for node in NODES if node != "n2"]}
     assert coherent(seen) == [("n2", "FAIL", "mount_differs")]
+
+
+@pytest.mark.parametrize(
+    ("groups", "bad"),
+    [
+        (("n0", "n1"), [("n0", "UNKNOWN"), ("n1", "UNKNOWN")]),
+        (("n0 n1", "n2"), [("n2", "FAIL")]),
+        (("n0 n1", "n2 n3"), [(f"n{number}", "UNKNOWN") for number in range(4)]),
+        (("n0 n1 n2", "n3 n4"), [("n3", "FAIL"), ("n4", "FAIL")]),
+        (("n0", "n1", "n2"), [(f"n{number}", "UNKNOWN") for number in range(3)]),
+    ],
+)
+def test_nodes_of_a_minority_are_apart_and_without_a_majority_nobody_knows(groups: tuple[str, ...], bad: list[tuple[str, str]]) -> None:
+    nodes = [node for group in groups for node in group.split()]
+    seen = {node: {"unseen": [other for other in nodes if other not in group.split()]} for group in groups for node in group.split()}
+    assert coherent(seen) == [(node, word, "mount_differs") for node, word in bad]
 
 
 def test_files_of_one_node_that_another_does_not_see_are_unknown() -> None:
@@ -118,6 +186,27 @@ def test_data_read_later_than_a_second_is_a_warning_and_no_answer_unknown() -> N
     assert coherent({"n0": {**silent, "unseen": ["n1"]}, "n1": quick, "n2": quick, "n4": quick})[0][2] == "unresolved"
 
 
+def test_what_a_late_node_did_not_try_is_unknown() -> None:
+    late = {"not_looked_for": {"visible": "the node was too late", "rename": "the node was too late"}}
+    tried = {"echo": {"trips": 9, "ms": 5.0, "most_ms": 9.0}, "replaced": {"replaced": 99}}
+    assert coherent({"n0": tried, "n1": late, "n2": tried}) == [("n1", "UNKNOWN", "incomplete")]
+    assert coherent({"n0": {**tried, "not_looked_for": {"lock_flock": "none"}}, "n1": tried, "n2": tried}) == []
+    saw_none = {**tried, "not_looked_for": {"rename": "n0 did not replace its file while it was looked at"}}
+    assert coherent({"n0": tried, "n1": saw_none}) == [("n1", "UNKNOWN", "incomplete")]
+    assert coherent({"n1": saw_none, "n2": tried}) == [], "n0 says itself why it did not"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"unseen": True}, {"unseen": ["n1", {}]}, {"locks": [1]}, {"locks": {"flock": []}}, {"echo": 5}, {"nodes": 7}, {"index": "N/A"},
+        {"owners": {"own": 1.5}}, {"owners": {"next": ["x", 0]}}, {"not_looked_for": "x"},
+    ],
+)  # fmt: skip
+def test_what_has_another_form_than_the_probes_is_unknown(wrong: dict[str, t.Any]) -> None:
+    assert coherent({"n0": {}, "n1": wrong, "n2": {}}) == [("n1", "UNKNOWN", "bad_measurement")]
+
+
 def test_a_node_whose_files_belong_to_somebody_else_than_elsewhere_is_a_warning() -> None:
     owners = {node: {"owners": {"process": [0, 0], "own": [0, 0], "next": [0, 0]}} for node in NODES[:4]}
     assert coherent(owners) == []
@@ -142,6 +231,43 @@ def test_a_slow_node_is_convicted_by_five_others(nodes: list[str], word: str) ->
     assert (found["together", "n3"]["verdict"], found["together", "n3"]["reason_code"]) == (word, "below_neighbours")
     assert "its link eth0 runs at 1 Gb/s, those of others at 100" in found["together", "n3"]["reason"]
     assert {v["verdict"] for key, v in found.items() if key[0] == "together" and key[1] != "n3"} == {"PASS"}
+
+
+@pytest.mark.parametrize(
+    ("with_all", "few"),
+    [
+        (0.0, FEW),
+        (-5.0, FEW),
+        (0.0, {"nodes": 1}),
+        (0.1, {"nodes": 1}),
+        (0.1, {"nodes": 1, "read": 1.0}),
+        (1.0, {}),
+        (0.0, {**FEW, "read": 0.1}),
+    ],
+)
+def test_a_node_without_a_rate_with_all_or_with_few_is_unknown(with_all: float, few: dict[str, t.Any]) -> None:
+    """It may be as slow as it is late."""
+    made = []
+    for index, node in enumerate(NODES):
+        rate = with_all if node == "n3" else 1.0
+        series = rates(index, lambda _size, _way, rate=rate: rate) if rate else []
+        made.append(made_of("together", node, series, few=few if node == "n3" else FEW))
+    found = {v["subject"]["id"]: v for v in verdicts(made).verdicts}
+    assert (found["n3"]["verdict"], found["n3"]["reason_code"]) == ("UNKNOWN", "incomplete")
+    assert {found[node]["verdict"] for node in NODES if node != "n3"} == {"PASS"}
+
+
+def test_a_node_that_began_later_convicts_no_locks_and_no_sum() -> None:
+    """A host that is slow to start counts from then on: the first one may have let its locks go, and the others are done."""
+    tried = {"replaced": {"replaced": 99}, "locks": {"flock": "taken"}}
+    saw_none = {**tried, "not_looked_for": {"rename": "n0 did not replace its file while it was looked at"}}
+    assert coherent({"n0": tried, "n1": {**tried, "locks": {"flock": "refused"}}, "n2": saw_none}) == [("n2", "UNKNOWN", "incomplete")]
+    made = [made_of("together", node, rates(index, lambda _size, _way: 1.0)) for index, node in enumerate(NODES)]
+    seen = {node: {**tried, "locks": {"flock": "taken" if node == "n0" else "refused"}, "unseen": []} for node in NODES}
+    for word, n4 in (("PASS", seen["n4"]), ("UNKNOWN", {**saw_none, "locks": {"flock": "refused"}, "unseen": []})):
+        of_coherent = [made_of("coherent", node, [], index=index, **{**seen, "n4": n4}[node]) for index, node in enumerate(NODES)]
+        (curve,) = [v for v in verdicts([*made, *of_coherent]).verdicts if v["check"] == "curve"]
+        assert curve["verdict"] == word and (word == "PASS" or "n4 may have begun at another time" in curve["reason"])
 
 
 def test_patterns_count_all_bytes_in_the_time_of_the_slowest_node_which_is_named() -> None:

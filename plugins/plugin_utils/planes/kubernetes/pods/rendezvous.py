@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import base64
 import concurrent.futures
+import dataclasses
 import json
 import time
 import typing as t
 import zlib
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import marks, states
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import settings as of_variables
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError, Object
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.guardians import Guardians
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import (
     SUBMITTERS,
@@ -47,11 +50,20 @@ PATCH: Object = {
 }
 
 
+# {subject id: address} of the running pods -> {subject id: what its pod is told}.
+Parts = t.Callable[[t.Mapping[str, str]], t.Mapping[str, Object]]
+
+
+def told_later(pods: PodSettings) -> PodSettings:
+    """Return the settings of pods that are told something after their start."""
+    return dataclasses.replace(pods, pod_patch=of_variables.merged(dict(pods.pod_patch), PATCH))
+
+
 class Rendezvous(NodeProbe):
-    """A NodeProbe whose pods get {"addresses": {node: address}} of all running pods, the part of their node in `parts`, and with
+    """A NodeProbe whose pods get {"addresses": {subject id: address}} of all running pods, what `parts` has for their node, and with
     `guardians` the address of their guardian."""
 
-    def __init__(self, parts: dict[str, Object], guardians: Guardians | None, *args: t.Any) -> None:
+    def __init__(self, parts: Parts, guardians: Guardians | None, *args: t.Any) -> None:
         super().__init__(*args)
         self.parts = parts
         self.guardians = guardians
@@ -104,11 +116,14 @@ class Rendezvous(NodeProbe):
         if not settled or any(node not in self.addresses for node in running):
             return []
         self.met = True
+        if not running:
+            return []  # all have ended or were given up, each with its reason
         self._pause = AGAIN_S
         self._again = time.monotonic() + self._pause
         addresses = {f"{self.client.name}/{node}": self.addresses[node] for node in running}
+        parts = self.parts(addresses)
         with concurrent.futures.ThreadPoolExecutor(SUBMITTERS) as pool:
-            messages = ({"addresses": addresses, **self.parts[node], **self._guardian(node)} for node in running)
+            messages = ({"addresses": addresses, **parts[f"{self.client.name}/{node}"], **self._guardian(node)} for node in running)
             failed = list(pool.map(self._tell, running.values(), messages))
         answers: list[NodeResult] = []
         for node, error in zip(running, failed, strict=True):

@@ -8,7 +8,7 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
-import dataclasses
+import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access
@@ -32,8 +32,7 @@ class RoundsOnCluster(RoundsBehindHost, StageOnCluster):
     """Runs the timetable of every node by pods that first exchange their addresses. The client of a pair reports its result."""
 
     def pod_settings(self) -> PodSettings:
-        pods = super().pod_settings()
-        return dataclasses.replace(pods, pod_patch=of_variables.merged(dict(pods.pod_patch), rendezvous.PATCH))
+        return rendezvous.told_later(super().pod_settings())
 
     def measure(self) -> None:
         pods = self.pod_settings()
@@ -48,11 +47,14 @@ class RoundsOnCluster(RoundsBehindHost, StageOnCluster):
         node_requests = [NodeRequest(name, request) for name in self.walkers(refused)]
         if node_requests:
             timeout = float(request["params"]["timeout"])
-            parts = {item.node: {"rounds": self.timetables[f"{self.host}/{item.node}"]["rounds"]} for item in node_requests}
             guarding = self._guardians(client) if self.guarded else None
-            probe = rendezvous.Rendezvous(parts, guarding, client, pods, self.acting.id, self.stage, timeout, payload.archive(), self._raw)
+            launch = (client, pods, self.acting.id, self.stage, timeout, payload.archive(), self._raw)
+            probe = rendezvous.Rendezvous(self._rounds, guarding, *launch)
             self._follow(probe, client, pods, node_requests)
         self.pairs_without_an_answer()
+
+    def _rounds(self, addresses: t.Iterable[str]) -> dict[str, PlainData]:
+        return {subject: {"rounds": self.timetables[subject]["rounds"]} for subject in addresses}
 
     @property
     def _governor_switch(self) -> str:

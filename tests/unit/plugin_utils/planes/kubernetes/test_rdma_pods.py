@@ -13,10 +13,11 @@ import typing as t
 import pytest
 import yaml
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import frame
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, marks, settings
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api import access, marks, settings, states
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.client import KubeError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.api.settings import PodSettings
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods import guardians, objects, rendezvous
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.kubernetes.pods.probe import FollowedNode, NodeRequest
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import rdma
 from harness.namespace import RBAC
 
@@ -158,3 +159,13 @@ def test_a_guardian_that_runs_is_known_by_address_and_key() -> None:
     key = frame.nonce_of(found.launch.secret, "u")
     assert found.facts_of("kube-01") == {"governor": "performance", "address": "10.0.0.9", "port": 18514, "key": key}
     found.stop()
+
+
+@pytest.mark.parametrize("phase", [states.ENDED, states.HOPELESS])
+def test_nobody_is_told_a_place_where_no_pod_runs(phase: str) -> None:
+    """All pods have ended before they met, as with an image without Python, or cannot start."""
+    met = rendezvous.Rendezvous(lambda addresses: {next(iter(addresses)): {}}, None, t.cast("t.Any", Api()), PODS, "run", "rdma", 60.0, b"")
+    for node in ("kube-01", "kube-02"):
+        request = NodeRequest(node, t.cast("t.Any", {}), 0)
+        met.followed[node] = FollowedNode(node, state=states.State(phase, "no_python", "no"), request=request, ended=True)
+    assert met.look() == [] and met.look() == []

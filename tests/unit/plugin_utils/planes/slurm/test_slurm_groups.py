@@ -17,7 +17,7 @@ import yaml
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes import payload, together_behind
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.slurm import groups, jobs
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planning import todo
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import node_messages
@@ -113,7 +113,7 @@ def test_the_first_node_is_asked_for_the_group_and_every_node_for_itself(lab: La
         ("lab/a", "a.lab", True), ("lab/b", "b.lab", False), ("lab/c", "c.lab", False),
     ]  # fmt: skip
     assert [check["check"] for check in member["checks"]] == ["member"] and member["token"] == options["token"]
-    assert options["ssh_args"] == ["-p", str(worker["params"]["port"])] and worker["params"]["port"] in groups.PORTS
+    assert options["ssh_args"] == ["-p", str(worker["params"]["port"])] and worker["params"]["port"] in together_behind.PORTS
     assert "PRIVATE KEY" in options["key"]["private"] and "PRIVATE KEY" not in json.dumps(worker)
     assert worker["params"]["public_key"].startswith("ssh-ed25519 ") and member["timeout"] > options["timeout"]
 
