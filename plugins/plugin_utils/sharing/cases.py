@@ -19,7 +19,9 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils import collection
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import RunError
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import actions, expressions, shapes, vocabulary
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import BASELINE, END
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.words import register
 
 FILES = collection.ROOT / "roles" / "gpu_sharing" / "files"
 # The order in which a whole matrix runs, and the suite beyond it, which runs only if it or its cases are named.
@@ -138,7 +140,7 @@ def _assertion(item: t.Any, gates: tuple[str, ...]) -> Assertion:
 def _check(case: Case, where: str) -> None:
     """Raise RunError for a fault that the schema cannot express, such as an expression that names what no step of the case makes."""
     names = actions.names(case.steps)
-    names.samples |= {vocabulary.BASELINE, vocabulary.END}
+    names.samples |= {BASELINE, END}
     names.groups.add("all")
     texts = (
         [assertion.expression for assertion in case.assertions]
@@ -165,16 +167,16 @@ def _check(case: Case, where: str) -> None:
         raise RunError(f"{where}: nothing is asserted; a case that cannot fail proves nothing")
 
 
-_MADE = {vocabulary.GROUP: "groups", vocabulary.SAMPLE: "samples", vocabulary.CHANGE: "changes", vocabulary.ACTION: "actions"}
+_MADE = {register.GROUP: "groups", register.SAMPLE: "samples", register.CHANGE: "changes", register.ACTION: "actions"}
 
 
 def _unmade(call: expressions.Call, names: actions.Names) -> str | None:
-    for kind, arg in zip(vocabulary.WORDS[call.word].kinds, call.args, strict=False):
+    for kind, arg in zip(register.WORDS[call.word].kinds, call.args, strict=False):
         if kind in _MADE and arg != "":
             made_names: set[str] = getattr(names, _MADE[kind])
             if not any(re.fullmatch(re.sub(r"\{\w+\}", r"\\w+", pattern), str(arg)) for pattern in made_names):
                 return f"no step makes the {kind} {arg}; known are {', '.join(sorted(made_names)) or 'none'}"
-        if kind == vocabulary.NUMBER and not isinstance(arg, float) and not re.fullmatch(r"[a-z]\w*", str(arg)):
+        if kind == register.NUMBER and not isinstance(arg, float) and not re.fullmatch(r"[a-z]\w*", str(arg)):
             return f"found {arg!r}, expected a number"
     return None
 
@@ -188,8 +190,8 @@ def unknown_words(case: Case, system: System, parameters: t.Mapping[str, t.Any])
             if name not in parameters:
                 return f"{case.id}: {text}: {name} is not defined; see gpu_sharing_parameters"
         for call in expressions.calls(tree):
-            for kind, arg in zip(vocabulary.WORDS[call.word].kinds, call.args, strict=False):
-                if kind == vocabulary.PATTERN and arg not in system.patterns:
+            for kind, arg in zip(register.WORDS[call.word].kinds, call.args, strict=False):
+                if kind == register.PATTERN and arg not in system.patterns:
                     return f"{case.id}: {text}: system {system.name} has no pattern {arg}"
     for _better, name in case.limits.values():
         if name not in parameters:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import lines, quantities, vocabulary
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import lines, quantities
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import SCHEDULER
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import QuotaChange, SystemSample
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.looking import Looking
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.podwork import PodWork
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.running import RunningCase, Stopped
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.words import changes
 
 # How many of the last changes may still appear in logs when the next one is made, and the tolerance in seconds for clocks of nodes.
 RECENT, LATE_S = 2, 15.0
@@ -93,7 +94,7 @@ class Changing:
         for daemon in run.cluster.daemons(SCHEDULER):
             log = lines.lines_of(run.cluster.daemon_log(daemon.name, since_s=since) or [])
             for change in late:
-                change.written |= vocabulary.written(run.evidence, change, daemon.name, log)
+                change.written |= changes.written(run.evidence, change, daemon.name, log)
         return not any(map(self._is_unwritten, late))
 
     def _note_cut(self, change: QuotaChange) -> None:

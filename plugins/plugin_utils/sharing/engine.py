@@ -13,17 +13,18 @@ import math
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import actions, alerts, lines, vocabulary, watched
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import actions, alerts, lines, watched
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import Case
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.changing import Changing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import PLUGIN, SCHEDULER, Cluster
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import RUNNING, CaseEvidence
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import BASELINE, END, RUNNING, CaseEvidence
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.looking import TOOL_S, Looking
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.parameters import Parameters
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.placing import Placing
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.podwork import PodWork, trimmed
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.running import OVER, PACKED, RunningCase, Stopped, Store
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.words import schedulers
 
 NVIDIA_SMI = ("nvidia-smi",)
 # The sample that every case has between its first and its last; steps that take one of pods that run, or read the metrics themselves.
@@ -53,7 +54,7 @@ class CaseRun:
     def run(self) -> CaseEvidence:
         """Run the case from its baseline to its clean-up. Raise ReasonedError, after the clean-up, if the cluster does not answer."""
         try:
-            self.looking.sample(vocabulary.BASELINE, processes=True)
+            self.looking.sample(BASELINE, processes=True)
             try:
                 self._do(self.case.steps, dict(self.parameters.values))
             except Stopped as error:
@@ -78,7 +79,7 @@ class CaseRun:
     def _repeat(self, arguments: t.Any, bindings: dict[str, t.Any]) -> None:
         """Repeat so many rounds, or for so long: at least so often that a trend can be seen, however long a round takes."""
         number, end = 0, self.cluster.now() + float(arguments.get("seconds", math.inf))
-        while number < arguments.get("rounds", math.inf) and (number < vocabulary.TREND_LOOKS or self.cluster.now() < end):
+        while number < arguments.get("rounds", math.inf) and (number < schedulers.TREND_LOOKS or self.cluster.now() < end):
             number += 1
             self._do(arguments["do"], {**bindings, actions.ROUND: number})
 
@@ -256,7 +257,7 @@ class CaseRun:
                 logs[daemon.name] = None if log is None else trimmed(self.state, lines.lines_of(log))
                 texts += [f"[pod/{daemon.name}] {line}\n" for line in log or ["this log could not be read"]]
             self.store(f"{file}.log", "".join(texts))
-        self.looking.sample(vocabulary.END, processes=True)
+        self.looking.sample(END, processes=True)
         table = "".join(f"{pod.name}\t{pod.current_name}\t{pod.node}\t{pod.phase}\t{pod.words}\n" for pod in self.evidence.pods)
         self.store("cluster_snapshot.txt", table)
         if self.system.scheduler:

@@ -20,6 +20,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system
 
 # Phases of a pod. A pod of a Job has the phase of its current replacement.
 SUCCEEDED, FAILED, RUNNING, PENDING = "Succeeded", "Failed", "Running", "Pending"
+# The samples of every case: before its first step, and after its last.
+BASELINE, END = "baseline", "end"
 
 
 @dataclasses.dataclass

@@ -13,9 +13,9 @@ import contextlib
 import math
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import dmon, scraped, vocabulary
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import dmon, scraped
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import SCHEDULER, Daemon
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import CasePod, Scrape, SystemSample
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import END, CasePod, Scrape, SystemSample
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.running import OVER, RunningCase, Stopped
 
 TOOL_S = 30.0
@@ -89,7 +89,7 @@ class Looking:
     def _suffix(self, name: str) -> str:
         """Return what the files of a sample have in their names: nothing for the last one of a case."""
         number = len(self.run.evidence.samples.get(name, ()))
-        return {vocabulary.END: ""}.get(name, f"_{name}") + (f"_{number}" if number else "")
+        return {END: ""}.get(name, f"_{name}") + (f"_{number}" if number else "")
 
     def under_load(self, nodes: t.Collection[str]) -> list[tuple[str, concurrent.futures.Future[str | None]]]:
         """Start `nvidia-smi dmon` on some nodes, and return (node, its output to come) for each."""

@@ -12,10 +12,9 @@ import concurrent.futures
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors import AcceptanceError
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import vocabulary
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cases import Case
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.cluster import Cluster
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import FAILED, SUCCEEDED, CaseEvidence
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.evidence import BASELINE, FAILED, SUCCEEDED, CaseEvidence
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.parameters import Parameters
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.system import System
 
@@ -65,7 +64,7 @@ class RunningCase:
 
     def gpu_memory(self) -> dict[str, list[float]]:
         """Return {node: memory of its GPUs in bytes} for the schedulers that answered in the baseline sample."""
-        baseline = self.evidence.samples.get(vocabulary.BASELINE, ())
+        baseline = self.evidence.samples.get(BASELINE, ())
         return {
             scrape.node: [series.value for series in scrape.exposition.of("gpu_memory_total_bytes")]
             for sample in baseline

@@ -19,8 +19,8 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing import
     expressions,
     parameters,
     system,
-    vocabulary,
 )
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.words import register
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[4] / "tests" / "tools"))
 import sharing_cases
@@ -163,7 +163,7 @@ def test_every_assertion_can_be_unknown_and_none_passes_on_nothing() -> None:
 OF_METRICS = {
     "latency", "observed", "changes_observed", "slowest_change", "clients", "client_series", "series_of", "gpus", "gpus_known", "colocated",
     "memory_left", "missing", "healthy", "answering", "scrapes", "scraped", "scrape_p95",
-    *(name for name, word in vocabulary.WORDS.items() if vocabulary.METRIC in word.kinds),
+    *(name for name, word in register.WORDS.items() if register.METRIC in word.kinds),
 }  # fmt: skip
 
 

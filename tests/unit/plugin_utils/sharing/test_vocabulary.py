@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.eviden
     SystemSample,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.expressions import Absent, Call
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.sharing.words import register
 
 SYSTEM = system.load("nvshare")
 GIB = 1 << 30
@@ -623,7 +624,7 @@ def test_an_action_was_done_or_says_why_not() -> None:
 def test_every_word_is_tested_here_and_says_what_it_takes() -> None:
     with open(__file__, encoding="utf-8") as source:
         here = source.read()
-    assert [name for name in vocabulary.WORDS if f'"{name}"' not in here] == []
+    assert [name for name in register.WORDS if f'"{name}"' not in here] == []
     assert vocabulary.problem(Call("nothing", ())) and "is not known" in str(vocabulary.problem(Call("nothing", ())))
     assert vocabulary.problem(Call("count", ("a", "b"))) == "count: found 2 arguments, expected group"
     assert vocabulary.problem(Call("rate", ("a",))) is None
