@@ -244,6 +244,7 @@ undone:
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import storage
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.program import runner
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.storage import checks
 
 # The file in probes/ that does the work on a node.
 PROBE = "storage"
@@ -273,7 +274,7 @@ MEETING = {"path": {"type": "str", "required": True}, "within": {"type": "float"
 OPTIONS = {
     "checks": runner.CHECKS,
     "storage": {"type": "list", "elements": "dict", "default": [], "options": ENTRY},
-    "tests": {"type": "list", "elements": "str", "choices": list(storage.NAMED), "default": list(storage.CHECKS)},
+    "tests": {"type": "list", "elements": "str", "choices": list(checks.NAMED), "default": list(checks.CHECKS)},
     "gib": {"type": "float", "default": 16.0},
     "share": {"type": "float", "default": 5.0},
     "seconds": {"type": "float", "default": 10.0},

@@ -21,9 +21,18 @@ import time
 import types
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import shared_exchange, shared_files
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import common_start
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import folder as lease
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import storage
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.storage import (
+    alone,
+    base,
+    checks,
+    shared_exchange,
+    shared_files,
+    together,
+    touching,
+)
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import apart, interfaces, session
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.process import CommandResult
@@ -37,7 +46,7 @@ STAGE, TOGETHER = "storage", "storage_together"
 GIB = 1 << 30
 TOKEN = "ab12cd34"
 PARAMS = {
-    "tests": list(storage.CHECKS), "gib": 0.05, "share": 5.0, "seconds": 10.0, "jobs": 2, "depth": 4, "direct": True, "nodes": 1,
+    "tests": list(checks.CHECKS), "gib": 0.05, "share": 5.0, "seconds": 10.0, "jobs": 2, "depth": 4, "direct": True, "nodes": 1,
     "answer_timeout": 20.0, "test_timeout": 20.0, "files": 100, "pjdfstest": "", "patience": 0.0,
     "ask_timeout": 20.0,
 }  # fmt: skip
@@ -173,15 +182,15 @@ class World:
         """Replace what the probe asks of its kernel while this lasts."""
         clock = types.SimpleNamespace(monotonic=self._now, sleep=self._sleep, time=time.time)
         changes: list[tuple[t.Any, str, t.Any]] = [
-            (storage, "open", self._open), (storage, "_seen", self._seen), (storage, "_many_files", self._many_files),
-            (storage, "time", clock), (shared_files, "time", clock), (storage.common_start, "time", clock),
-            (storage, "_checkpoint", self._checkpoint),
+            (base, "open", self._open), (together, "open", self._open), (touching, "seen", self._seen),
+            (touching, "many_files", self._many_files), (together, "time", clock), (shared_files, "time", clock),
+            (common_start, "time", clock), (together, "_checkpoint", self._checkpoint),
             (shared_exchange, "echo", lambda *_asked: self._disk.echo), (shared_exchange, "replace", lambda *_asked: {"replaced": 300}),
             (shared_exchange, "watch", lambda *_asked: {"looks": 400, "generations": 200, "stale": 0, **self._disk.replaced}),
             (shared_exchange, "small_operations", lambda *_asked: self._disk.small_ms),
             (interfaces, "towards", lambda _server: "bond0"), (shared_files, "path_of", self._path_of),
             (shared_exchange, "owners", self._owners), (shared_files, "try_locks", self._try_locks),
-            (storage, "apart", types.SimpleNamespace(call=self._call, NoAnswer=apart.NoAnswer)),
+            *((module, "apart", types.SimpleNamespace(call=self._call, NoAnswer=apart.NoAnswer)) for module in (base, alone, together)),
         ]  # fmt: skip
         self._own_path_of, self._own_owners = shared_files.path_of, shared_exchange.owners
         self._own_try_locks = shared_files.try_locks
@@ -265,7 +274,7 @@ class Fleet:
         self.entry: dict[str, t.Any] = {"name": source.choice(("scratch", "lustre-1", "data")), "shared": shared}
         self.makers = {name: makers[place % len(makers)] for place, name in enumerate(disks)}
         self.options: dict[str, t.Any] = {}
-        self.checks = [check for check in storage.CHECKS if not shared or check in storage.OF_SHARED]
+        self.checks = [check for check in checks.CHECKS if not shared or check in checks.OF_SHARED]
         # Whether the locks of the first node hold for others, and what became of what a node has handed over: {node: change of its bytes}.
         self.locks_hold = True
         self.handed: dict[int, t.Callable[[bytes], bytes]] = {}
@@ -282,8 +291,8 @@ class Fleet:
         with world.entered():
             for name, disk in self.disks.items():
                 world.disk = disk
-                checks = [{"check": check, "variant": self.variant} for check in self.checks]
-                params = {**PARAMS, "nodes": len(self.disks), **self.options, "checks": checks}
+                asked = [{"check": check, "variant": self.variant} for check in self.checks]
+                params = {**PARAMS, "nodes": len(self.disks), **self.options, "checks": asked}
                 params["storage"] = [{**self.entry, "path": str(world.path)}]
                 machine = self._machine(folder, name, world.clock)
                 records += [completers[name].complete(one) for one in storage.probe(params, machine)]
@@ -292,7 +301,7 @@ class Fleet:
 
     def judged_together(self, folder: pathlib.Path) -> verdict.Judgement:
         """Measure the file system from all nodes by a timetable, one node after the other, and judge."""
-        world, (completers, items) = World(folder / "file system"), self._run(folder, TOGETHER, storage.OF_MANY)
+        world, (completers, items) = World(folder / "file system"), self._run(folder, TOGETHER, checks.OF_MANY)
         names = list(self.disks)
         table = {"storage": self.entry["name"], "nodes": names, "sizes": storage_together.steps(len(names)), "token": TOKEN, "at": 0.0}
         records: list[t.Any] = []
@@ -301,7 +310,7 @@ class Fleet:
                 world.disk, world.clock = disk, Clock()
                 params = {
                     **PARAMS, "nodes": len(names), **self.options, "storage": [{**self.entry, "path": str(world.path)}],
-                    "checks": [{"check": check, "variant": self.variant} for check in storage.OF_MANY], "begins_in": 60.0 - disk.ready_s,
+                    "checks": [{"check": check, "variant": self.variant} for check in checks.OF_MANY], "begins_in": 60.0 - disk.ready_s,
                     "timetables": [table], "own_name": name,
                 }  # fmt: skip
                 machine = self._machine(folder, name, world.clock)

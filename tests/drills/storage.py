@@ -14,7 +14,7 @@ import random
 import shutil
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import storage as probe
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.storage import checks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import storage_together
 from drills.file_systems import GIB, STAGE, TOGETHER, Change, Disk, Fleet
 
@@ -54,14 +54,14 @@ def fleet(source: random.Random, shared: bool, nodes: int, scatter: float) -> Fl
     chance, that one is told from them, and should be."""
     kind, options, origin = source.choice(SHARED if shared else LOCAL)
     base = {check: source.uniform(2, 40) for check in ("write", "verify", "read", "few_write", "few_read")}
-    base.update({check: source.uniform(20, 900) for check in probe.RANDOM})
+    base.update({check: source.uniform(20, 900) for check in checks.RANDOM})
     took = source.uniform(0.005, 0.08)
-    parts = {check: _parts(source, nodes, scatter) for check in (*base, probe.METADATA)}
+    parts = {check: _parts(source, nodes, scatter) for check in (*base, checks.METADATA)}
     disks = {}
     for number in range(nodes):
         own = options + (f",clientaddr=10.1.0.{number},addr=10.9.0.{number % 3}" if kind == "nfs4" else "")
         disk = Disk(kind, own, origin, {check: rate * parts[check][number] for check, rate in base.items()})
-        disk.metadata_s = took * parts[probe.METADATA][number]
+        disk.metadata_s = took * parts[checks.METADATA][number]
         disk.space["free"] -= source.randrange(GIB)
         disk.echo = {"trips": source.randint(9, 400), "ms": source.uniform(0.3, 30), "most_ms": source.uniform(30, 600)}
         disk.small_ms = source.uniform(0.4, 0.9)
@@ -191,7 +191,7 @@ def two_differ(of: Fleet, source: random.Random) -> Found:
 
 def slow_disk(of: Fleet, source: random.Random) -> Found:
     name, disk = _one(of, source)
-    check = source.choice((*WAYS, *probe.RANDOM))
+    check = source.choice((*WAYS, *checks.RANDOM))
     disk.rates[check] *= source.uniform(0.2, 0.65)
     return Found(FAIL, ("below_neighbours",), {name})
 
@@ -307,7 +307,7 @@ def _moved(document: dict[str, t.Any], part: float) -> None:
 
 def _some_check(of: Fleet, source: random.Random) -> str:
     """Return a check of fio's; of a shared file system what is written for the check of data, too."""
-    return source.choice(("write", "verify") if of.shared else ("write", "verify", "read", *probe.RANDOM))
+    return source.choice(("write", "verify") if of.shared else ("write", "verify", "read", *checks.RANDOM))
 
 
 def wrong_data(of: Fleet, source: random.Random) -> Found:

@@ -20,6 +20,7 @@ import typing as t
 import pytest
 import test_fabric_fleet as fabric
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import storage as probe
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.storage import alone, checks, touching
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from rigs import common, storage
 from rigs.fleet.fleet import Fleet
@@ -120,25 +121,25 @@ def test_guardian_and_probe_killed_at_once_leave_no_fio_and_the_next_one_removes
 
 def test_a_byte_that_changes_on_the_disk_is_wrong_data(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     common.need_packages(storage.PACKAGES)
-    unchanged = probe.StorageTest._fio
+    unchanged = alone.StorageTest._fio
 
-    def changing(self: probe.StorageTest, path: str, check: str, options: list[str]) -> t.Any:
-        if check == probe.VERIFY:
+    def changing(self: alone.StorageTest, path: str, check: str, options: list[str]) -> t.Any:
+        if check == checks.VERIFY:
             with open(os.path.join(path, "data.1"), "r+b") as data:
-                data.seek(probe.BLOCK + 4711)
+                data.seek(touching.BLOCK + 4711)
                 byte = data.read(1)
                 data.seek(-1, os.SEEK_CUR)
                 data.write(bytes([byte[0] ^ 1]))
                 os.fsync(data.fileno())
         return unchanged(self, path, check, options)
 
-    monkeypatch.setattr(probe.StorageTest, "_fio", changing)
+    monkeypatch.setattr(alone.StorageTest, "_fio", changing)
     params = {
-        "storage": [{"name": "scratch", "path": str(tmp_path)}], "tests": list(probe.CHECKS), "gib": 0.06, "share": 5.0, "seconds": 0.5,
+        "storage": [{"name": "scratch", "path": str(tmp_path)}], "tests": list(checks.CHECKS), "gib": 0.06, "share": 5.0, "seconds": 0.5,
         "jobs": 2, "depth": 4, "direct": True, "nodes": 1, "answer_timeout": 60.0, "test_timeout": 100.0,
     }  # fmt: skip
-    checks = [{"check": check, "variant": "storage=scratch"} for check in (probe.WRITE, probe.VERIFY, probe.READ)]
-    found = {seen["check"]: seen["reason_code"] for seen in probe.probe({**params, "checks": checks}, Node(300))}
+    asked = [{"check": check, "variant": "storage=scratch"} for check in (checks.WRITE, checks.VERIFY, checks.READ)]
+    found = {seen["check"]: seen["reason_code"] for seen in probe.probe({**params, "checks": asked}, Node(300))}
     assert found == {"write": None, "verify": "wrong_results", "read": None} and list(tmp_path.iterdir()) == []
 
 
@@ -146,31 +147,31 @@ def test_a_byte_that_changes_on_the_disk_is_wrong_data(tmp_path: pathlib.Path, m
 def test_data_of_an_earlier_write_is_wrong_data(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, write: int) -> None:
     """The disk loses what is written over other data: that of the first piece, and that of an earlier run."""
     common.need_packages(storage.PACKAGES)
-    unchanged, kept = probe.StorageTest._fio, tmp_path / "kept"
+    unchanged, kept = alone.StorageTest._fio, tmp_path / "kept"
     (tmp_path / "scratch").mkdir()
     kept.mkdir()
     writes: list[str] = []
 
-    def losing(self: probe.StorageTest, path: str, check: str, options: list[str]) -> t.Any:
-        if check == probe.VERIFY and len(writes) > 2:
+    def losing(self: alone.StorageTest, path: str, check: str, options: list[str]) -> t.Any:
+        if check == checks.VERIFY and len(writes) > 2:
             for name in os.listdir(kept):
                 with open(kept / name, "rb") as old, open(os.path.join(path, name), "r+b") as data:
-                    data.write(old.read(3 * probe.BLOCK - 4096 if write else -1))
+                    data.write(old.read(3 * touching.BLOCK - 4096 if write else -1))
         found = unchanged(self, path, check, options)
-        if check == probe.WRITE:
+        if check == checks.WRITE:
             writes.append(path)
             if len(writes) == write + 1:
                 for name in (name for name in os.listdir(path) if name.startswith("data.")):
                     shutil.copy(os.path.join(path, name), kept / name)
         return found
 
-    monkeypatch.setattr(probe.StorageTest, "_fio", losing)
+    monkeypatch.setattr(alone.StorageTest, "_fio", losing)
     params = {
-        "storage": [{"name": "scratch", "path": str(tmp_path / "scratch")}], "tests": list(probe.CHECKS), "gib": 0.06, "share": 5.0,
+        "storage": [{"name": "scratch", "path": str(tmp_path / "scratch")}], "tests": list(checks.CHECKS), "gib": 0.06, "share": 5.0,
         "seconds": 0.5, "jobs": 2, "depth": 4, "direct": True, "nodes": 1, "answer_timeout": 60.0, "test_timeout": 100.0,
     }  # fmt: skip
-    checks = [{"check": check, "variant": "storage=scratch"} for check in (probe.WRITE, probe.VERIFY)]
-    runs = [{seen["check"]: seen["reason_code"] for seen in probe.probe({**params, "checks": checks}, Node(300))} for _run in range(2)]
+    asked = [{"check": check, "variant": "storage=scratch"} for check in (checks.WRITE, checks.VERIFY)]
+    runs = [{seen["check"]: seen["reason_code"] for seen in probe.probe({**params, "checks": asked}, Node(300))} for _run in range(2)]
     assert runs == [{"write": None, "verify": None}, {"write": None, "verify": "wrong_results"}]
 
 

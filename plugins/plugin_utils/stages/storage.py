@@ -13,7 +13,7 @@ import re
 import statistics
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import storage as probe
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.storage import checks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands, peer_comparison
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.expectations import Expectation
@@ -35,9 +35,9 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges 
 VARIABLE = "acceptance_storage"
 _FORM = "{name, path, shared, gibps_read, gibps_write, gibps_read_all, gibps_write_all}"
 # Rates that an entry may state, and the checks that are held to them.
-_STATED = (probe.READ, probe.WRITE)
+_STATED = (checks.READ, checks.WRITE)
 # Checks whose numbers are rates of the file system itself, past the page cache.
-_RATES = (*_STATED, *probe.RANDOM, probe.GPUDIRECT)
+_RATES = (*_STATED, *checks.RANDOM, checks.GPUDIRECT)
 # Folders of the kernel's own, in which nothing is stored.
 _NO_STORAGE = ("/dev", "/proc", "/sys")
 # Two nodes that differ do not tell which of them is wrong.
@@ -49,8 +49,8 @@ FILE_S = 0.0004
 # How many nodes of each file system the report shows, the slowest first.
 SHOWN = 20
 _COLUMNS = (
-    (probe.WRITE, "write (GiB/s)"), (probe.READ, "read (GiB/s)"), ("random_read", "random reads /s"), ("random_write", "random writes /s"),
-    (probe.METADATA, "files /s"),
+    (checks.WRITE, "write (GiB/s)"), (checks.READ, "read (GiB/s)"),
+    ("random_read", "random reads /s"), ("random_write", "random writes /s"), (checks.METADATA, "files /s"),
 )  # fmt: skip
 
 
@@ -65,8 +65,8 @@ class Storage(base.Stage):
     level = "full"
     optional = True
     # Rates are held to what the inventory states, to expectations or to other nodes; where there are none of them, opinions() says so.
-    conditions = frozenset(probe.NAMED)
-    sees: t.Mapping[str, tuple[str, ...]] = {"storage": (probe.MOUNT, probe.VERIFY)}
+    conditions = frozenset(checks.NAMED)
+    sees: t.Mapping[str, tuple[str, ...]] = {"storage": (checks.MOUNT, checks.VERIFY)}
     ranges: t.Mapping[str, Range] = {
         "gib": Range(0.05, 65536, "GiB"), "share": Range(0, 50, "percent", above=True), "seconds": Range(1, 3600, "seconds"),
         "jobs": Range(1, 256), "depth": Range(1, 1024), "nodes": Range(1, 1 << 20), "files": Range(1, 10_000_000),
@@ -76,9 +76,9 @@ class Storage(base.Stage):
         return {"host_root": False, "on_gpu_nodes": False}
 
     def problem(self, settings: Variables) -> str | None:
-        unknown = [test for test in settings["storage_tests"] if test not in probe.NAMED]
+        unknown = [test for test in settings["storage_tests"] if test not in checks.NAMED]
         if unknown:
-            return f"storage_tests: found {unknown[0]!r}, expected {', '.join(probe.NAMED)}"
+            return f"storage_tests: found {unknown[0]!r}, expected {', '.join(checks.NAMED)}"
         seconds, limit = float(settings.get("storage_seconds", 0)), float(settings.get("storage_test_timeout", 0))
         if 0 < limit <= seconds:
             return f"storage_test_timeout: found {limit:g}, expected more than the {seconds:g} s of storage_seconds"
@@ -110,10 +110,10 @@ class Storage(base.Stage):
     def seconds(self, settings: Variables, nodes: int, launch_s: float, gbps: float) -> float:
         """Return the time of all checks: each writes or reads for `storage_seconds` at most, the first piece comes on top; `metadata` takes
         longer where it has many files."""
-        checks = [str(check.get("check")) for check in settings.get(f"{self.name}_checks") or ()]
+        made = [str(check.get("check")) for check in settings.get(f"{self.name}_checks") or ()]
         each_s = float(settings["storage_seconds"])
         more_s = max(0.0, FILE_S * float(settings.get("storage_files") or 0) - each_s)
-        return each_s * len(checks) + more_s * checks.count(probe.METADATA)
+        return each_s * len(made) + more_s * made.count(checks.METADATA)
 
     def opinions(
         self, deciding: t.Mapping[Key, Measurement], records: list[Measurement], expected: base.Expected, tables: list[Table]
@@ -124,9 +124,9 @@ class Storage(base.Stage):
         yield from _rates(own_records, expected)
         by_storage: dict[tuple[str, str], dict[Key, Measurement]] = collections.defaultdict(dict)
         for key, record in own_records.items():
-            if key.check == probe.MOUNT and not _is_mount(record.context.get("mount")):
+            if key.check == checks.MOUNT and not _is_mount(record.context.get("mount")):
                 yield key, Opinion("UNKNOWN", "the node does not say how the file system is mounted", "bad_measurement")
-            elif key.check == probe.MOUNT:
+            elif key.check == checks.MOUNT:
                 machine = "" if record.context.get("shared") else str(record.context.get("machine"))
                 by_storage[str(record.context.get("storage")), machine][key] = record
         for (name, _machine), of_storage in by_storage.items():
@@ -142,7 +142,7 @@ class Storage(base.Stage):
                 values[str(m.context.get("storage"))][m.subject.id][m.check] = number
         sections = []
         for name, by_node in sorted(values.items()):
-            slowest = sorted(by_node.items(), key=lambda of: (of[1].get(probe.READ, 0.0), of[0]))[:SHOWN]
+            slowest = sorted(by_node.items(), key=lambda of: (of[1].get(checks.READ, 0.0), of[0]))[:SHOWN]
             table = [[node, *(f"{of[check]:.4g}" if check in of else "" for check, _words in _COLUMNS)] for node, of in slowest]
             said = [f"The {len(table)} of {len(by_node)} nodes that read slowest."]
             columns = ["node", *(words for _check, words in _COLUMNS)]

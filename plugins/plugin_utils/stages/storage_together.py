@@ -15,8 +15,7 @@ import statistics
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.observation import variant
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import shared_files
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import storage as probe
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.storage import checks, shared_files, timeline
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import bands
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.bands import Opinion
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging.tables import Table
@@ -43,11 +42,11 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.storage
 
 # The check of all nodes together, which follows from what each has measured.
 CURVE = "curve"
-WAYS = (probe.WRITE, probe.READ)
+WAYS = (checks.WRITE, checks.READ)
 # What the patterns are called in the metrics of all nodes: (check, way).
 PATTERNS = {
-    "checkpoint_write": (probe.CHECKPOINT, probe.WRITE), "checkpoint_read": (probe.CHECKPOINT, probe.READ),
-    "model_load": (probe.MODEL_LOAD, probe.READ),
+    "checkpoint_write": (checks.CHECKPOINT, checks.WRITE), "checkpoint_read": (checks.CHECKPOINT, checks.READ),
+    "model_load": (checks.MODEL_LOAD, checks.READ),
 }  # fmt: skip
 _PATTERN_WORDS = {
     "checkpoint_write": "each writes its checkpoint and syncs it", "checkpoint_read": "each reads the checkpoint of the next node",
@@ -76,7 +75,7 @@ class StorageTogether(base.Stage):
     place = 46
     topology = base.TOGETHER
     optional = True
-    conditions = frozenset({*probe.OF_MANY, CURVE})
+    conditions = frozenset({*checks.OF_MANY, CURVE})
     ranges: t.Mapping[str, Range] = {
         "gib": Range(0.05, 65536, "GiB"), "share": Range(0, 50, "percent", above=True), "seconds": Range(1, 3600, "seconds"),
         "jobs": Range(1, 256), "depth": Range(1, 1024), "patience": Range(0, 600, "seconds"), "window": Range(1, 86400, "seconds"),
@@ -108,7 +107,7 @@ class StorageTogether(base.Stage):
                 notes.append(f"stage {self.name}: {words}: they begin apart, and would get in each other's way")
             for node in groups[chosen]:
                 subject = Subject("node", node, [])
-                items += [PlanItem(self.name, check, variant(storage=name), subject, nodes[node]) for check in probe.OF_MANY]
+                items += [PlanItem(self.name, check, variant(storage=name), subject, nodes[node]) for check in checks.OF_MANY]
         if not sharing:
             notes.append(f"stage {self.name}: skipped: {VARIABLE} names no shared file system")
         return items, notes
@@ -122,7 +121,7 @@ class StorageTogether(base.Stage):
         """Return the timetables of each target, which are the same for all of its nodes."""
         members: dict[str, list[PlanItem]] = collections.defaultdict(list)
         for item in plan.items:
-            if item.stage == self.name and item.check == probe.TOGETHER and item.target in todos:
+            if item.stage == self.name and item.check == checks.TOGETHER and item.target in todos:
                 members[item.variant].append(item)
         tables: dict[str, dict[str, PlainData]] = collections.defaultdict(dict)
         own_names: dict[str, dict[str, PlainData]] = collections.defaultdict(dict)
@@ -161,8 +160,8 @@ class StorageTogether(base.Stage):
         """Return a record for each file system: the rates of all nodes of each step together."""
         found: list[Measurement] = []
         patterns = {check: _by_variant(self.name, deciding, check) for check, _way in PATTERNS.values()}
-        planned = collections.Counter(key.variant for key in deciding if key.stage == self.name and key.check == probe.TOGETHER)
-        for words, records in sorted(_by_variant(self.name, deciding, probe.TOGETHER).items()):
+        planned = collections.Counter(key.variant for key in deciding if key.stage == self.name and key.check == checks.TOGETHER)
+        for words, records in sorted(_by_variant(self.name, deciding, checks.TOGETHER).items()):
             first = min(records.values(), key=lambda record: record.key)
             nodes, sizes = first.context["nodes"], first.context["sizes"]
             rows: list[PlainData] = []
@@ -182,14 +181,14 @@ class StorageTogether(base.Stage):
             context.update({"unlike": "; ".join(unlike)} if unlike else {})
             context.update({"condition": True, "series_units": units, "sizes": sizes})
             seen = {node: _seen_of(records.get(node), len(nodes)) for node in nodes}
-            limits = storage_limits.limits_of(seen, rows, probe.few_nodes(len(nodes)))
+            limits = storage_limits.limits_of(seen, rows, timeline.few_nodes(len(nodes)))
             found_patterns = {name: _pattern(patterns[check].get(words, {}), nodes, way) for name, (check, way) in PATTERNS.items()}
             of_patterns = {name: row for name, row in found_patterns.items() if row}
             metrics.update({name: Metric(row["rate"], "GiB/s") for name, row in of_patterns.items()})
             context["absent"] = planned[words] - len(nodes)
             context.update({"suspects": limits.suspects, "told": limits.sentences, "patterns": of_patterns})
             context["visible"] = _visible(
-                [record for record in deciding.values() if record.check == probe.COHERENT and record.variant == words]
+                [record for record in deciding.values() if record.check == checks.COHERENT and record.variant == words]
             )
             subject = Subject("group", f"{self.name}/{first.context['storage']}", list(nodes))
             blank: PlainData = {"evidence": {}, "raw": None, "raw_sha256": None, "command": [], "attempt": 1}
@@ -283,9 +282,9 @@ def _shared(settings: Variables) -> list[PlainData]:
     return [entry for entry in settings.get(VARIABLE) or () if isinstance(entry, dict) and entry.get("shared")]
 
 
-def _timeline(settings: Variables, nodes: int) -> probe.Timeline:
+def _timeline(settings: Variables, nodes: int) -> timeline.Timeline:
     name = StorageTogether.name
-    return probe.Timeline.of(steps(nodes), float(settings[f"{name}_seconds"]), float(settings[f"{name}_patience"]))
+    return timeline.Timeline.of(steps(nodes), float(settings[f"{name}_seconds"]), float(settings[f"{name}_patience"]))
 
 
 def _by_variant(stage: str, deciding: t.Mapping[Key, Measurement], check: str) -> dict[str, dict[str, Measurement]]:
@@ -302,7 +301,7 @@ def _coherent(stage: str, deciding: t.Mapping[Key, Measurement]) -> list[dict[Ke
     """Return the checks of what nodes see of each other, for each file system."""
     writers: dict[str, dict[Key, Measurement]] = collections.defaultdict(dict)
     for key, record in deciding.items():
-        if key.stage == stage and key.check == probe.COHERENT and "unseen" in record.context and _is_of_probe(record.context):
+        if key.stage == stage and key.check == checks.COHERENT and "unseen" in record.context and _is_of_probe(record.context):
             writers[key.variant][key] = record
     return list(writers.values())
 
@@ -357,7 +356,7 @@ def _unlocked(of_storage: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, 
 
 def _rateless(stage: str, deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
     """Yield UNKNOWN for each node that lacks a rate with all nodes or with few: without both nobody knows whether it is slow."""
-    for records in _by_variant(stage, deciding, probe.TOGETHER).values():
+    for records in _by_variant(stage, deciding, checks.TOGETHER).values():
         for record in records.values():
             few = record.context.get("few") or {}
             lacking = [f"{way} with all" for way in WAYS if _rate(record, len(record.context["nodes"]), way) is None]
@@ -399,7 +398,7 @@ def _late(of_storage: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opin
             words = f"{storage}: what this node had written and synced, {partner} read up to {float(most) / 1e3:.1f} s later"
             yield key, Opinion("WARN", f"{words}, expected within {VISIBLE_MS / 1e3:g} s", "late_data", float(most), "ms")
         elif not echo.get("trips") and partner in asked and partner not in record.context["unseen"]:
-            words = f"{storage}: {partner} answered nothing within {probe.ECHO_S:g} s"
+            words = f"{storage}: {partner} answered nothing within {timeline.ECHO_S:g} s"
             yield (
                 key,
                 Opinion(
@@ -448,10 +447,10 @@ def _owner(pair: t.Sequence[t.Any]) -> str:
 def _suspects(stage: str, curve: Measurement, deciding: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Opinion]]:
     """Yield an opinion on each node that is slow alone and with all: FAIL if bands.NEIGHBOURS others of its product were measured."""
     suspects = curve.context.get("suspects") or {}
-    of_storage = _by_variant(stage, deciding, probe.TOGETHER).get(curve.variant, {})
+    of_storage = _by_variant(stage, deciding, checks.TOGETHER).get(curve.variant, {})
     products = collections.Counter(record.context.get("machine") for node, record in of_storage.items() if node not in suspects)
     for key, record in deciding.items():
-        if key.stage == stage and key.check == probe.TOGETHER and key.variant == curve.variant and key.subject in suspects:
+        if key.stage == stage and key.check == checks.TOGETHER and key.variant == curve.variant and key.subject in suspects:
             others = products[record.context.get("machine")]
             words = f"{record.context.get('storage')}: {suspects[key.subject]}"
             yield key, Opinion("FAIL" if others >= bands.NEIGHBOURS else "WARN", words, "below_neighbours")

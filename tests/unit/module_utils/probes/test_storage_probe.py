@@ -15,11 +15,15 @@ import time
 import typing as t
 
 import pytest
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import mounts
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import folder
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import gdsio
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import storage
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.storage import alone, base, checks, touching
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import session
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 
-ALL = list(storage.CHECKS)
+ALL = list(checks.CHECKS)
 PARAMS = {
     "tests": ALL, "gib": 0.25, "share": 5.0, "seconds": 0.05, "jobs": 2, "depth": 4, "direct": True, "nodes": 1, "answer_timeout": 300.0,
     "test_timeout": 300.0, "files": 1000, "pjdfstest": "",
@@ -122,14 +126,14 @@ def test_no_more_is_written_than_the_limits_say(place: Place) -> None:
 
 
 def test_many_jobs_do_not_write_more_than_the_limits_say(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "_seen", lambda _path: {"path": "/", "numbers": [40 << 20, 40 << 20, 0, 0]})  # half of it are 20 MiB
+    monkeypatch.setattr(touching, "seen", lambda _path: {"path": "/", "numbers": [40 << 20, 40 << 20, 0, 0]})  # half of it are 20 MiB
     found = place.measure(["write"], share=50.0, jobs=21)
     assert codes(found) == {"write": "disk_full"} and "at least 21 MiB are needed for 21 jobs" in found["write"]["reason"]
     assert codes(place.measure(["write"], share=50.0, jobs=20)) == {"write": ""}
 
 
 def test_a_file_system_that_is_not_listed_is_not_tested(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage.StorageTest, "_mount", lambda _self, *_path: None)
+    monkeypatch.setattr(alone.StorageTest, "_mount", lambda _self, *_path: None)
     for shared in (True, False):
         assert set(codes(place.measure(["mount", "verify"], shared=shared)).values()) == {"unsupported"}
 
@@ -140,21 +144,21 @@ def test_a_file_system_that_is_not_listed_is_not_tested(place: Place, monkeypatc
 def test_a_kind_that_nobody_knows_is_neither_shared_nor_missing(
     place: Place, monkeypatch: pytest.MonkeyPatch, kind: str, code: str
 ) -> None:
-    monkeypatch.setattr(storage.StorageTest, "_mount", lambda _self, *_path: storage.mounts.Mounted("/", kind, "disk", ("rw",)))
+    monkeypatch.setattr(alone.StorageTest, "_mount", lambda _self, *_path: mounts.Mounted("/", kind, "disk", ("rw",)))
     assert set(codes(place.measure(["mount", "verify"], shared=True)).values()) == {code}
 
 
 def test_a_shared_file_system_gets_little_from_each_node(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage.mounts, "is_of_network", lambda _kind: True)
-    monkeypatch.setattr(storage, "SHARED_BYTES", 32 << 20)
+    monkeypatch.setattr(mounts, "is_of_network", lambda _kind: True)
+    monkeypatch.setattr(base, "SHARED_BYTES", 32 << 20)
     found = place.measure(["mount", "verify", "metadata"], shared=True)
     assert set(codes(found).values()) == {""} and [call["size"] for call in place.calls()] == [str(16 << 20)] * 3
 
 
 def test_many_nodes_divide_what_they_may_write_to_a_shared_file_system(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage.mounts, "is_of_network", lambda _kind: True)
+    monkeypatch.setattr(mounts, "is_of_network", lambda _kind: True)
     space = {"path": str(place.path), "numbers": [40 << 30, 4 << 30, 100_000, 5_000]}  # a half of 4 GiB is free for us
-    monkeypatch.setattr(storage, "_seen", lambda _path: space)
+    monkeypatch.setattr(touching, "seen", lambda _path: space)
     assert set(codes(place.measure(["verify", "metadata"], shared=True, nodes=2)).values()) == {""}
     found = place.measure(["verify", "metadata"], shared=True, nodes=200)
     assert codes(found) == {"verify": "disk_full", "metadata": "disk_full"} and "among 200 nodes" in found["verify"]["reason"]
@@ -162,13 +166,13 @@ def test_many_nodes_divide_what_they_may_write_to_a_shared_file_system(place: Pl
 
 
 def test_inodes_of_others_are_left_to_them(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "_seen", lambda _path: {"path": "/", "numbers": [1 << 40, 1 << 39, 10_000, 1_999]})
+    monkeypatch.setattr(touching, "seen", lambda _path: {"path": "/", "numbers": [1 << 40, 1 << 39, 10_000, 1_999]})
     found = place.measure(["metadata"])
     assert codes(found) == {"metadata": "disk_full"} and "1999 inodes" in found["metadata"]["reason"]
 
 
 def test_a_file_system_that_does_not_say_its_size_is_not_written_to(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "_seen", lambda _path: {"path": "/", "numbers": [0, 0, 0, 0]})
+    monkeypatch.setattr(touching, "seen", lambda _path: {"path": "/", "numbers": [0, 0, 0, 0]})
     assert codes(place.measure(["write", "read"])) == {"write": "unsupported", "read": "unsupported"}
     assert not pathlib.Path(f"{place.plan}.calls").exists()
 
@@ -185,19 +189,19 @@ def test_a_path_that_is_not_there(place: Place) -> None:
 
 
 def test_a_read_only_mount_and_a_full_one_are_not_written_to(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    read_only = storage.mounts.Mounted("/", "xfs", "/dev/sda", ("ro",))
+    read_only = mounts.Mounted("/", "xfs", "/dev/sda", ("ro",))
     with monkeypatch.context() as patch:
-        patch.setattr(storage.StorageTest, "_mount", lambda _self, *_path: read_only)
+        patch.setattr(alone.StorageTest, "_mount", lambda _self, *_path: read_only)
         assert set(codes(place.measure()).values()) == {"mount_read_only"}
     for numbers in ([1 << 40, 4096, 0, 0], [1 << 40, 1 << 39, 1000, 0]):
         with monkeypatch.context() as patch:
-            patch.setattr(storage, "_seen", lambda path, numbers=numbers: {"path": path, "numbers": numbers})
+            patch.setattr(touching, "seen", lambda path, numbers=numbers: {"path": path, "numbers": numbers})
             assert set(codes(place.measure()).values()) == {"mount_full"}
     assert not pathlib.Path(f"{place.plan}.calls").exists()
 
 
 def test_a_file_system_that_hangs_is_unknown_in_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "_seen", lambda _path: time.sleep(100))
+    monkeypatch.setattr(touching, "seen", lambda _path: time.sleep(100))
     found = place.measure(answer_timeout=0.2)
     assert set(codes(found).values()) == {"no_answer"} and "hangs" in found["mount"]["reason"]
 
@@ -208,7 +212,7 @@ def test_a_stale_mount_and_a_file_system_that_has_shut_down(place: Place, monkey
         def refuse(path: str, number: int = number) -> None:
             raise OSError(number, "x", path)
 
-        monkeypatch.setattr(storage, "_seen", refuse)
+        monkeypatch.setattr(touching, "seen", refuse)
         assert set(codes(place.measure()).values()) == {code}
 
 
@@ -231,7 +235,7 @@ def test_what_was_not_written_whole_is_not_read_and_called_wrong(place: Place, p
 def test_an_error_while_a_shared_file_system_is_written_is_a_finding_of_the_check_that_reads(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage.mounts, "is_of_network", lambda _kind: True)
+    monkeypatch.setattr(mounts, "is_of_network", lambda _kind: True)
     found = place.measure(["mount", "verify"], plan={"write": {"error": 5}}, shared=True)
     assert found["verify"]["context"]["findings"][0]["code"] == found["verify"]["reason_code"] == "file_system"
 
@@ -260,7 +264,7 @@ def test_a_tool_that_hangs_is_ended_and_the_folder_removed(place: Place) -> None
 
 
 def test_a_file_system_that_hangs_while_fio_runs_ends_what_comes_next(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, looks = storage._seen, place.path.parent / "looks"
+    seen, looks = touching.seen, place.path.parent / "looks"
 
     def once(path: str) -> t.Any:
         if looks.exists():
@@ -268,14 +272,14 @@ def test_a_file_system_that_hangs_while_fio_runs_ends_what_comes_next(place: Pla
         looks.touch()
         return seen(path)
 
-    monkeypatch.setattr(storage, "_seen", once)
+    monkeypatch.setattr(touching, "seen", once)
     found = place.measure(["read", "random_read", "metadata"], plan={"read": {"hang": True}}, test_timeout=1.5, answer_timeout=3.0)
     assert codes(found) == {"read": "timeout", "random_read": "no_answer", "metadata": "no_answer"}
 
 
 def test_a_folder_that_had_to_stay_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage.folder, "_removed", lambda path, *_how: f"{path} is left: x")
-    monkeypatch.setattr(storage, "_many_files", lambda _path, _count, _seconds: 1 / 0)
+    monkeypatch.setattr(folder, "_removed", lambda path, *_how: f"{path} is left: x")
+    monkeypatch.setattr(touching, "many_files", lambda _path, _count, _seconds: 1 / 0)
     with pytest.raises(AssertionError, match="something is left"):
         place.measure(["mount", "metadata"])
     entry = {"name": "scratch", "path": str(place.path)}
@@ -289,7 +293,7 @@ def test_a_path_with_a_colon_is_one_folder(place: Place, tmp_path: pathlib.Path)
     (tmp_path / "a:b").mkdir()
     assert set(codes(place.measure(path=str(tmp_path / "a:b"))).values()) == {""}
     assert list((tmp_path / "a:b").iterdir()) == []
-    assert all(call["directory"].startswith(rf"{tmp_path}/a\:b/{storage.folder.PREFIX}") for call in place.calls())
+    assert all(call["directory"].startswith(rf"{tmp_path}/a\:b/{folder.PREFIX}") for call in place.calls())
 
 
 def test_without_fio_mount_and_metadata_are_tested(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,8 +311,8 @@ def test_numbers_through_the_page_cache_are_marked(place: Place) -> None:
 def test_file_systems_that_take_direct_io_and_keep_data_in_memory_are_marked(
     place: Place, monkeypatch: pytest.MonkeyPatch, kind: str, options: tuple[str, ...]
 ) -> None:
-    mounted = storage.mounts.Mounted("/", kind, "x", options)
-    monkeypatch.setattr(storage.StorageTest, "_mount", lambda _self, *_path: mounted)
+    mounted = mounts.Mounted("/", kind, "x", options)
+    monkeypatch.setattr(alone.StorageTest, "_mount", lambda _self, *_path: mounted)
     found = place.measure(["mount", "read"])
     assert found["read"]["context"]["comparable"] is False and found["read"]["context"]["unlike"].startswith(kind)
     assert found["mount"]["context"]["unlike"].startswith(kind)
@@ -319,7 +323,7 @@ def test_a_loop_device_whose_file_is_read_through_the_page_cache_is_marked(
     place: Place, monkeypatch: pytest.MonkeyPatch, dio: str | None, unlike: bool
 ) -> None:
     read = Node.read
-    monkeypatch.setattr(storage.StorageTest, "_mount", lambda _self, *_path: storage.mounts.Mounted("/", "ext4", "/dev/loop7", ()))
+    monkeypatch.setattr(alone.StorageTest, "_mount", lambda _self, *_path: mounts.Mounted("/", "ext4", "/dev/loop7", ()))
     monkeypatch.setattr(Node, "read", lambda self, path: dio if path == "/sys/block/loop7/loop/dio" else read(self, path))
     found = place.measure(["read"])["read"]["context"]
     assert ("comparable" in found) == unlike and ("/dev/loop7 is a file" in found.get("unlike", "")) == unlike
@@ -335,7 +339,7 @@ def test_the_checks_of_a_call_that_names_none() -> None:
 def test_fewer_files_than_wanted_in_half_of_the_time_are_a_timeout_and_removed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     assert place.measure(["metadata"], files=20)["metadata"]["context"]["files"] == 20
     monkeypatch.setattr(
-        storage, "_many_files", functools.partial(lambda own, path, count, _seconds: own(path, count, 0.0), storage._many_files)
+        touching, "many_files", functools.partial(lambda own, path, count, _seconds: own(path, count, 0.0), touching.many_files)
     )
     seen = place.measure(["metadata"], files=1000000, test_timeout=80.0)["metadata"]
     assert (seen["outcome"], seen["reason_code"]) == ("timeout", "timeout")
@@ -367,7 +371,7 @@ def test_gpudirect_has_rates_that_count_only_if_the_kernel_counted_them(place: P
     copied = place.measure(["gpudirect"])["gpudirect"]
     assert copied["metrics"] == {"write": {"value": 1.049312, "unit": "GiB/s"}, "read": {"value": 2.69805, "unit": "GiB/s"}}
     assert copied["context"]["comparable"] is False and "counted no read and no write" in copied["context"]["unlike"]
-    monkeypatch.setattr(storage.gdsio, "COUNTERS", f"{place.plan}.stats")
+    monkeypatch.setattr(gdsio, "COUNTERS", f"{place.plan}.stats")
     pathlib.Path(f"{place.plan}.stats").unlink()
     direct = place.measure(["gpudirect"])["gpudirect"]
     assert direct["outcome"] == "measured" and "comparable" not in direct["context"]

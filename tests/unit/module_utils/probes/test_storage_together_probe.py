@@ -14,8 +14,11 @@ import time
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import shared_exchange, shared_files
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import mounts
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.lease import folder
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import storage
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.storage import checks, shared_exchange, shared_files, timeline, touching
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.storage import together as together_tests
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import session
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
 from test_storage_probe import PARAMS, STAND_IN
@@ -46,14 +49,15 @@ def quick(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "plan").write_text(json.dumps({"read": {"rate": 1 << 30}}))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setenv("FIO_PLAN", str(tmp_path / "plan"))
-    monkeypatch.setattr(storage.mounts, "is_of_network", lambda _kind: True)
+    monkeypatch.setattr(mounts, "is_of_network", lambda _kind: True)
     for name, seconds in (("LOCK_S", 0.1), ("BETWEEN_S", 0.1), ("ON_TIME_S", 300.0), ("ECHO_S", 0.2), ("REPLACE_S", 0.2)):
-        monkeypatch.setattr(storage, name, seconds)
+        monkeypatch.setattr(timeline, name, seconds)
     # The machine may be slow: the locks are held for as long as they are tried, whatever the clock says.
-    monkeypatch.setattr(storage.TogetherTest, "_is_still_held", lambda _self: True)
+    monkeypatch.setattr(together_tests.TogetherTest, "_is_still_held", lambda _self: True)
     monkeypatch.setattr(shared_files, "hold", functools.partial(held, tmp_path))
-    monkeypatch.setattr(storage, "_checkpoint", functools.partial(loaded, storage._checkpoint))
-    monkeypatch.setattr(storage.TogetherTest, "_patterns", functools.partialmethod(patterns, tmp_path, storage.TogetherTest._patterns))
+    monkeypatch.setattr(together_tests, "_checkpoint", functools.partial(loaded, together_tests._checkpoint))
+    own_patterns = together_tests.TogetherTest._patterns
+    monkeypatch.setattr(together_tests.TogetherTest, "_patterns", functools.partialmethod(patterns, tmp_path, own_patterns))
     monkeypatch.setattr(shared_files, "try_locks", functools.partial(tried, tmp_path, shared_files.try_locks))
 
 
@@ -81,12 +85,12 @@ def tried(marks: pathlib.Path, try_locks: t.Any, parent: str, prefix: str, token
 
 def loaded(checkpoint: t.Any, parent: str, token: str, number: int) -> t.Any:
     """Wait for the checkpoint of a node whose folder is seen."""
-    if AT_PATTERNS["nodes"] and shared_files.path_of(parent, storage.folder.PREFIX, "ask", token, number):
+    if AT_PATTERNS["nodes"] and shared_files.path_of(parent, folder.PREFIX, "ask", token, number):
         until(lambda: checkpoint(parent, token, number)[1])
     return checkpoint(parent, token, number)
 
 
-def patterns(self: storage.TogetherTest, marks: pathlib.Path, own: t.Any, path: str) -> t.Iterator[t.Any]:
+def patterns(self: together_tests.TogetherTest, marks: pathlib.Path, own: t.Any, path: str) -> t.Iterator[t.Any]:
     """Leave a node's files there until all nodes have read them."""
     seen = list(own(self, path))
     (marks / f"read-{self.index}").touch()
@@ -106,7 +110,7 @@ def together(tmp_path: pathlib.Path, folders: t.Mapping[int, str] | None = None,
         state.mkdir()
         params = {
             **PARAMS, "storage": [{"name": "lustre", "path": str(path), "shared": True, "gibps_read_all": 5}], "nodes": 3, "seconds": 0.05,
-            "checks": [{"check": check, "variant": "storage=lustre"} for check in storage.OF_MANY], "patience": 0.5,
+            "checks": [{"check": check, "variant": "storage=lustre"} for check in checks.OF_MANY], "patience": 0.5,
             "begins_in": begins_in, "ask_timeout": 1.0, "timetables": [table], "own_name": NAMES[index],
         }  # fmt: skip
         return {seen["check"]: seen for seen in storage.probe(params, Machine(index, session.Ledger(str(state))))}
@@ -123,10 +127,10 @@ def test_a_node_with_which_no_other_one_takes_part_has_seen_nothing(nodes: list[
     params = {
         **PARAMS, "storage": [{"name": "lustre", "path": str(tmp_path), "shared": True}], "timetables": tables, "own_name": "n2",
         "meeting": {}, "begins_in": 0.0, "ask_timeout": 1.0, "first": {"node": "n2", "address": "127.0.0.1", "port": 1, "token": "word"},
-        "checks": [{"check": check, "variant": "storage=lustre"} for check in storage.OF_MANY],
+        "checks": [{"check": check, "variant": "storage=lustre"} for check in checks.OF_MANY],
     }  # fmt: skip
     seen = list(storage._together(params, Machine(0, session.Ledger(str(tmp_path)))))
-    assert [(each["check"], each["outcome"], each["reason_code"]) for each in seen] == [(c, "error", "partner") for c in storage.OF_MANY]
+    assert [(each["check"], each["outcome"], each["reason_code"]) for each in seen] == [(c, "error", "partner") for c in checks.OF_MANY]
 
 
 def test_nodes_see_each_others_files_and_locks_and_measure_in_their_steps(tmp_path: pathlib.Path) -> None:
@@ -152,8 +156,8 @@ def test_nodes_see_each_others_files_and_locks_and_measure_in_their_steps(tmp_pa
 
 
 def test_a_folder_that_is_left_is_said_by_the_last_check(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    removed = storage.folder._removed
-    monkeypatch.setattr(storage.folder, "_removed", lambda *of: removed(*of) or f"{of[0]} is left: why")
+    removed = folder._removed
+    monkeypatch.setattr(folder, "_removed", lambda *of: removed(*of) or f"{of[0]} is left: why")
     found = together(tmp_path)
     assert {seen["model_load"]["reason_code"] for seen in found.values()} == {"no_answer"} and "is left" in found["n0"]["model_load"][
         "reason"
@@ -163,15 +167,15 @@ def test_a_folder_that_is_left_is_said_by_the_last_check(tmp_path: pathlib.Path,
 
 def test_a_node_keeps_its_checkpoint_until_the_last_node_must_have_read_it(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: dict[int, list[float]] = {0: [], 1: [], 2: []}
-    wait = storage.TogetherTest._wait
+    wait = together_tests.TogetherTest._wait
 
-    def waits(self: storage.TogetherTest, at: float) -> bool:
+    def waits(self: together_tests.TogetherTest, at: float) -> bool:
         waited[self.index].append(at)
         return wait(self, at)
 
-    monkeypatch.setattr(storage.TogetherTest, "_wait", waits)
+    monkeypatch.setattr(together_tests.TogetherTest, "_wait", waits)
     together(tmp_path)
-    assert {each[-1] for each in waited.values()} == {storage.Timeline.of([1, 2, 3], 0.05, 0.5).end}
+    assert {each[-1] for each in waited.values()} == {timeline.Timeline.of([1, 2, 3], 0.05, 0.5).end}
 
 
 def test_a_node_with_another_file_system_at_the_path_sees_nobody(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +191,7 @@ def test_a_node_with_another_file_system_at_the_path_sees_nobody(tmp_path: pathl
 
 
 def test_a_node_that_has_not_mounted_it_says_so_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage.mounts, "is_of_network", lambda _kind: False)
+    monkeypatch.setattr(mounts, "is_of_network", lambda _kind: False)
     found = together(tmp_path)
     assert {seen["coherent"]["reason_code"] for seen in found.values()} == {"mount_missing"}
     assert [finding["code"] for finding in found["n0"]["coherent"]["context"]["findings"]] == ["mount_missing"]
@@ -228,18 +232,18 @@ def test_the_data_of_the_one_behind_is_read_where_the_next_node_has_written_noth
 
 
 def test_a_node_that_is_not_ready_when_the_others_begin_has_no_rate(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "ON_TIME_S", 0.0)
+    monkeypatch.setattr(timeline, "ON_TIME_S", 0.0)
     monkeypatch.setitem(AT_PATTERNS, "nodes", 0)
     monkeypatch.setattr(shared_exchange, "prepare", None)
     found = together(tmp_path, begins_in=-100.0)
-    assert {seen[check]["reason_code"] for seen in found.values() for check in storage.OF_MANY} == {"partner"}
+    assert {seen[check]["reason_code"] for seen in found.values() for check in checks.OF_MANY} == {"partner"}
     assert not (tmp_path / "plan.calls").exists(), "what it wrote would slow down the others"
 
 
 def test_a_node_that_is_late_for_the_steps_alone_has_no_rate(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "ON_TIME_S", 0.0)
-    monkeypatch.setattr(storage.TogetherTest, "_left", lambda self, at: 1.0 if at >= self.times.patterns else -100.0)
-    monkeypatch.setattr(storage.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(timeline, "ON_TIME_S", 0.0)
+    monkeypatch.setattr(together_tests.TogetherTest, "_left", lambda self, at: 1.0 if at >= self.times.patterns else -100.0)
+    monkeypatch.setattr(together_tests.time, "sleep", lambda _seconds: None)
     monkeypatch.setitem(AT_PATTERNS, "nodes", 0)
     found = together(tmp_path)
     assert {seen["coherent"]["reason_code"] for seen in found.values()} == {"partner"}
@@ -247,25 +251,25 @@ def test_a_node_that_is_late_for_the_steps_alone_has_no_rate(tmp_path: pathlib.P
 
 
 def test_an_error_of_the_file_system_in_a_step_is_a_finding_of_its_node(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage.TogetherTest, "_timed", lambda *_asked: ("file_system", "Input/output error"))
+    monkeypatch.setattr(together_tests.TogetherTest, "_timed", lambda *_asked: ("file_system", "Input/output error"))
     seen = together(tmp_path)["n1"]["together"]
     assert seen["context"]["findings"][0]["code"] == seen["reason_code"] == "file_system"
 
 
 def test_a_checkpoint_that_has_lost_a_part_is_wrong(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left of it has the right pattern."""
-    checkpoint = storage._checkpoint
+    checkpoint = together_tests._checkpoint
     at_once = t.cast("functools.partial[t.Any]", checkpoint).args[0]
 
     def losing(parent: str, token: str, number: int) -> t.Any:
         path, sizes = checkpoint(parent, token, number)
         if sizes and number == 1:
-            os.truncate(os.path.join(path, "data.1"), storage.BLOCK)
+            os.truncate(os.path.join(path, "data.1"), touching.BLOCK)
         if sizes and number == 2:
             pathlib.Path(path, "data.1").unlink(missing_ok=True)
         return at_once(parent, token, number)
 
-    monkeypatch.setattr(storage, "_checkpoint", losing)
+    monkeypatch.setattr(together_tests, "_checkpoint", losing)
     found = together(tmp_path)
     assert {name: (seen["checkpoint"]["reason_code"], seen["model_load"]["reason_code"]) for name, seen in found.items()} == {
         "n0": ("wrong_results", None), "n1": ("wrong_results", None), "n2": (None, None),
@@ -274,12 +278,12 @@ def test_a_checkpoint_that_has_lost_a_part_is_wrong(tmp_path: pathlib.Path, monk
 
 
 def test_a_checkpoint_that_is_removed_with_all_of_its_node_is_not_wrong(tmp_path: pathlib.Path) -> None:
-    of = tmp_path / (storage.folder.PREFIX + shared_files.folder_token("ab12", 1))
+    of = tmp_path / (folder.PREFIX + shared_files.folder_token("ab12", 1))
     (of / "checkpoint.2x4096-ab12-1").mkdir(parents=True)
     (of / "checkpoint.2x4096-ab12-1/data.1").write_bytes(b"x" * 4096)
-    assert storage._checkpoint(str(tmp_path), "ab12", 1) == ("", []), "its node is gone"
+    assert together_tests._checkpoint(str(tmp_path), "ab12", 1) == ("", []), "its node is gone"
     (of / "hand-ab12-1").touch()
-    assert storage._checkpoint(str(tmp_path), "ab12", 1)[0].startswith("has 1 files with 4096 bytes")
+    assert together_tests._checkpoint(str(tmp_path), "ab12", 1)[0].startswith("has 1 files with 4096 bytes")
 
 
 def test_a_node_that_cannot_write_keeps_its_files_until_the_others_have_looked(
@@ -287,27 +291,27 @@ def test_a_node_that_cannot_write_keeps_its_files_until_the_others_have_looked(
 ) -> None:
     (tmp_path / "plan").write_text(json.dumps({"write": {"error": 28}}))
     waited: dict[int, list[float]] = {0: [], 1: [], 2: []}
-    wait = storage.TogetherTest._wait
+    wait = together_tests.TogetherTest._wait
 
-    def waits(self: storage.TogetherTest, at: float) -> bool:
+    def waits(self: together_tests.TogetherTest, at: float) -> bool:
         waited[self.index].append(at)
         return wait(self, at)
 
-    monkeypatch.setattr(storage.TogetherTest, "_wait", waits)
+    monkeypatch.setattr(together_tests.TogetherTest, "_wait", waits)
     monkeypatch.setitem(AT_PATTERNS, "nodes", 0)
     found = together(tmp_path)
     assert {seen["together"]["reason_code"] for seen in found.values()} == {"disk_full"}
-    assert {each[-1] for each in waited.values()} == {storage.Timeline.of([1, 2, 3], 0.05, 0.5).steps}
+    assert {each[-1] for each in waited.values()} == {timeline.Timeline.of([1, 2, 3], 0.05, 0.5).steps}
 
 
 def test_a_fault_in_the_round_of_few_nodes_is_a_fault(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    timed = storage.TogetherTest._timed
+    timed = together_tests.TogetherTest._timed
 
-    def fails(self: storage.TogetherTest, path: str, way: str, seconds: float, raws: list[str]) -> t.Any:
+    def fails(self: together_tests.TogetherTest, path: str, way: str, seconds: float, raws: list[str]) -> t.Any:
         return ("file_system", "Input/output error") if seconds == 0.1 and way == "read" else timed(self, path, way, seconds, raws)
 
-    monkeypatch.setattr(storage, "few_seconds", lambda _seconds: 0.1)
-    monkeypatch.setattr(storage.TogetherTest, "_timed", fails)
+    monkeypatch.setattr(timeline, "few_seconds", lambda _seconds: 0.1)
+    monkeypatch.setattr(together_tests.TogetherTest, "_timed", fails)
     monkeypatch.setitem(AT_PATTERNS, "nodes", 0)
     found = together(tmp_path)
     assert {seen["together"]["reason_code"] for seen in found.values()} == {"file_system"}

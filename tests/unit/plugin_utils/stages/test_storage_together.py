@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.shared_files import LATE
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.storage.shared_files import LATE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.storage_limits import knee
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.storage_together import STAGE, steps

@@ -13,7 +13,7 @@ import threading
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host import shared_exchange, shared_files
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.storage import shared_exchange, shared_files
 
 PREFIX, TOKEN = "node-", "ab12"
 

@@ -16,7 +16,7 @@ import statistics
 import time
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.shared_files import is_gone, path_of
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.storage.shared_files import is_gone, path_of
 
 # Names of the files of a node: its questions, its answers to the node before it, and the file that it replaces again and again.
 ASK, ANSWER, REPLACED = "ask", "answer", "replaced"
