@@ -62,6 +62,7 @@ COMMON: dict[str, dict[str, t.Any]] = {
             "interpreters": {"type": "dict", "default": {}},
             "driver": {"type": "str", "default": ""},
             "by": {"type": "str", "default": ""},
+            "host": {"type": "str", "default": ""},
             "output": {"type": "str", "default": ""},
         },
     },
@@ -212,7 +213,7 @@ def _session(common: dict[str, t.Any], default_stage: str) -> Session:
     )
     session.known_heartbeat = run.get("heartbeat") or ""
     session.output_path = run.get("output") or ""
-    session.driven = {name: run[name] for name in ("driver", "by") if run.get(name)}
+    session.driven = {name: run[name] for name in ("driver", "by", "host") if run.get(name)}
     return session
 
 

@@ -240,7 +240,7 @@ class Session:
         self.finished: list[dict[str, t.Any]] = []
         # True if a resumed run may take what is finished.
         self.keeps = False
-        # What the lock says of the run besides: who drives it, and whether it goes on without a controller.
+        # What the lock says of the run besides: who drives it, and the name that the node has there.
         self.driven: dict[str, t.Any] = {}
         self.heartbeat: heartbeat.Heartbeat | None = None
         # The heartbeat file of an earlier guardian of this stage, as its controller knows it; empty if it knows none.
@@ -477,6 +477,10 @@ class Session:
         ended_own = False
         while not self.lock.try_acquire():
             holder = self.lock.holder()
+            own_name = self.driven.get("host")
+            if own_name and holder.get("run_id") == self.run_id and holder.get("host", own_name) != own_name:
+                words = f"{holder['host']} and {own_name} are one machine, which this run measures by its first name: name it once"
+                raise ReasonedError("duplicate_identity", words)
             if holder.get("run_id") == self.run_id and not ended_own:
                 # Our own run, from before its controller died: its guardian cleans up when told to end.
                 ended_own = True

@@ -304,6 +304,7 @@ def compare(store: Store, old: ComparedRun, new: ComparedRun) -> Comparison:
         "before_partial": old.partial,
         "after_partial": new.partial,
         "not_in_scope": _not_in_scope(old, new),
+        "in_common": len(old.verdicts.keys() & new.verdicts.keys()),
         "compared": len(values),
         "not_looked_up": len(values) - len(looked_up),
         "values": values,
@@ -506,6 +507,8 @@ def sentences(comparison: Comparison, limit: int = 20) -> list[str]:
     lines = []
     for section in sections:
         lines += section[:limit] + ([f"and {len(section) - limit} more like these"] if len(section) > limit else [])
+    if not comparison["in_common"]:
+        return [*lines, "no check in common: no verdict and no number could be compared"]
     unchanged = f"{comparison['compared']} numbers compared, {len(beyond)} beyond the scatter of their own subject"
     not_looked_up = comparison["not_looked_up"]
     young = sum(row["beyond"] is None for row in comparison["values"]) - not_looked_up

@@ -183,13 +183,16 @@ class _Search:
 
     def _also(self, first: Key, others: t.Sequence[tuple[str, Key]]) -> str:
         """Return the reasons beside the first one, each of which may have another cause: a single one of another check in full, else what
-        differs of a variant of the same check, and the names of other checks."""
+        differs of a variant of the same check, and the names of other checks, each with what its variant has another value of."""
         if not others:
             return ""
         if len(others) == 1 and others[0][1][:2] != first[:2]:
             return f"; also {others[0][0]}"
         names = dict.fromkeys(
-            f"{key.stage} {key.check}" if key[:2] != first[:2] else _differing(key.variant, first.variant) for _reason, key in others
+            " ".join([key.stage, key.check, *_other_values(key.variant, first.variant)])
+            if key[:2] != first[:2]
+            else _differing(key.variant, first.variant)
+            for _reason, key in others
         )
         unsaid = f" and {len(names) - ALSO} more" if len(names) > ALSO else ""
         return f"; also {', '.join(list(names)[:ALSO])}{unsaid}"
@@ -220,6 +223,12 @@ class _Search:
 def _has_number(verdict: Verdict) -> bool:
     """Return True for a number of a metric. A count, as of restarts, has none: that of a node is not that of a part with the same count."""
     return verdict.value is not None and verdict.metric is not None
+
+
+def _other_values(variant: str, first: str) -> list[str]:
+    """Return the words of a variant that have another value in the first one: `storage=home` beside `storage=scratch`."""
+    values = dict(word.split("=", 1) for word in first.split() if "=" in word)
+    return [word for word in variant.split() if values.get(word.partition("=")[0], word.partition("=")[2]) != word.partition("=")[2]]
 
 
 def _differing(variant: str, first: str) -> str:

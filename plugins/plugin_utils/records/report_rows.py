@@ -521,8 +521,9 @@ class FactChange(t.TypedDict):
 
 
 class Comparison(t.TypedDict):
-    """The run `after` compared with the run `before`. `not_in_scope` are under `before` and `after` the nodes of the
-    other run that this one was not to measure. `not_looked_up` values were not held against the scatter of their subject."""
+    """The run `after` compared with the run `before`. `in_common` is the number of checks that both runs judged, `compared` that of
+    numbers. `not_in_scope` are under `before` and `after` the nodes of the other run that this one was not to measure. `not_looked_up`
+    values were not held against the scatter of their subject."""
 
     before: str
     after: str
@@ -531,6 +532,7 @@ class Comparison(t.TypedDict):
     before_partial: bool
     after_partial: bool
     not_in_scope: dict[t.Literal["before", "after"], list[str]]
+    in_common: int
     compared: int
     not_looked_up: int
     values: list[ValueChange]

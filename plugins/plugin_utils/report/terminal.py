@@ -65,8 +65,8 @@ def coloured(model: Report, width: int | None = None) -> list[Line]:
     if past:
         counts_of = collections.Counter(change["kind"] for change in past["changes"] if change["subject"])
         changes = ", ".join(f"{kind} {count}" for kind, count in counts_of.items())
-        few = f"; too short a past {past['short']}" if past["short"] else ""
-        lines += wrapped(f"against their own past, numbers {past['compared']}: {changes or 'nothing new'}{few}", width, None)
+        few = f"; {past['short']} have too short a past" if past["short"] else ""
+        lines += wrapped(f"{past['compared']} numbers held against their own past: {changes or 'nothing new'}{few}", width, None)
         for sentence in [change["sentence"] for change in past["changes"] if not change["subject"]][:TOGETHER]:
             lines += wrapped(_line(sentence), width, "yellow")
     since = model["since"]
@@ -76,7 +76,8 @@ def coloured(model: Report, width: int | None = None) -> list[Line]:
             "facts": len(since["facts"]),
         }  # fmt: skip
         changed = ", ".join(f"{kind} {count}" for kind, count in counts.items() if count)
-        lines += wrapped(f"since the last accepted run, {since['before']}, changed: {changed or 'nothing'}", width, None)
+        changed = changed or ("nothing" if since["in_common"] else "not known, the two runs have no check in common")
+        lines += wrapped(f"since the last accepted run, {since['before']}, changed: {changed}", width, None)
     lines += [("", None), (coverage(model), None)]
     if model["looked_for"]["missing"]:
         lines += wrapped(f"not looked for: {'; '.join(model['looked_for']['missing'])}", width, None)

@@ -161,7 +161,7 @@ class StageOnHost(base.StageOnTarget):
     def run_options(self) -> PlainData:
         """Return the option `run` with the attempt of each check, by which a node finds its checkpoints. For a stage between nodes it has a
         hash of the plan's settings too: the module's options differ in each attempt, the settings from which they are made do not."""
-        options = {**super().run_options(), "driver": driver.of(self.controller), "by": _starter()}
+        options = {**super().run_options(), "driver": driver.of(self.controller), "by": _starter(), "host": self.host}
         continues = self.description.continues
         if self.description.topology != ALONE or continues:
             if not (self.description.saves_checkpoints or continues):

@@ -33,6 +33,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.session
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.reasons import ReasonedError
 state, run_id, seconds, deadline, detach = sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4]), sys.argv[5]
 session = Session(state, run_id, "nccl_node", deadline)
+session.driven = {"host": sys.argv[7]}
 node = Node(1000, ledger=session.ledger)
 def probe():
     yield {"check": "first"}
@@ -56,9 +57,11 @@ def state(tmp_path: pathlib.Path) -> str:
     return str(tmp_path / "state")
 
 
-def module(state: str, run_id: str = RUN, seconds: float = 300, deadline: float = 600, detach: str = "no", wait: float = 0) -> t.Any:
+def module(
+    state: str, run_id: str = RUN, seconds: float = 300, deadline: float = 600, detach: str = "no", wait: float = 0, host: str = "n1"
+) -> t.Any:
     return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(MODULE), state, run_id, str(seconds), str(deadline), detach, str(wait)],
+        [sys.executable, "-c", textwrap.dedent(MODULE), state, run_id, str(seconds), str(deadline), detach, str(wait), host],
         stdout=subprocess.PIPE,
         env=dict(os.environ, PYTHONPATH=str(ROOT / ".collections")),
     )
@@ -154,6 +157,16 @@ def test_the_same_run_takes_over_from_its_dead_controller(state: str) -> None:
     assert answer["end"] == "done" and all_gone(pids)
 
 
+def test_a_machine_with_two_names_is_measured_by_the_first_one(state: str) -> None:
+    running = module(state)
+    pids = until(lambda: tools(state))
+    answer = json.loads(module(state, host="n2").communicate(timeout=60)[0])
+    assert answer["refused"] == "duplicate_identity" and "n1 and n2 are one machine" in answer["reason"]
+    assert not all_gone(pids), "the probe of the first name was ended"
+    running.kill()
+    running.communicate()
+
+
 def test_a_detached_probe_is_collected_later(state: str) -> None:
     module(state, seconds=1, detach="detach").communicate(timeout=30)
     session = Session(state, RUN, "nccl_node", 10)
@@ -162,9 +175,7 @@ def test_a_detached_probe_is_collected_later(state: str) -> None:
     until(lambda: not os.path.exists(state))
 
 
-def test_a_probe_that_ends_as_it_is_detached_keeps_its_result(
-    state: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_probe_that_ends_as_it_is_detached_keeps_its_result(state: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its guardian hears of the end before it hears that nobody waits."""
     ended, detached = tmp_path / "ended", tmp_path / "detached"
 

@@ -228,6 +228,7 @@ def test_a_module_that_was_changed_is_told_with_both_serial_numbers(tmp_path: pa
 
 def test_simulated_and_real_are_never_compared(store: Store) -> None:
     found = compared(store, 6, 7)
+    assert found["in_common"] == 0 and comparing.sentences(found)[-1] == "no check in common: no verdict and no number could be compared"
     assert not found["values"] and not found["verdicts"] and not found["facts"]
     assert comparing.last_accepted(store, comparing.of_run(store, runs.run_id(7))) is None
 

@@ -141,7 +141,7 @@ def test_what_became_worse_is_a_warning_with_one_sentence_and_nobody_elses(worse
     assert one["reason"].endswith(" of 12 runs since 2026-01-01; its sibling unchanged")
     assert one["floor"] and one["expectation"] == "ours", "what it was held to stays"
     assert {key for key, v in found.items() if v["verdict"] != "PASS"} == {GPU, ("a", "")}, "the node is as slow as its GPU"
-    assert f"a {runs.uuid(2)}: gemm bf16: 65" in words(done) and "against their own past, numbers 18: step 2" in words(done)
+    assert f"a {runs.uuid(2)}: gemm bf16: 65" in words(done) and "18 numbers held against their own past: step 2" in words(done)
     for name in ("report.html", "report.md"):
         text = (run.dir / name).read_text().replace("\\", "")
         assert "Against their own past" in text and "18 numbers held against their own past, 2 of them worse" in text
@@ -209,7 +209,7 @@ def test_one_bad_run_is_told_and_is_no_warning(results: pathlib.Path) -> None:
     told = report(run)["past"]
     assert told["regressions"] == 0 and {one["kind"] for one in told["changes"]} == {"hiccup"}
     assert f"a {runs.uuid(2)} gemm bf16 6" in told["said"][1] and "one run alone, a hiccup until the next ones say more" in told["said"][1]
-    assert "against their own past, numbers 18: hiccup 2" in words(done)
+    assert "18 numbers held against their own past: hiccup 2" in words(done)
     assert not regressed(results)
 
 
@@ -248,7 +248,7 @@ def test_a_short_past_says_so_and_guesses_nothing(tmp_path: pathlib.Path) -> Non
     assert report(run)["past"]["said"] == [
         "0 numbers held against their own past, none of them worse; 18 have fewer than 8 runs before, too few to tell a change"
     ]
-    assert "against their own past, numbers 0: nothing new; too short a past 18" in words(done)
+    assert "0 numbers held against their own past: nothing new; 18 have too short a past" in words(done)
     first, _done = now(tmp_path / "new", fleet(1), day=1)
     assert report(first)["past"] is None
 

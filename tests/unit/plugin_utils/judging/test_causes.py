@@ -134,6 +134,9 @@ def test_no_finding_hides_behind_another_one() -> None:
     assert cause["said"].endswith("slow; also mode=together, z c0, z c1, z c2 and 3 more")
     (cause,) = found([alone, {**alone, "variant": "shape=8x8x8", "reason": "a/gpu/G1: other"}])
     assert cause["said"].endswith("slow; also another finding of this check")
+    home, *others = (slow("disks", check, f"of={name}") for check, name in (("mount", "home"), ("read", "scratch"), ("verify", "home")))
+    (cause,) = found([home, *others])
+    assert cause["said"].endswith("slow; also disks read of=scratch, disks verify")
 
 
 def test_what_a_node_says_of_its_gpu_is_not_hidden_by_a_milder_check_of_the_gpu() -> None:
