@@ -36,15 +36,20 @@ _FIELD = re.compile(r"(vendid|devid|sysimgguid|switchguid|caguid|rtguid)=0x([0-9
 _GUIDS = ("switchguid", "caguid", "rtguid")
 _LINK = re.compile(
     r"\[(\d{1,4})\](?:\[ext \d+\])?(?:\(([0-9a-fA-F]{1,16})\))?\s*"
-    r'"[HSR]-([0-9a-fA-F]{16})"\[(\d{1,4})\](?:\[ext \d+\])?(?:\(([0-9a-fA-F]{1,16})\))?\s*'
-    r"#.*\s(\d{1,2})x([A-Z]+\d{0,2})\s*"
+    r'"[HSR]-([0-9a-fA-F]{16})"\[(\d{1,4})\](?:\[ext \d+\])?(?:\s*\(([0-9a-fA-F]{1,16})\))?\s*'
+    r"#.*\s(\d{1,2}x|\?\?)([A-Z]+\d{0,2}|\?\?\?)\s*"
 )
 _STATE = re.compile(
     r'0x([0-9a-fA-F]{16})\s+"(.*?)"\s+\d+\s+(\d{1,4})\[[^\]]*\]\s+==\((.*?)\)==>\s+'
     r'(?:0x([0-9a-fA-F]{16})\s+\d+\s+(\d{1,4}))?\[[^\]]*\]\s+".*"\s*\((.*)\)\s*'
 )
-_RATE = re.compile(r"\s*(?:(\d{1,2})X\s+(?:(\d{1,3}(?:\.\d{1,6})?) Gbps|(FDR10))\s+)?([A-Za-z?]+)/\s*([A-Za-z?]+)\s*")
-_COULD = re.compile(r"\bCould be (\d{1,3}(?:\.\d{1,6})?) Gbps")
+# A link of which the tool knows no other end (iblinkinfo.c, print_port).
+_NO_END = re.compile(r'0x([0-9a-fA-F]{16})\s+"(.*?)"\s+\d+\s+(\d{1,4})\[[^\]]*\]\s+==\(.*?\)==>\s+"Port not available"\s*')
+# A link at FDR10 reads `10.0 Gbps (FDR10)`: the number is that of QDR (iblinkinfo.c, print_port).
+_RATE = re.compile(
+    r"\s*(?:(\d{1,2})X\s+(?:(\d{1,3}(?:\.\d{1,6})?) Gbps(?: \((FDR10)\))?|(FDR10))\s+)?([A-Za-z?]+)/\s*([A-Za-z?]+)\s*"
+)
+_COULD = re.compile(r"\bCould be (?:(\d{1,3}(?:\.\d{1,6})?) Gbps|(FDR10))")
 _WIDER = re.compile(r"\bCould be (\d{1,2})X")
 # Lanes of a connector: adapters and switches of old models also say 12, which no cable of theirs has.
 CONNECTOR = 4
@@ -53,8 +58,10 @@ _UNANSWERED = re.compile(r"umad \((.*) Attr 0x1[0-5]:\d+\) bad status (.*)")
 _ERRORS = re.compile(r"\s*GUID 0x([0-9a-fA-F]{1,16}) port (\d{1,4}|ALL):\s*((?:\[\w+ == \d{1,20}(?: \([^)\]]*\))?\]\s*)+)")
 _COUNTER = re.compile(r"\[(\w+) == (\d{1,20})(?: \([^)\]]*\))?\]")
 _NODES = re.compile(r"## Summary: (\d{1,9}) nodes checked, (\d{1,9}) bad nodes found\s*")
+_UNASKED = re.compile(r"##\s+(\d{1,9}) PMA query failures\s*")
 _PORTS = re.compile(r"##\s+(\d{1,9}) ports checked, (\d{1,9}) ports have errors beyond threshold\s*")
 _TABLE = re.compile(r"Unicast lids \[.*\] of switch .* guid 0x([0-9a-fA-F]{1,16}) \(.*\):")
+_CUT_TABLE = re.compile(r"SubnGet\(LFT\) failed on switch .* Node GUID 0x([0-9a-fA-F]{1,16}) ")
 _ROUTE = re.compile(r"0x([0-9a-f]{1,4}) (\d{1,3})\s*(?::.*)?")
 _ROUTES = re.compile(r"(\d{1,6}) (?:valid )?lids dumped\s*")
 _VERSION = re.compile(r"(?m)^fw_version:[ \t]*(\d{1,10}\.\d{1,10}\.\d{1,10})[ \t]*$")
@@ -110,11 +117,13 @@ class PortState(t.NamedTuple):
 
 class Errors(t.NamedTuple):
     """Counters of errors above their thresholds, {(GUID of the port, its number): {name: count}}, and how many ports were asked. `unread`
-    says why this is not all, empty if it is."""
+    says why this is not all, empty if it is. `unanswered` is how many queries for counters failed: their ports are among those that the
+    tool counts as checked, whatever they have counted."""
 
     counters: t.Dict[End, t.Dict[str, int]]
     ports: int
     unread: str
+    unanswered: int = 0
 
 
 class Manager(t.NamedTuple):
@@ -163,9 +172,11 @@ def discovery(text: str) -> Discovery:
             number, far = int(link.group(1)), (link.group(3).lower(), int(link.group(4)))
             if (current.guid, number) in links:
                 unread.append(f"port {number} of {current.name} is listed twice")
-            if link.group(7) not in LANE_GBPS:
-                unread.append(f"port {number} of {current.name} has the speed {link.group(7)!r}, which is not known")
-            links[current.guid, number] = Far(far, int(link.group(6)), link.group(7))
+            width = link.group(6).rstrip("x")
+            if link.group(7) not in LANE_GBPS or not width.isdigit():
+                # Tools that are older than a speed print `???`, and so it is with a switch that did not tell its own port.
+                unread.append(f"port {number} of {current.name} has the rate {link.group(6) + link.group(7)!r}, which is not known")
+            links[current.guid, number] = Far(far, int(width) if width.isdigit() else 0, link.group(7))
             if current.kind != SWITCH:
                 current.port_guids[number] = (link.group(2) or "").lower().zfill(16)
                 own = _OWN_LID.search(line)
@@ -202,35 +213,42 @@ def states(text: str) -> t.Tuple[t.Dict[End, PortState], t.List[str]]:
     for line in text.splitlines():
         if not line.strip():
             continue
-        match = _STATE.fullmatch(line)
+        match, without_end = _STATE.fullmatch(line), _NO_END.fullmatch(line)
         rate = _RATE.fullmatch(match.group(4)) if match else None
+        if without_end:
+            unread.append(f"port {without_end.group(3)} of {without_end.group(2).strip()[:SHOWN]} has a link whose other end is not known")
+            continue
         if match is None or rate is None:
             unread.append(f"the line {line.strip()[:SHOWN]!r} is not understood")
             continue
         linked = match.group(5) is not None
-        lane = LANE_GBPS["FDR10"] if rate.group(3) else float(rate.group(2) or 0)
+        lane = LANE_GBPS["FDR10"] if rate.group(3) or rate.group(4) else float(rate.group(2) or 0)
         end = match.group(1).lower(), int(match.group(3))
         if end in ports:
             unread.append(f"port {end[1]} of {match.group(2).strip()[:SHOWN]} is listed twice")
         could = _COULD.search(match.group(7)) if linked and lane else None
+        could_gbps = LANE_GBPS["FDR10"] if could and could.group(2) else float(could.group(1)) if could else 0.0
         wider = _WIDER.search(match.group(7)) if linked else None
         width = int(rate.group(1)) if linked and rate.group(1) else None
         most = min(int(wider.group(1)), CONNECTOR) if wider else 0
         ports[end] = PortState(
-            width, lane if linked and lane else None, rate.group(4), rate.group(5),
-            float(could.group(1)) if could and float(could.group(1)) > lane else None,
+            width, lane if linked and lane else None, rate.group(5), rate.group(6),
+            could_gbps if could_gbps > lane else None,
             most if width is not None and most > width else None,
         )  # fmt: skip
     return ports, _first(unread)
 
 
-def errors(text: str) -> Errors:
+def errors(text: str, said: str = "") -> Errors:
     """Return the counters in ibqueryerrors' output. Without its summary, or with another number of ports than the summary counts, it is
-    not known which ports are clean."""
+    not known which ports are clean. `said` are its errors: they tell a query for what a device can count (`classportinfo`), without which
+    its counters are read all the same, from one for the counters themselves."""
     counters: t.Dict[End, t.Dict[str, int]] = {}
     nodes = ports = bad = None
+    unanswered = 0
     for line in text.splitlines():
         found, summary, ports_line = _ERRORS.fullmatch(line), _NODES.fullmatch(line), _PORTS.fullmatch(line)
+        failures = _UNASKED.fullmatch(line)
         if found and found.group(2) != "ALL":
             end = found.group(1).lower().zfill(16), int(found.group(2))
             counters.setdefault(end, {}).update({name: int(count) for name, count in _COUNTER.findall(found.group(3))})
@@ -238,12 +256,16 @@ def errors(text: str) -> Errors:
             nodes = int(summary.group(1))
         elif ports_line:
             ports, bad = int(ports_line.group(1)), int(ports_line.group(2))
+        elif failures:
+            unanswered = max(0, int(failures.group(1)) - said.count(": classportinfo query failed on "))
     if nodes is None or ports is None:
         return Errors(counters, 0, "the summary of ibqueryerrors is missing")
     if not nodes or not ports:
         return Errors(counters, 0, "ibqueryerrors has asked no port")
     if bad != len(counters):
         return Errors(counters, ports, f"ibqueryerrors counts {bad} ports with errors and lists {len(counters)}")
+    if unanswered:
+        return Errors(counters, ports, f"{unanswered} queries for counters failed, and their ports are counted as checked", unanswered)
     return Errors(counters, ports, "")
 
 
@@ -259,9 +281,11 @@ def says_no_manager(text: str) -> bool:
     return _NO_MANAGER.search(text) is not None
 
 
-def routes(text: str) -> t.Dict[str, t.Dict[int, int]]:
+def routes(text: str, said: str = "") -> t.Dict[str, t.Dict[int, int]]:
     """Return {GUID of a switch: {LID: port by which it sends what goes there}} of what `dump_fts -n` prints. A table with another number of
-    rows than its last line counts is left out."""
+    rows than its last line counts is left out, and so is that of a switch of which a part was not answered, as the errors in `said` have
+    it: the tool prints the part before once more in its place (dump_fts.c, dump_unicast_tables)."""
+    repeated = {match.group(1).lower().zfill(16) for match in _CUT_TABLE.finditer(said)}
     tables: t.Dict[str, t.Dict[int, int]] = {}
     current: t.Dict[int, int] = {}
     guid = ""
@@ -274,7 +298,7 @@ def routes(text: str) -> t.Dict[str, t.Dict[int, int]]:
         if table:
             guid, current = table.group(1).lower().zfill(16), {}
         elif end and guid:
-            if int(end.group(1)) == len(current):
+            if int(end.group(1)) == len(current) and guid not in repeated:
                 tables[guid] = current
             guid, current = "", {}
     return tables

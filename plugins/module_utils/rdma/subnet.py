@@ -31,6 +31,7 @@ MOST_ROUTES = 2500000
 # A switch answers within milliseconds; vendstat asks three times. So many switches, and so many seconds, are for their firmware. If none of
 # the first ones tells it, the others are not asked: they are of another maker, or the key of the vendor's class is not known.
 ANSWER_MS, MOST_SWITCHES, FIRMWARE_S, TRIED = 300, 512, 20.0, 3
+_NO_ERRORS = infiniband.Errors({}, 0, "")
 
 
 def refusal(node: Node) -> tuple[str, str] | None:
@@ -137,7 +138,7 @@ def _routes(node: Node, where: list[str], found: infiniband.Discovery, timeout: 
         unseen[ROUTES] = f"routes of {len(switches)} switches to {len(lids)} ports are more than a measurement holds"
         return {}
     result = node.run([ROUTES, "-n", *where], timeout=timeout) if node.which(ROUTES) else None
-    tables = infiniband.routes(result.out) if result is not None and result.ok else {}
+    tables = infiniband.routes(result.out, result.err) if result is not None and result.ok else {}
     packed = packed_routes(found, tables)
     if len(packed) < len(switches):
         why = "is not installed" if result is None else f"does not tell those of {len(switches) - len(packed)} of {len(switches)} switches"
@@ -161,7 +162,8 @@ def _lids(found: infiniband.Discovery) -> list[int]:
 
 
 def _errors(node: Node, where: list[str], timeout: float, raw: list[str], unseen: dict[str, str]) -> tuple[infiniband.Errors | None, float]:
-    """Return the counters of errors, None if they could not all be read, and when they were read."""
+    """Return the counters of errors and when they were read. Counters that are not all, as some ports did not answer, are better than none
+    of them; None if the output is not whole."""
     at = time.monotonic()
     if not node.which(ERRORS):
         unseen[ERRORS] = f"{ERRORS} is not installed"
@@ -169,12 +171,13 @@ def _errors(node: Node, where: list[str], timeout: float, raw: list[str], unseen
     result = node.run([ERRORS, "-s", NO_ERRORS, *where], timeout=timeout)
     raw.append(result.raw)
     # Its status is 1 if there are errors.
-    found = infiniband.errors(result.out)
+    found = infiniband.errors(result.out, result.err)
     if result.timed_out or result.rc not in (0, 1) or found.unread:
         unseen[ERRORS] = (
             f"{ERRORS}: {'it did not end in time' if result.timed_out else found.unread or f'it ended with status {result.rc}'}"
         )
-        return None, at
+        is_in_part = found.unanswered and not result.timed_out and result.rc in (0, 1)
+        return (found if is_in_part else None), at
     return found, at
 
 
@@ -194,9 +197,11 @@ def plain(
             back = found.links[far.end]
             links.append([guid, number, *far.end, far.width, far.speed, back.width, back.speed])
     before = first.counters if first else {}
-    last = again or first
+    counted = {**before, **again.counters} if first and again and again.unanswered else (again or first or _NO_ERRORS).counters
     rose = []
     for end, counters in (again.counters if again else {}).items():
+        if end not in before and first and first.unanswered:
+            continue  # what it had counted before was perhaps not told
         then = before.get(end, {})
         # One that is lower was cleared, and has counted all of this since.
         more = {name: count - then.get(name, 0) if count >= then.get(name, 0) else count for name, count in counters.items()}
@@ -212,7 +217,7 @@ def plain(
         "down": [[*end, state.state, state.physical] for end, state in states.items() if state.width is None and end not in found.links],
         "could": [[*end, state.could_gbps] for end, state in states.items() if state.could_gbps],
         "wider": [[*end, state.could_width] for end, state in states.items() if state.could_width],
-        "errors": [[*end, counters] for end, counters in (last.counters if last else {}).items()],
+        "errors": [[*end, counters] for end, counters in counted.items()],
         "rose": rose,
         "manager_lid": manager.lid if manager else None,
         "not_looked_for": unseen,

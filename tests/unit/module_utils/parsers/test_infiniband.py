@@ -55,6 +55,13 @@ def test_the_routes_of_each_switch_are_those_that_its_table_counts() -> None:
     assert len(cut) == 5 and len(infiniband.routes(dumped[:2000])) < 6 and infiniband.routes("") == {}
 
 
+def test_a_table_of_routes_of_which_a_part_was_not_answered_is_left_out() -> None:
+    """dump_fts prints the part before once more in its place."""
+    dumped = (RECORDED / "healthy/dump_fts.txt").read_text()
+    said = f"SubnGet(LFT) failed on switch 'MF0;leaf-1:MQM9700/U1' Lid 7 Node GUID 0x{LEAF_1} SMA LID 7; MAD status 0x6e AM 0x1\n"
+    assert infiniband.routes(dumped).keys() - infiniband.routes(dumped, said).keys() == {LEAF_1}
+
+
 def test_a_switch_has_its_lid_and_an_adapter_none_of_its_own() -> None:
     devices = infiniband.discovery(text("healthy")).devices
     assert devices["fc6a1c0300020040"].lid == 10 and devices[GPU_06].lid == 0
@@ -90,7 +97,26 @@ def test_a_cut_text_is_no_whole_fabric(end: int) -> None:
 
 
 def test_a_speed_that_is_not_known_is_named() -> None:
-    assert "'QXR'" in infiniband.discovery(text("healthy").replace("4xHDR", "4xQXR")).unread[0]
+    assert "'4xQXR'" in infiniband.discovery(text("healthy").replace("4xHDR", "4xQXR")).unread[0]
+
+
+@pytest.mark.parametrize("rate", ["4x???", "??HDR"])
+def test_a_rate_that_the_tool_does_not_know_is_named_with_its_port(rate: str) -> None:
+    """A tool that is older than a speed prints question marks."""
+    unread = infiniband.discovery(text("healthy").replace("4xHDR", rate)).unread
+    assert unread[0].startswith("port 1 of MF0;leaf-4:MQM9700/U1 has the rate ") and rate in unread[0]
+
+
+def test_a_cable_between_two_adapters_is_a_link() -> None:
+    """At an adapter the tool prints the other adapter's GUID behind a space (ibnetdiscover.c, out_ca_port)."""
+    said = "".join(
+        f"vendid=0x2c9\ndevid=0x1021\nsysimgguid=0x{own}0\ncaguid=0x{own}0\nCa\t1 \"H-{own:0>15}0\"\t\t# \"{name} mlx5_0\"\n"
+        f'[1]({own}0) \t"H-{far:0>15}0"[1] ({far}0) \t\t# lid {own} lmc 0 "{other} mlx5_0" lid {far} 4xNDR\n\n'
+        for own, far, name, other in (("1", "2", "gpu-1", "gpu-2"), ("2", "1", "gpu-2", "gpu-1"))
+    )
+    fabric = infiniband.discovery(said)
+    assert fabric.unread == [] and fabric.links["0000000000000010", 1] == (("0000000000000020", 1), 4, "NDR")
+    assert fabric.devices["0000000000000020"].port_lids == {1: 2}
 
 
 def test_a_port_without_a_link_has_no_rate() -> None:
@@ -104,6 +130,20 @@ def test_a_link_whose_ends_could_be_faster_says_it() -> None:
     ports, _unread = infiniband.states(text("slow", "iblinkinfo-l"))
     assert {port.could_gbps for port in ports.values()} == {None, 10.0}
     assert ports["a088c20300010061", 1].could_gbps == 10.0
+
+
+def test_a_link_at_fdr10_has_its_own_rate_although_the_tool_prints_that_of_qdr() -> None:
+    line = text("healthy", "iblinkinfo-l").splitlines()[0]
+    for printed, lane, could in (("10.0 Gbps (FDR10)", 10.3125, None), ("10.0 Gbps", 10.0, 10.3125)):
+        words = "Could be FDR10 (Found link at QDR but expected speed is FDR10)" if could else ""
+        ports, unread = infiniband.states(line.replace("53.125 Gbps", printed).replace("Could be 12X ", words))
+        assert unread == [] and [(port.lane_gbps, port.could_gbps) for port in ports.values()] == [(lane, could)]
+
+
+def test_a_link_without_a_known_other_end_is_named_and_is_no_port_without_a_link() -> None:
+    line = text("healthy", "iblinkinfo-l").splitlines()[0]
+    ports, unread = infiniband.states(f'{line.partition("==>")[0]}==>      "Port not available"\n')
+    assert ports == {} and len(unread) == 1 and unread[0].endswith("has a link whose other end is not known")
 
 
 @pytest.mark.parametrize(
@@ -143,6 +183,15 @@ def test_without_its_summary_no_port_is_known_to_be_clean() -> None:
     lines = text("counters", "ibqueryerrors").splitlines()
     missing = infiniband.errors("\n".join(line for line in lines if "port 2:" not in line))
     assert missing.unread == "ibqueryerrors counts 3 ports with errors and lists 2"
+
+
+def test_ports_whose_counters_were_not_told_are_no_clean_ports() -> None:
+    """ibqueryerrors counts them as checked (ibqueryerrors.c, print_errors)."""
+    said = text("counters", "ibqueryerrors") + "##          3 PMA query failures\n"
+    found = infiniband.errors(said)
+    assert found.unanswered == 3 and found.unread.startswith("3 queries for counters failed") and len(found.counters) == 3
+    warned = "ibwarn: [9] query_cap_mask: classportinfo query failed on gpu-01 HCA-1, Lid 4 port 1\n"
+    assert infiniband.errors(said, warned).unanswered == 2 and infiniband.errors(said, warned * 3).unread == ""
 
 
 def test_the_subnet_manager_is_the_one_that_answers() -> None:

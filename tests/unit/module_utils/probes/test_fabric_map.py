@@ -116,6 +116,25 @@ def test_counters_of_errors_that_cannot_be_read_are_told_from_a_tool_that_is_mis
     assert fabric["unread"] == {} and "ibqueryerrors" in fabric["not_looked_for"]
 
 
+def test_errors_that_were_found_stand_beside_ports_that_did_not_answer(tmp_path: pathlib.Path) -> None:
+    """A port that answers the second time alone has not counted all of its errors in between."""
+    node = RecordedNode(plant(tmp_path), ALL)
+    whole = (FIXTURES / "infiniband/counters/ibqueryerrors.txt").read_text()
+    without = whole.replace("3 ports have errors", "2 ports have errors") + "##          1 PMA query failures\n"
+    looks = iter(["".join(line for line in without.splitlines(keepends=True) if "port 2:" not in line), whole])
+    run = node.run
+
+    def answers(argv: list[str], *more: t.Any, **others: t.Any) -> CommandResult:
+        if argv[0] == "ibqueryerrors":
+            node.changed["ibqueryerrors"] = next(looks)
+        return run(argv, *more, **others)
+
+    node.run = answers  # type: ignore[method-assign]
+    (fabric,) = seen(node, "discovery")["context"]["fabrics"]
+    assert len(fabric["errors"]) == 3 and fabric["rose"] == []
+    assert fabric["unread"]["ibqueryerrors"].startswith("ibqueryerrors: 1 queries for counters failed")
+
+
 def test_the_routes_of_all_switches_are_read(tmp_path: pathlib.Path) -> None:
     (fabric,) = seen(RecordedNode(plant(tmp_path), (*ALL, "dump_fts")), "discovery")["context"]["fabrics"]
     assert len(fabric["routes"]) == 6 and "dump_fts" not in fabric["not_looked_for"]
