@@ -4,7 +4,7 @@
 """Parser for the JSON of fio (`--output-format=json`).
 
 fio's exit status says nothing certain: with `continue_on_error` it is 0 after errors. Each job's own counters of errors decide. Names of
-the fields: fio 3.33 (stat.c, show_thread_status_json).
+the fields: fio 3.0 to 3.41 (stat.c, show_thread_status_json).
 
 This module util is PRIVATE to the collection.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.absent import Absent, Value, is_absent
@@ -27,6 +28,8 @@ CODES = {
 }  # fmt: skip
 # A rate differs by less than this part from what was counted in its time: fio rounds both.
 ROUNDED = 0.01
+# Numbers that C prints and JSON does not have; fio prints its averages as they are (json.c, json_print_value).
+_NO_NUMBER = re.compile(r"(?<=[:\[,])(\s*)-?(?:nan|inf)\b")
 _WORDS = {errno.EILSEQ: "data that was read back is not what was written"}
 
 
@@ -78,14 +81,10 @@ def _document(text: str) -> t.Any:
     if at == 0 and not text.startswith("{"):
         return _NOTHING
     try:
-        document, _end = json.JSONDecoder(parse_constant=_refuse).raw_decode(text[at:])
+        document, _end = json.JSONDecoder(parse_constant=lambda _name: None).raw_decode(_NO_NUMBER.sub(r"\1null", text[at:]))
     except (ValueError, RecursionError):
         return _CUT
     return document
-
-
-def _refuse(name: str) -> t.NoReturn:
-    raise ValueError(f"{name} is no number")
 
 
 def _problem(job: dict[str, t.Any]) -> tuple[str, str] | None:
@@ -115,9 +114,16 @@ def _side(job: dict[str, t.Any], name: str) -> Side:
     if not is_absent(io_bytes) and io_bytes == 0:
         return _absent(f"fio did not {name}")  # every number of it is 0
     return Side(
-        io_bytes, _rate(side, "bw_bytes", "io_bytes", name), _rate(side, "iops", "total_ios", name),
+        io_bytes, _rate(_with_bytes(side), "bw_bytes", "io_bytes", name), _rate(side, "iops", "total_ios", name),
         _us(latency.get("mean"), f"clat_ns.mean of {name}"), _us(percentiles.get("99.000000"), f"99th percentile of {name}"),
     )  # fmt: skip
+
+
+def _with_bytes(side: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return a side with its rate in bytes/s: fio 3.0 and 3.1 have it in KiB/s alone."""
+    in_kib = side.get("bw")
+    has_it = "bw_bytes" in side or isinstance(in_kib, bool) or not isinstance(in_kib, (int, float))
+    return side if has_it else {**side, "bw_bytes": in_kib * 1024}
 
 
 def _rate(side: dict[str, t.Any], field: str, counted: str, name: str) -> Value:

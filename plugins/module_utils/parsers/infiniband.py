@@ -46,9 +46,7 @@ _STATE = re.compile(
 # A link of which the tool knows no other end (iblinkinfo.c, print_port).
 _NO_END = re.compile(r'0x([0-9a-fA-F]{16})\s+"(.*?)"\s+\d+\s+(\d{1,4})\[[^\]]*\]\s+==\(.*?\)==>\s+"Port not available"\s*')
 # A link at FDR10 reads `10.0 Gbps (FDR10)`: the number is that of QDR (iblinkinfo.c, print_port).
-_RATE = re.compile(
-    r"\s*(?:(\d{1,2})X\s+(?:(\d{1,3}(?:\.\d{1,6})?) Gbps(?: \((FDR10)\))?|(FDR10))\s+)?([A-Za-z?]+)/\s*([A-Za-z?]+)\s*"
-)
+_RATE = re.compile(r"\s*(?:(\d{1,2})X\s+(?:(\d{1,3}(?:\.\d{1,6})?) Gbps(?: \((FDR10)\))?|(FDR10))\s+)?([A-Za-z?]+)/\s*([A-Za-z?]+)\s*")
 _COULD = re.compile(r"\bCould be (?:(\d{1,3}(?:\.\d{1,6})?) Gbps|(FDR10))")
 _WIDER = re.compile(r"\bCould be (\d{1,2})X")
 # Lanes of a connector: adapters and switches of old models also say 12, which no cable of theirs has.

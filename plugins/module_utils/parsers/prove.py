@@ -13,6 +13,8 @@ import typing as t
 
 _FILE = re.compile(r"^(\S.*) \(Wstat: (\d+).*? Tests: (\d+) Failed: (\d+)\)$")
 _NUMBERS = re.compile(r"^\s+Failed tests?:\s+(.+)$")
+# Numbers that did not fit on the line before (TAP::Formatter::Base, _balanced_range).
+_MORE = re.compile(r"^\s+(\d[\d, -]*)$")
 _ALL = re.compile(r"^Files=(\d+), Tests=(\d+),", re.M)
 _RESULT = re.compile(r"^Result: (\w+)\s*$", re.M)
 
@@ -32,8 +34,13 @@ def parse(text: str) -> Proved:
     """Return the summary in what `prove` printed."""
     failed: dict[str, str] = {}
     count, name = 0, ""
+    has_numbers = False
     for line in text.partition("Test Summary Report\n")[2].splitlines():
-        head, numbers = _FILE.match(line), _NUMBERS.match(line)
+        head, numbers, more = _FILE.match(line), _NUMBERS.match(line), _MORE.match(line)
+        if more and has_numbers:
+            failed[name] += f", {more[1]}"
+            continue
+        has_numbers = bool(numbers and name)
         if head:
             name = head[1]
             count += int(head[4])

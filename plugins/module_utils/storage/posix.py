@@ -9,6 +9,7 @@ This module util is PRIVATE to the collection.
 from __future__ import annotations
 
 import os
+import textwrap
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import findings
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer.plain_data import Observation, PlainData
@@ -19,6 +20,8 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import 
 
 # Files with failed tests that a finding names.
 SHOWN = 8
+# Characters of what is said of one file of tests.
+LONGEST = 60
 # Where the tests of pjdfstest may be.
 PJDFSTEST = tuple(f"{folder}/pjdfstest/tests" for folder in ("/usr/share", "/usr/lib", "/usr/local/share", "/opt"))
 
@@ -42,7 +45,7 @@ def observed(test: FileSystemTest, path: str) -> Observation:
     failed = {os.path.relpath(name, tests): what for name, what in found.failed.items()}
     listed: list[findings.Finding] = []
     if found.result != "PASS":
-        shown = ", ".join(f"{name} ({what})" for name, what in list(failed.items())[:SHOWN])
+        shown = ", ".join(f"{name} ({textwrap.shorten(what, LONGEST)})" for name, what in list(failed.items())[:SHOWN])
         more = f" and {len(failed) - SHOWN} more files" if len(failed) > SHOWN else ""
         words = f"{found.not_ok} of {found.tests} tests of pjdfstest failed: {shown}{more}"
         listed.append(("", "file_system", f"{test.entry['name']} ({test.entry['path']}): {words}"))

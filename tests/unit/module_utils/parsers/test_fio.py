@@ -93,3 +93,23 @@ def test_requests_that_were_not_made_in_the_time_are_absent(field: str, value: o
     document["jobs"][0]["read"][field] = value
     run = fio.parse(json.dumps(document))
     assert is_absent(run.read.iops) and not is_absent(run.read.rate)
+
+
+@pytest.mark.parametrize("printed", ["-nan", "nan", "inf", "-inf"])
+def test_an_average_that_is_no_number_takes_no_other_number_with_it(printed: str) -> None:
+    """fio prints it as C does, which is no JSON."""
+    text = recorded("vda-randread")
+    run = fio.parse(text.replace('"bw_mean" : ', f'"bw_more" : {printed},\n"bw_mean" : '))
+    assert run == fio.parse(text) and run.problem is None
+    rate = json.loads(text)["jobs"][0]["read"]["iops"]
+    assert is_absent(fio.parse(text.replace(f'"iops" : {rate:f}', f'"iops" : {printed}')).read.iops)
+
+
+def test_a_rate_of_the_first_versions_is_in_kib() -> None:
+    """fio 3.0 and 3.1 have no `bw_bytes`."""
+    document = json.loads(recorded("delay-write"))
+    side = document["jobs"][0]["write"]
+    rate = side.pop("bw_bytes")
+    assert fio.parse(json.dumps(document)).write.rate == pytest.approx(rate, rel=0.01)
+    side["bw"] = "1024"
+    assert is_absent(fio.parse(json.dumps(document)).write.rate)

@@ -41,3 +41,12 @@ def test_all_that_passed_and_none_at_all() -> None:
 
 def test_an_output_that_is_cut_has_no_result() -> None:
     assert prove.parse(BAD[:200]).result == prove.parse("").result == ""
+
+
+def test_numbers_of_failed_tests_go_on_over_several_lines() -> None:
+    """The formatter of Perl breaks them behind forty characters."""
+    lines = "  Failed tests:  2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22\n                24, 26-30\n                200\n"
+    todo = "/t/open/02.t (Wstat: 0 Tests: 3 Failed: 0)\n  TODO passed:   3, 5\n                7\n"
+    found = prove.parse(BAD.replace("  Failed tests:  2-3\n", lines + todo))
+    assert found.failed["/t/chmod/00.t"] == "2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26-30, 200"
+    assert "/t/open/02.t" not in found.failed
