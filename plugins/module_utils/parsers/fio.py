@@ -121,9 +121,9 @@ def _side(job: dict[str, t.Any], name: str) -> Side:
 
 def _with_bytes(side: dict[str, t.Any]) -> dict[str, t.Any]:
     """Return a side with its rate in bytes/s: fio 3.0 and 3.1 have it in KiB/s alone."""
-    in_kib = side.get("bw")
-    has_it = "bw_bytes" in side or isinstance(in_kib, bool) or not isinstance(in_kib, (int, float))
-    return side if has_it else {**side, "bw_bytes": in_kib * 1024}
+    in_kib: t.Any = side.get("bw")
+    is_number = isinstance(in_kib, (int, float)) and not isinstance(in_kib, bool)
+    return {**side, "bw_bytes": in_kib * 1024} if is_number and "bw_bytes" not in side else side
 
 
 def _rate(side: dict[str, t.Any], field: str, counted: str, name: str) -> Value:

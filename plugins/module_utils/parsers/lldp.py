@@ -23,6 +23,8 @@ _LINE = re.compile(
 _CHASSIS = ("chassis.mac", "chassis.local", "chassis.ifname", "chassis.ifalias", "chassis.ip", "chassis.unhandled")
 _PORT = ("port.ifname", "port.local", "port.descr", "port.ifalias", "port.mac", "port.ip", "port.unhandled")
 _SWITCH = ("chassis.name", *_CHASSIS)
+# The name of a port that stands in its description where the id is the number of the interface in SNMP, as Junos sends it: `xe-0/0/4`.
+_PORT_NAME = re.compile(r"[A-Za-z]+-?\d+(?:/\d+)+(?:[:.]\d+)*")
 SHOWN = 80
 
 
@@ -49,10 +51,15 @@ def neighbours(text: str) -> dict[str, Neighbour]:
                 several.add(interface)
             of_interface[name] = " ".join(value.split())[:SHOWN]
     return {
-        interface: Neighbour(_first(of_interface, _SWITCH), _first(of_interface, _PORT), _first(of_interface, _CHASSIS))
+        interface: Neighbour(_first(of_interface, _SWITCH), _port(of_interface), _first(of_interface, _CHASSIS))
         for interface, of_interface in values.items()
         if interface not in several
     }
+
+
+def _port(values: dict[str, str]) -> str:
+    port, described = _first(values, _PORT), values.get("port.descr", "")
+    return described if port.isdigit() and _PORT_NAME.fullmatch(described) else port
 
 
 def _first(values: dict[str, str], names: tuple[str, ...]) -> str:
@@ -61,14 +68,15 @@ def _first(values: dict[str, str], names: tuple[str, ...]) -> str:
 
 def heard(text: str) -> t.Dict[str, t.List[Neighbour]] | None:
     """Return {interface: the neighbours that are heard at it} of `lldpctl -f json` or `-f json0`; None if the text is neither. In `json`
-    the interfaces, and the names of the neighbours, are keys, of one object or of several in a list; in `json0` they are values."""
+    the interfaces, and the names of the neighbours, are keys, of one object or of several in a list; in `json0` they are values. lldpctl
+    0.9.7 prints the ends of lines in a description as they are, which is no JSON."""
     try:
-        tree = json.loads(text)
+        tree = json.loads(text, strict=False)
     except (ValueError, RecursionError):
         return None
     if not isinstance(tree, dict) or "lldp" not in tree:
         return None
-    found: t.Dict[str, t.List[t.Tuple[Neighbour, bool | None]]] = {}
+    found: t.Dict[str, t.List[_Heard]] = {}
     for part in _listed(tree["lldp"]):
         for interface in _listed(part.get("interface")):
             named = [(str(interface["name"]), interface)] if isinstance(interface.get("name"), str) else list(interface.items())
@@ -78,27 +86,49 @@ def heard(text: str) -> t.Dict[str, t.List[Neighbour]] | None:
     return {interface: _switches(each) for interface, each in found.items()}
 
 
-def _switches(several: t.List[t.Tuple[Neighbour, bool | None]]) -> t.List[Neighbour]:
-    """Return the only switch among neighbours that all say whether they are one, as beside a DPU or a virtual machine; else all."""
-    switches = [neighbour for neighbour, is_switch in several if is_switch]
-    if len(switches) == 1 and all(is_switch is not None for _neighbour, is_switch in several):
-        return switches
-    return [neighbour for neighbour, _is_switch in several]
+class _Heard(t.NamedTuple):
+    """A neighbour as an interface hears it; `is_switch` is None if it does not say. `is_bare` is True if it says nothing but the addresses
+    of itself and of its port, as the firmware of network cards does."""
+
+    neighbour: Neighbour
+    is_switch: bool | None
+    is_bare: bool
+    protocol: str
 
 
-def _of_json(interface: t.Dict[str, t.Any]) -> t.List[t.Tuple[Neighbour, bool | None]]:
-    """Return the neighbours in the value of an interface, one for each chassis, and whether each is a switch (None: it does not say)."""
+def _switches(several: t.List[_Heard]) -> t.List[Neighbour]:
+    """Return the only switch among neighbours that all say whether they are one, as beside a DPU or a virtual machine; else all. One that
+    is heard twice, as by LLDP and by CDP, is one."""
+    by_lldp = {each.neighbour.switch.partition(".")[0] for each in several if each.protocol == "LLDP"}
+    # The names of CDP may have a domain or a serial number behind them: `leaf-1.example.com`, `leaf-1(FDO1234)`.
+    again = [each for each in several if each.protocol != "LLDP" and re.split(r"[.(]", each.neighbour.switch)[0] in by_lldp - {""}]
+    heard = [each for each in several if each not in again]
+    switches = [each.neighbour for each in heard if each.is_switch]
+    if len(set(switches)) == 1 and all(each.is_switch is not None or each.is_bare for each in heard):
+        return switches[:1]
+    return list(dict.fromkeys(each.neighbour for each in heard))
+
+
+def _of_json(interface: t.Dict[str, t.Any]) -> t.List[_Heard]:
+    """Return the neighbours in the value of an interface, one for each chassis."""
     port = next(iter(_listed(interface.get("port"))), {})
     chassis = [
         pair
         for listed in _listed(interface.get("chassis"))
         for pair in ([("", listed)] if "id" in listed else [(n, v) for n, v in listed.items() if isinstance(v, dict)])
     ]
-    port_names = _json_text(_id(port, "ifname", "local"), port.get("descr"), _id(port))
-    return [
-        (Neighbour(_json_text(name, values.get("name"), _id(values)), port_names, _json_text(_id(values))), _is_switch(values))
-        for name, values in chassis
-    ]
+    described = _json_text(port.get("descr"))
+    port_name = _json_text(_id(port, "ifname", "local"), described, _id(port))
+    if port_name.isdigit() and _PORT_NAME.fullmatch(described):
+        port_name = described
+    protocol = str(interface.get("via") or "LLDP")
+    has_addresses_alone = bool(_id(port, "mac")) and not described
+    found = []
+    for name, values in chassis:
+        switch, is_switch = _json_text(name, values.get("name"), _id(values)), _is_switch(values)
+        is_bare = has_addresses_alone and is_switch is None and switch == _id(values, "mac") and not _json_text(values.get("descr"))
+        found.append(_Heard(Neighbour(switch, port_name, _json_text(_id(values))), is_switch, is_bare, protocol))
+    return found
 
 
 def _is_switch(chassis: t.Dict[str, t.Any]) -> bool | None:

@@ -88,6 +88,11 @@ def _neighbours(node: Node, params: Params) -> tuple[str, dict[str, list[lldp.Ne
         return "", {}, f"{tool} is not installed: install lldpd to have the switches of Ethernet ports"
     result = node.run([tool, "-f", "json"], timeout=params["tool_timeout"])
     heard = lldp.heard(result.out) if result.ok else None
+    if heard is None and result.ok:
+        # Versions that were built without JSON print another form, and those before 1.0.22 no JSON if a name has a quotation mark.
+        plainly = node.run([tool, "-f", "keyvalue"], timeout=params["tool_timeout"])
+        if plainly.ok and lldp.neighbours(plainly.out):
+            result, heard = plainly, {interface: [neighbour] for interface, neighbour in lldp.neighbours(plainly.out).items()}
     if heard is None:
         words = "it did not end in time" if result.timed_out else " ".join((result.err or result.out).split())[-200:] or "it prints nothing"
         return result.raw, {}, f"{tool}: {words}"

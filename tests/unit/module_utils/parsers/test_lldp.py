@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import lldp
@@ -100,3 +101,50 @@ def chassis(name: str, number: int, *capable: str, says: bool = True) -> dict[st
 def test_the_only_switch_among_neighbours_that_say_what_they_are_is_the_neighbour(several: list[object], names: list[str]) -> None:
     heard = lldp.heard(json.dumps({"lldp": {"interface": several}}))
     assert heard and [each.switch for each in heard["eth0"]] == names and heard["eth0"][0].chassis == "aa:1"
+
+
+def test_the_end_of_a_line_in_a_description_is_read_as_old_versions_print_it() -> None:
+    text = json.dumps({"lldp": {"interface": chassis("leaf", 1, "Bridge")}}).replace('"rid": "1"', '"descr": "Maker\nVersion 1\t"')
+    assert "\nVersion" in text and lldp.heard(text) == {"eth0": [("leaf", "swp1", "aa:1")]}
+
+
+@pytest.mark.parametrize("other", ["leaf-1", "leaf-1.example.com", "leaf-1(FDO1234)"])
+def test_a_switch_that_is_heard_by_two_protocols_is_one(other: str) -> None:
+    twice = [chassis("leaf-1.example.com", 1, "Bridge"), chassis(other, 2)]
+    for each, protocol in zip(twice, ("LLDP", "CDPv2")):
+        t.cast("dict[str, t.Any]", each["eth0"])["via"] = protocol
+    heard = lldp.heard(json.dumps({"lldp": {"interface": twice}}))
+    assert heard == {"eth0": [("leaf-1.example.com", "swp1", "aa:1")]}
+    alone = lldp.heard(json.dumps({"lldp": {"interface": twice[1:]}}))
+    assert alone == {"eth0": [(other, "swp2", "aa:2")]}
+
+
+def test_a_neighbour_that_is_listed_twice_is_one() -> None:
+    same = [chassis("leaf", 1, says=False), chassis("leaf", 1, says=False)]
+    assert lldp.heard(json.dumps({"lldp": {"interface": same}})) == {"eth0": [("leaf", "swp1", "aa:1")]}
+
+
+def test_the_firmware_of_a_network_card_is_no_second_switch() -> None:
+    """It says no name and no capability, its address alone."""
+    address = {"id": {"type": "mac", "value": "bb:2"}}
+    card = {"eth0": {"chassis": address, "port": {**address, "ttl": "120"}}}
+    leaf = chassis("leaf", 1, "Bridge")
+    assert lldp.heard(json.dumps({"lldp": {"interface": [card, leaf]}})) == {"eth0": [("leaf", "swp1", "aa:1")]}
+    assert lldp.heard(json.dumps({"lldp": {"interface": card}})) == {"eth0": [("bb:2", "bb:2", "bb:2")]}
+    silent = lldp.heard(json.dumps({"lldp": {"interface": [card, chassis("leaf", 1, says=False)]}}))
+    assert silent and len(silent["eth0"]) == 2, "nobody says that it is a switch"
+
+
+@pytest.mark.parametrize(
+    ("number", "described", "port"),
+    [
+        ("516", "xe-0/0/4", "xe-0/0/4"), ("731", "et-0/0/12:1", "et-0/0/12:1"), ("516", "to gpu-07 rail 3", "516"),
+        ("516", "gpu-07", "516"), ("5", "5", "5"), ("Ethernet8", "xe-0/0/4", "Ethernet8"),
+    ],
+)  # fmt: skip
+def test_the_number_of_a_port_in_snmp_is_not_its_name(number: str, described: str, port: str) -> None:
+    heard = chassis("leaf", 1, "Bridge")
+    t.cast("dict[str, t.Any]", heard["eth0"])["port"] = {"id": {"type": "local", "value": number}, "descr": described}
+    assert lldp.heard(json.dumps({"lldp": {"interface": heard}})) == {"eth0": [("leaf", port, "aa:1")]}
+    text = f"lldp.eth0.rid=1\nlldp.eth0.chassis.name=leaf\nlldp.eth0.port.local={number}\nlldp.eth0.port.descr={described}\n"
+    assert lldp.neighbours(text)["eth0"].port == port

@@ -260,3 +260,13 @@ def test_a_module_of_which_some_values_cannot_be_read_says_so(tmp_path: pathlib.
 
 def test_a_node_without_rdma_hardware_is_in_no_fabric(tmp_path: pathlib.Path) -> None:
     assert {seen(RecordedNode(tmp_path, ALL), check)["reason_code"] for check in ("ports", "optics", "discovery")} == {"no_rdma_expected"}
+
+
+def test_an_lldpctl_without_json_is_asked_for_its_other_form(tmp_path: pathlib.Path) -> None:
+    node = RecordedNode(plant(tmp_path, "Ethernet"), ALL)
+    node.changed["lldpctl"] = "lldp.eth0.rid=1\nlldp.eth0.chassis.mac=aa:1\nlldp.eth0.chassis.name=leaf1\nlldp.eth0.port.ifname=swp1\n"
+    found = seen(node, "ports")["context"]
+    assert found["ports"][0]["heard"] == [["leaf1", "swp1", "aa:1"]] and found["not_looked_for"] == {}
+    node.changed["lldpctl"] = "LLDP neighbors:\nInterface: eth0\n"
+    found = seen(node, "ports")["context"]
+    assert found["ports"][0]["heard"] == [] and "Interface: eth0" in found["not_looked_for"]["lldp"]
