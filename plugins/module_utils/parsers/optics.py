@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Parsers for what `ethtool -m`, as text or as JSON, and `mlxlink -m -c --json` print about the module in a port and about its link.
 
-Names of the fields: ethtool 4.8 to 6.15 (sff-common.c, sfpdiag.c, qsfp.c, cmis.c, module-common.c) and mstflint 4.20 to 4.34
+Names of the fields: ethtool 4.8 to 6.15 (sff-common.c, sfpdiag.c, qsfp.c, cmis.c, module-common.c) and mstflint 4.14 to 4.34
 (mlxlink_commander.cpp). A module without diagnostics, as a passive copper cable, has no values; that is said and is no healthy value.
 
 This module util is PRIVATE to the collection.
@@ -30,10 +30,15 @@ _NAMES = {
 }  # fmt: skip
 LEVELS = ("high alarm", "low alarm", "high warning", "low warning")
 _LEVEL = re.compile(r"(.+) (high alarm|low alarm|high warning|low warning)( threshold)?")
-_LANE = re.compile(r"\s*\((?:channel|chan)\s*\d+\)")
+_LANE = re.compile(r"\s*\((?:channel|chan)\s*(\d{1,3})\)")
 _LINE = re.compile(r"\s*([A-Za-z].*?)\s*:\s(.*)")
-# The first number of a text of ethtool: `-0.12` of `0.9720 mW / -0.12 dBm` is in another unit and not meant.
-_FIRST = re.compile(r"([+-]?\d{1,9}(?:\.\d{1,9})?)\s*(degrees C|mA|mW|V)\b.*")
+# The first number of a text of ethtool: `-0.12` of `0.9720 mW / -0.12 dBm` is in another unit and not meant. Some systems print dBm alone.
+_FIRST = re.compile(r"([+-]?\d{1,9}(?:\.\d{1,9})?|-inf)\s*(?:degrees (C)|(mA|mW|V|dBm))\b.*")
+# A copper cable without amplifiers, by the technology that it names (SFF-8636, byte 147; CMIS, byte 212; mlxlink: `Copper cable, passive,
+# unequalized`, of SFP `Passive`). It measures nothing, and what it has in place of flags means nothing.
+_PASSIVE = re.compile(r"(?:copper cable,? )?(?:passive|unequalized)", re.I)
+# Identifiers of a memory that cannot be read, and of no module (SFF-8024, table 4-1).
+_NO_MODULE = ("0x00", "0xff", "0", "255")
 _ON = {"on": True, "off": False, True: True, False: False}
 # {name in mlxlink: (value, factor to its unit)}; powers are in dBm.
 _MLXLINK = {"Temperature [C]": ("temperature", 1.0), "Voltage [mV]": ("voltage", 0.001), "Bias Current [mA]": ("bias", 1.0)}
@@ -50,7 +55,10 @@ _COUNTS = {"Effective Physical Errors": "effective_errors", "Symbol Errors": "sy
 _WIRED = re.compile(r"Channels implemented \[([1-9](?:\D[1-9])*)\]")
 _RANGE = re.compile(r"(.*?)\s*\[(\S+?)\.\.(\S+?)\]\s*")
 # No light: the lowest power that SFF-8636 can say, 0.1 uW, is printed as -40 dBm, and none as -inf.
-_DARK_DBM = ("-inf", "-nan")
+_DARK_DBM, DARK_MW = ("-inf", "-nan"), 1.0e-4
+# Nothing wrong, and nothing known (mlxlink_utils.cpp, status2Color).
+_NO_ADVICE = ("0", "1023", "N/A")
+_WITHOUT = "the module has no diagnostics, as a passive cable"
 SHOWN = 60
 MOST_LANES = 16
 
@@ -59,7 +67,8 @@ class Optics(t.NamedTuple):
     """A module: who made it, {value: one for each lane}, {value: {level: limit}}, and `alarms` and `warnings` that the module itself
     raises, in words. `link` is what mlxlink says of the link: bit error rates and counts. `unread` says what could not be read. `faulty`
     has the lanes of alarms that mlxlink tells lane by lane, {alarm: [number of a lane]}, which are not in `alarms`. `wired` is the number
-    of lanes that the module says it has, None if it does not say."""
+    of lanes that the module says it has, None if it does not say. `lanes` are those of `alarms` and `warnings` that ethtool tells lane by
+    lane."""
 
     vendor: str
     part: str
@@ -72,6 +81,18 @@ class Optics(t.NamedTuple):
     unread: t.List[str]
     faulty: t.Dict[str, t.List[int]] = {}
     wired: int | None = None
+    lanes: t.Dict[str, t.List[int]] = {}
+
+    def unlit(self) -> t.Set[int]:
+        """Return the lanes in which neither current nor light is measured in either direction, while there is some in others: a module of
+        eight electrical lanes may have four optical ones, and one of four a single one."""
+        bias, sent, received = (self.values.get(name, []) for name in ("bias", "tx_power", "rx_power"))
+        each = zip(bias, sent, received)
+        dark = {
+            lane for lane, (current, *powers) in enumerate(each)
+            if _is_at_most(current, 0) and all(_is_at_most(power, DARK_MW) for power in powers)
+        }  # fmt: skip
+        return dark if len(dark) < len(bias) else set()
 
 
 def ethtool(text: str) -> Optics:
@@ -92,14 +113,25 @@ def _of_tree(tree: Object) -> t.List[t.Tuple[str, t.Any]]:
             for inner, each in value.items():
                 words = inner.replace("_", " ").lower()
                 lanes = each if isinstance(each, list) else [each]
-                fields += [(name if words in ("value", "values") else f"{name} {words}", lane) for lane in lanes[:MOST_LANES]]
+                fields += _of_lanes(name if words in ("value", "values") else f"{name} {words}", lanes)
         else:
-            fields += [(name, lane) for lane in (value[:MOST_LANES] if isinstance(value, list) else [value])]
+            fields += _of_lanes(name, value if isinstance(value, list) else [value])
     return fields
+
+
+def _of_lanes(name: str, lanes: t.List[t.Any]) -> t.List[t.Tuple[str, t.Any]]:
+    """Return the fields of a list as the text has them, with the number of each lane."""
+    if len(lanes) == 1:
+        return [(name, lanes[0])]
+    return [(f"{name} (channel {number})", lane) for number, lane in enumerate(lanes[:MOST_LANES], 1)]
 
 
 def _module(fields: t.Sequence[t.Tuple[str, t.Any]]) -> Optics:
     texts = {name: str(value).strip()[:SHOWN] for name, value in reversed(fields)}
+    # Ports of Cumulus Linux count lanes from 0 on.
+    numbers = [int(match.group(1)) for match in (_LANE.search(name) for name, _value in fields) if match]
+    first_lane = min(numbers, default=0)
+    in_lanes: t.Dict[str, t.List[int]] = {}
     values: t.Dict[str, t.List[Value]] = {}
     limits: t.Dict[str, t.Dict[str, Value]] = {}
     raised: t.Dict[str, t.List[str]] = {"alarm": [], "warning": []}
@@ -111,32 +143,58 @@ def _module(fields: t.Sequence[t.Tuple[str, t.Any]]) -> Optics:
         if value_name is None:
             continue
         if level and level.group(3):
-            limits.setdefault(value_name, {})[level.group(2)] = _measured(cell, full_name)
+            limits.setdefault(value_name, {})[level.group(2)] = _measured(cell, full_name, UNITS[value_name])
         elif level:
             on = _ON.get(cell.strip().lower() if isinstance(cell, str) else cell if isinstance(cell, bool) else None)
             if on is None:
                 unread.append(f"{full_name} reads {str(cell)[:SHOWN]!r}")
-            elif on and name not in raised[level.group(2).split()[1]]:
-                raised[level.group(2).split()[1]].append(name)
+            elif on:
+                lane = _LANE.search(full_name)
+                in_lanes.setdefault(name, []).extend([int(lane.group(1)) - first_lane] if lane else [])
+                if name not in raised[level.group(2).split()[1]]:
+                    raised[level.group(2).split()[1]].append(name)
         elif len(values.setdefault(value_name, [])) < MOST_LANES:
-            value = _measured(cell, full_name)
+            value = _measured(cell, full_name, UNITS[value_name])
             values[value_name].append(value)
             if isinstance(value, Absent):
                 unread.append(value.why)
     vendor, part, serial = (texts.get(name, "") for name in ("vendor name", "vendor pn", "vendor sn"))
     if not (vendor or part or serial or "identifier" in texts):
         return _nothing("ethtool prints no module")
+    identifier = texts.get("identifier", "")
+    if identifier.partition(" ")[0].lower() in _NO_MODULE:
+        return _nothing(f"the memory of the module cannot be read: its identifier is {identifier}")
+    technology = texts.get("transmitter technology description") or texts.get("transmitter technology", "").partition("(")[2]
+    if _PASSIVE.match(technology) or "passive cu cmplnce." in texts:
+        return Optics(vendor, part, serial, {}, {}, [], [], {}, [_WITHOUT])
+    values = _without_zeros(values)
     if not values:
-        unread.append("the module has no diagnostics, as a passive cable")
-    return Optics(vendor, part, serial, values, limits, raised["alarm"], raised["warning"], {}, unread)
+        unread.append(_WITHOUT)
+    return Optics(vendor, part, serial, values, limits, raised["alarm"], raised["warning"], {}, unread, lanes=in_lanes)
 
 
-def _measured(cell: t.Any, name: str) -> Value:
+def _is_at_most(value: Value, limit: float) -> bool:
+    return not isinstance(value, Absent) and value <= limit
+
+
+def _without_zeros(values: t.Dict[str, t.List[Value]]) -> t.Dict[str, t.List[Value]]:
+    """Return the values of a module. One that answers has a voltage: if it tells none, and no temperature, all zeros stand for values that
+    it does not measure."""
+    told = [value for name in ("voltage", "temperature") for value in values.get(name, [])]
+    if not told or any(isinstance(value, Absent) or value != 0 for value in told):
+        return values
+    return {name: lanes for name, lanes in values.items() if any(isinstance(value, Absent) or value > DARK_MW for value in lanes)}
+
+
+def _measured(cell: t.Any, name: str, unit: str) -> Value:
     """Return the number of a field of ethtool: a number of its JSON, or the first one of a text, which has its unit."""
     match = _FIRST.fullmatch(cell.strip()) if isinstance(cell, str) else None
-    if match:
-        return number(match.group(1), name)
-    return Absent(f"{name} reads {cell[:SHOWN]!r}") if isinstance(cell, str) else number(cell, name)
+    if match is None:
+        return Absent(f"{name} reads {cell[:SHOWN]!r}") if isinstance(cell, str) else number(cell, name)
+    has = match.group(2) or match.group(3)
+    if has == "dBm" and unit == "mW":
+        return _converted(match.group(1), f"{name} [dBm]", lambda dbm: 10.0 ** (dbm / 10.0))
+    return number(match.group(1), name) if has == unit else Absent(f"{name} reads {cell[:SHOWN]!r}")
 
 
 def mlxlink(text: str) -> Optics:
@@ -176,13 +234,24 @@ def mlxlink(text: str) -> Optics:
         },
     }
     advice = str(trouble.get("Recommendation") or "")[: 2 * SHOWN]
-    if str(trouble.get("Status Opcode", "0")) not in ("0", "N/A") and advice:
+    if str(trouble.get("Status Opcode", "0")) not in _NO_ADVICE and advice:
         link["advice"] = advice
     unread += [value.why for value in link.values() if isinstance(value, Absent)]
     unread += [value.why for lanes in values.values() for value in lanes if isinstance(value, Absent)]
     vendor, part, serial = (_name(module.get(f"Vendor {field}")) for field in ("Name", "Part Number", "Serial Number"))
+    is_passive = any(_PASSIVE.match(str(module.get(name))) for name in ("Cable Type", "Cable Technology"))
+    told = [values.get(name) for name in ("voltage", "temperature")]
+    if is_passive or (any(told) and all(lanes in (None, [0.0]) for lanes in told)):
+        # Also powers read 0 dBm then, which would be a milliwatt.
+        values, limits, alarms, of_lanes = {}, {}, [], {}
+        unread = [value.why for value in link.values() if isinstance(value, Absent)]
     if not values:
-        unread.append("the module has no diagnostics, as a passive cable" if vendor or serial else "mlxlink prints no module")
+        unread.append(_WITHOUT if vendor or serial else "mlxlink prints no module")
+    if not counted:
+        unread.append("mlxlink prints no bit error rates")
+    code, message = (status.get(key) if isinstance(status, dict) else None for key in ("code", "message"))
+    if code not in (None, 0, "0"):
+        unread.append(f"mlxlink says {' '.join(str(message).split())[: 2 * SHOWN]!r}")
     lanes_wired = len(re.findall("[1-9]", wired.group(1))) if wired else None
     return Optics(vendor, part, serial, values, limits, alarms, [], link, unread, of_lanes, lanes_wired)
 
@@ -252,10 +321,22 @@ def _name(cell: t.Any) -> str:
     return "" if text == "N/A" else text
 
 
+def _merged(pairs: t.List[t.Tuple[str, t.Any]]) -> Object:
+    """Return the object of some pairs. ethtool 6.15 has a value and its limits under one key, the value first."""
+    merged: Object = {}
+    for key, value in pairs:
+        before = merged.get(key)
+        if before is not None and (isinstance(before, dict) or isinstance(value, dict)):
+            first, second = (part if isinstance(part, dict) else {"value": part} for part in (before, value))
+            value = {**first, **second}
+        merged[key] = value
+    return merged
+
+
 def _object(text: str) -> Object | None:
     """Return the object of a JSON text, of a list its first one; None if there is none."""
     try:
-        tree = json.loads(text)
+        tree = json.loads(text, object_pairs_hook=_merged)
     except (ValueError, RecursionError):
         return None
     tree = tree[0] if isinstance(tree, list) and tree else tree

@@ -66,7 +66,7 @@ def module(node: Node, port: PlainData, timeout: float) -> Module:
         "alarms": [*found.alarms, *found.faulty], "warnings": found.warnings,
     }  # fmt: skip
     active = port["state"] == "ACTIVE"
-    problems, unused = _problems(found)
+    problems, unused = _problems(found, port["link_layer"] == "Ethernet")
     if active and unused:
         # Whether the link should have these lanes is known by the other end and by links of its kind: judged with those of all nodes.
         row["unused"] = {"words": unused, "width": optics.width_of(str(found.link.get("width", ""))), "wired": found.wired}
@@ -78,14 +78,19 @@ def module(node: Node, port: PlainData, timeout: float) -> Module:
     return Module(row, findings, "\n".join(raws), unseen)
 
 
-def _problems(found: optics.Optics) -> tuple[list[tuple[str, str]], list[str]]:
+def _problems(found: optics.Optics, is_ethernet: bool = False) -> tuple[list[tuple[str, str]], list[str]]:
     """Return [(reason code, sentence)] of a module in a port that is up: its own alarms and warnings, values beyond its own limits, and bit
-    errors that the correction did not mend; and what is wrong in lanes that the link does not use, in words."""
+    errors that the correction did not mend; and what is wrong in lanes that the link does not use, in words.
+
+    A link of Ethernet that is up has light in each of its lanes, as nothing of it works without one: what is dark in both directions is no
+    lane of it. One of InfiniBand may run with fewer lanes, which `spare_lanes` tells."""
     what = f"module {' '.join(filter(None, (found.vendor, found.part, found.serial))) or 'without a name'}"
     advice = "clean or replace the module or its fibre"
+    spare = optics.spare_lanes(str(found.link.get("width", "")), _lanes(found))
+    if is_ethernet and not spare:
+        found = _without(found, found.unlit())
     beyond = list(_beyond(found))
     of_lanes = [*((name, lanes, "low alarm") for name, lanes in found.faulty.items()), *(each for each in beyond if each[1])]
-    spare = optics.spare_lanes(str(found.link.get("width", "")), _lanes(found))
     # All that is wrong has to be in the lanes that are left over, whichever these are.
     is_spare = bool(of_lanes) and len({lane for _words, lanes, _level in of_lanes for lane in lanes}) <= spare
     unused = [words for words, _lanes_of_it, _level in of_lanes] if is_spare else []
@@ -106,6 +111,23 @@ def _problems(found: optics.Optics) -> tuple[list[tuple[str, str]], list[str]]:
     if found.link.get("advice"):
         problems.append(("nic_event", f"mlxlink recommends: {found.link['advice']}"))
     return problems, unused
+
+
+def _without(found: optics.Optics, lanes: set[int]) -> optics.Optics:
+    """Return a module without some of its lanes."""
+    if not lanes:
+        return found
+    gone = [name for name, raised in found.lanes.items() if raised and lanes.issuperset(raised)]
+    faulty = {name: [lane for lane in bad if lane not in lanes] for name, bad in found.faulty.items()}
+    return found._replace(
+        values={
+            name: [value for lane, value in enumerate(values) if len(values) == 1 or lane not in lanes]
+            for name, values in found.values.items()
+        },
+        alarms=[name for name in found.alarms if name not in gone],
+        warnings=[name for name in found.warnings if name not in gone],
+        faulty={name: bad for name, bad in faulty.items() if bad},
+    )
 
 
 def _lanes(found: optics.Optics) -> int:

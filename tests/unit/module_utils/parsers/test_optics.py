@@ -141,3 +141,153 @@ def test_the_lanes_that_a_module_has_wired_are_read(words: str | None, wired: in
     tree = json.loads(json.dumps(MLXLINK))
     tree["result"]["output"]["Module Info"]["Cable Breakout"] = words
     assert optics.mlxlink(json.dumps(tree)).wired == wired
+
+
+def changed(**sections: dict[str, object]) -> optics.Optics:
+    """Return what mlxlink says with some fields of its sections changed."""
+    tree = json.loads(json.dumps(MLXLINK))
+    for name, fields in sections.items():
+        tree["result"]["output"].setdefault(name.replace("_", " "), {}).update(fields)
+    return optics.mlxlink(json.dumps(tree))
+
+
+ZEROS = {
+    "Temperature [C]": "0 [0..0]", "Voltage [mV]": "0 [0..0]", "Bias Current [mA]": "0,0,0,0 [0..0]",
+    "Rx Power Current [dBm]": "0,0,0,0 [0..0]", "Tx Power Current [dBm]": "0,0,0,0 [0..0]",
+}  # fmt: skip
+FLAGS = {"Rx LOS [per lane]": {"values": ["1", "0", "1", "1"]}, "Rx CDR LOL [per lane]": {"values": ["1", "1", "1", "1"]}}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"Cable Type": "Passive copper cable"}, {"Cable Technology": "Copper cable, passive, unequalized"},
+        {"Cable Technology": "Copper cable unequalized"}, {"Cable Technology": "Passive"},
+    ],
+)  # fmt: skip
+def test_flags_and_zeros_of_a_passive_cable_are_no_alarms_and_no_values(kind: dict[str, str]) -> None:
+    """MFT 4.35 prints both for a cable whose link is up; 0 dBm would be a milliwatt."""
+    module = changed(Module_Info={**ZEROS, **FLAGS, **kind})
+    assert module.values == {} and module.faulty == {} and module.unread == ["the module has no diagnostics, as a passive cable"]
+    assert module.link["raw_ber"] == pytest.approx(3e-9) and modules._problems(module) == ([], [])
+
+
+def test_an_active_cable_keeps_its_flags_and_zeros_without_a_voltage_are_no_values() -> None:
+    active = changed(Module_Info={**FLAGS, "Cable Technology": "Copper cable, linear active equalizers"})
+    assert active.faulty and modules._problems(active)[0][0][0] == "nic_fault"
+    assert changed(Module_Info=ZEROS).values == {}
+
+
+@pytest.mark.parametrize(("opcode", "is_advice"), [("0", False), ("1023", False), ("N/A", False), ("2", True)])
+def test_that_mlxlink_knows_nothing_is_no_advice(opcode: str, is_advice: bool) -> None:
+    module = changed(Troubleshooting_Info={"Status Opcode": opcode, "Recommendation": "Info not available"})
+    assert ("advice" in module.link) is is_advice
+
+
+def test_what_mlxlink_could_not_read_is_named() -> None:
+    tree = json.loads(json.dumps(MLXLINK))
+    del tree["result"]["output"]["Physical Counters and BER Info"]
+    tree["status"] = {"code": 1, "message": "Showing BER via PPCNT raised the following exception: no answer\n"}
+    unread = optics.mlxlink(json.dumps(tree)).unread
+    assert unread[0] == "mlxlink prints no bit error rates" and "Showing BER via PPCNT raised" in unread[1]
+
+
+def test_a_value_and_its_limits_under_one_key_are_both_read() -> None:
+    """As ethtool 6.15 prints them: the first one is the value."""
+    text = """[ {"identifier": 17, "vendor_name": "Maker", "vendor_sn": "A1",
+        "extended_identifier": {"value": 207, "description": "a", "description": "b"},
+        "module_temperature": 56.98, "module_voltage": 3.259, "laser_tx_bias_current": [ 7,8 ],
+        "module_temperature": {"high_alarm_threshold": 80, "low_alarm_threshold": -10},
+        "module_voltage": {"high_alarm_threshold": 3.5} } ]"""
+    module = optics.ethtool(text)
+    assert module.values == {"temperature": [56.98], "voltage": [3.259], "bias": [7, 8]}
+    assert module.limits == {"temperature": {"high alarm": 80, "low alarm": -10}, "voltage": {"high alarm": 3.5}}
+
+
+def test_powers_in_dbm_alone_are_converted_and_a_wrong_unit_is_no_value() -> None:
+    text = QSFP.replace("1.3924 mW / 1.44 dBm", "1.44 dBm").replace("0.0000 mW / -inf dBm", "-inf dBm")
+    module = optics.ethtool(text.replace("0.0467 mW / -13.31 dBm", "-13.31 dBm"))
+    assert module.values["tx_power"] == [pytest.approx(1.3932, abs=1e-4)] and module.values["rx_power"] == [0.972, 0]
+    assert module.limits["rx_power"] == {"low alarm": pytest.approx(0.0467, abs=1e-4)} and module.unread == []
+    assert isinstance(optics.ethtool(QSFP.replace("3.2350 V", "3.2350 mA")).values["voltage"][0], Absent)
+
+
+@pytest.mark.parametrize("identifier", ["0xff (reserved or unknown)", "0x00 (no module present, unknown, or unspecified)"])
+def test_a_memory_that_cannot_be_read_is_no_module_with_alarms(identifier: str) -> None:
+    """It reads 0xff or 0 throughout: 130 mA, 6.5 V, and all flags on."""
+    text = f"\tIdentifier : {identifier}\n\tLaser bias current : 130.046 mA\n\tLaser bias current high alarm : On\n"
+    module = optics.ethtool(text)
+    assert module.alarms == [] and module.values == {}
+    assert module.unread == [f"the memory of the module cannot be read: its identifier is {identifier}"]
+    assert optics.ethtool(json.dumps([{"identifier": 255, "vendor_name": "x"}])).vendor == ""
+
+
+COPPER = """\tIdentifier                                : 0x11 (QSFP28)
+\tTransmitter technology                    : 0xa0 (Copper cable unequalized)
+\tVendor SN                                 : C1
+\tModule temperature                        : 0.00 degrees C / 32.00 degrees F
+\tModule voltage                            : 0.0000 V
+\tAlarm/warning flags implemented           : No
+\tLaser tx bias current (Channel 1)         : 0.000 mA
+\tTransmit avg optical power (Channel 1)    : 0.0000 mW / -inf dBm
+\tRcvr signal avg optical power(Channel 1)  : 0.0001 mW / -40.00 dBm
+"""
+
+
+@pytest.mark.parametrize("technology", ["0xa0 (Copper cable unequalized)", "0xb0 (Copper cable passive equalized)", "0x00 (850 nm VCSEL)"])
+def test_zeros_of_a_cable_that_measures_nothing_are_no_values(technology: str) -> None:
+    module = optics.ethtool(COPPER.replace("0xa0 (Copper cable unequalized)", technology))
+    assert module.serial == "C1" and module.values == {} and module.unread == ["the module has no diagnostics, as a passive cable"]
+
+
+def test_a_value_beside_a_voltage_that_is_not_told_is_kept() -> None:
+    module = optics.ethtool(COPPER.replace("0xa0 (Copper cable unequalized)", "0x00 (850 nm VCSEL)").replace("0.000 mA", "33.410 mA"))
+    assert module.values == {"bias": [33.41]}
+    warm = optics.ethtool(QSFP.replace("3.2350 V", "0.0000 V"))
+    assert warm.values["voltage"] == [0] and warm.values["temperature"] == [30.5]
+
+
+def four_of_eight(first: int = 1, dark_rx: str = "0.0000 mW / -inf dBm", flag: str = "Off") -> str:
+    """A module with eight electrical and four optical lanes, such as 400GBASE-DR4."""
+    lines = ["Identifier : 0x18 (QSFP-DD)", "Vendor SN : D1", "Module temperature : 60.00 degrees C", "Module voltage : 3.2000 V"]
+    for lane in range(8):
+        lit = lane < 4
+        lines += [
+            f"Laser tx bias current (Channel {lane + first}) : {'80.000' if lit else '0.000'} mA",
+            f"Transmit avg optical power (Channel {lane + first}) : {'1.5000 mW / 1.76 dBm' if lit else '0.0001 mW / -40.00 dBm'}",
+            f"Rcvr signal avg optical power (Channel {lane + first}) : {'1.8000 mW / 2.55 dBm' if lit else dark_rx}",
+            f"Laser tx power low alarm (Channel {lane + first}) : {'Off' if lit else flag}",
+        ]
+    lines += ["Laser bias current low alarm threshold : 10.000 mA", "Laser output power low alarm threshold : 0.4000 mW / -3.98 dBm"]
+    return "\n".join([*lines, "Laser rx power low alarm threshold : 0.1288 mW / -8.90 dBm"])
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("flag", ["Off", "On"])
+def test_lanes_that_a_module_of_ethernet_does_not_have_are_not_dark(first: int, flag: str) -> None:
+    module = optics.ethtool(four_of_eight(first, flag=flag))
+    assert module.unlit() == {4, 5, 6, 7} and modules._problems(module, is_ethernet=True) == ([], [])
+    assert modules._problems(module)[0][0][0] == "nic_fault", "InfiniBand may have trained down"
+
+
+def test_a_lane_with_light_from_the_other_end_and_none_of_its_own_is_dark() -> None:
+    module = optics.ethtool(four_of_eight(dark_rx="1.2000 mW / 0.79 dBm"))
+    assert module.unlit() == set() and modules._problems(module, is_ethernet=True)[0][0][0] == "nic_fault"
+
+
+def test_a_module_that_is_dark_throughout_has_no_lanes_that_are_missing() -> None:
+    text = four_of_eight().replace("80.000 mA", "0.000 mA").replace("1.5000 mW", "0.0000 mW").replace("1.8000 mW", "0.0000 mW")
+    module = optics.ethtool(text)
+    assert module.unlit() == set() and modules._problems(module, is_ethernet=True)[0][0][0] == "nic_fault"
+
+
+def test_the_width_of_a_link_of_ethernet_excuses_no_dark_lanes() -> None:
+    dark = {
+        "Bias Current [mA]": "7,7,0,0 [5..9]", "Tx Power Current [dBm]": "1,1,-40,-40 [-5..5]",
+        "Rx Power Current [dBm]": "1,1,-40,-40 [-12..5]", "Rx LOS [per lane]": "0,0,1,1",
+    }  # fmt: skip
+    whole = changed(Module_Info=dark)
+    assert modules._problems(whole, is_ethernet=True) == ([], [])
+    narrow = changed(Module_Info=dark, Operational_Info={"Width": "2x"})
+    problems, unused = modules._problems(narrow, is_ethernet=True)
+    assert problems == [] and len(unused) == 4, "judged with those of all nodes"
