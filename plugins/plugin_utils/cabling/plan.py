@@ -8,9 +8,11 @@ This plugin util is PRIVATE to the collection.
 
 from __future__ import annotations
 
+import codecs
 import collections
 import csv
 import io
+import itertools
 import pathlib
 import re
 import typing as t
@@ -22,7 +24,15 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.errors
 VARIABLE = "acceptance_fabric_plan"
 COLUMNS = ("node", "port", "switch", "switch_port")
 SHOWN = 6
+# Lines above the heading: titles, and what joins several columns.
+MOST_TITLES = 20
 _NUMBER = re.compile(r"\d+")
+# Columns of sheets of other tools, such as NVIDIA's Cable Validation Tool: `A-Node Name`, `Z-Port`, `Source Port`, `DST_RACK`.
+_SIDE = re.compile(r"(?:(a|source|src|from)|(?:z|b|destination|dest|dst|to))(?:_(?:side|end))?(?:_(.+))?")
+_OF_NODES = ("node", "node_name", "name", "device", "device_name", "host", "hostname", "switch", "switch_name")
+_OF_PORTS = ("port", "port_name", "hca_port", "hca", "interface", "nic")
+# The first line of Excel's exports that names their separator.
+_SEPARATOR = re.compile(r"sep=(.)[ \t]*\r?\n")
 
 
 class Cable(t.NamedTuple):
@@ -39,7 +49,9 @@ class Cable(t.NamedTuple):
 def load(path: str) -> list[Cable]:
     """Return the cables of a file, CSV with a heading or a YAML list. Raises RunError with the file, the line and what is wrong."""
     try:
-        text = pathlib.Path(path).read_text(encoding="utf-8-sig")
+        data = pathlib.Path(path).read_bytes()
+        # "Unicode text" of Excel is UTF-16 with tabs.
+        text = data.decode("utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         # A relative path is sought in the folder that the run was started in, which need not be that of the inventory.
@@ -76,21 +88,78 @@ def _is_name(value: t.Any) -> bool:
 
 
 def _of_csv(text: str, path: str) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
-    """Yield the place of each row as an editor counts the lines, and the row. Empty lines are left out."""
-    table = text.lstrip()
+    """Yield the place of each row as an editor counts the lines, and the row. Empty lines are left out, and so are a heading that is
+    there once more, as between sheets, and what stands above the first one."""
+    named = _SEPARATOR.match(text)
+    table = text[named.end() if named else 0 :].lstrip()
     above = text[: len(text) - len(table)].count("\n")
-    separator = max((",", ";", "\t"), key=table.partition("\n")[0].count)
-    reader = csv.DictReader(io.StringIO(table), delimiter=separator)
-    names = [(name or "").strip().lower().replace(" ", "_") for name in reader.fieldnames or ()]
+    first_lines = table.splitlines()[:MOST_TITLES]
+    separator = named[1] if named else max((",", ";", "\t"), key=lambda each: max((line.count(each) for line in first_lines), default=0))
+    reader = csv.reader(io.StringIO(table, newline=""), delimiter=separator)
+    try:
+        rows = [(above + reader.line_num, row) for row in reader]
+    except csv.Error as error:
+        raise RunError(f"{VARIABLE}: {path}: {error}") from error
+    place, names = _heading([row for _line, row in rows[: MOST_TITLES + 1]])
     missing = [name for name in COLUMNS if name not in names]
     if missing:
         columns = f"the columns {', '.join(names)[:200]}" if names else "an empty file"
         raise RunError(f"{VARIABLE}: {path}: found {columns}, expected a heading with the columns {', '.join(COLUMNS)}")
-    reader.fieldnames = names
-    try:
-        yield from ((f"line {above + reader.line_num}", row) for row in reader if any(row.get(name) for name in COLUMNS))
-    except csv.Error as error:
-        raise RunError(f"{VARIABLE}: {path}: {error}") from error
+    for line, row in rows[place + 1 :]:
+        cells = {name: cell for name, cell in zip(names, row, strict=False) if name}
+        if row != rows[place][1] and any(cells.get(name, "").strip() for name in COLUMNS):
+            yield f"line {line}", _from_node(cells)
+
+
+def _heading(rows: t.Sequence[t.Sequence[str]]) -> tuple[int, list[str]]:
+    """Return the place and the names of the first row that is a heading, alone or below one that joins several columns; else those of the
+    first row."""
+    for place, row in enumerate(rows):
+        plain = list(map(_plain, row))
+        group, joined = "", []
+        for over, name in itertools.zip_longest(rows[place - 1] if place else (), plain, fillvalue=""):
+            group = _plain(over) or group
+            joined.append(f"{group}_{name}".strip("_"))
+        for names in (plain, list(map(_column, plain)), list(map(_column, joined)), _by_order(plain)):
+            if all(name in names for name in COLUMNS):
+                return place, names
+    return 0, list(map(_plain, rows[0])) if rows else []
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+def _column(name: str) -> str:
+    """Return our name of a column, itself if it is not known: what is at the first side is the node."""
+    side = _SIDE.fullmatch(name)
+    if side is None:
+        return name
+    is_near, of = bool(side[1]), side[2] or "node"
+    if of in _OF_NODES:
+        return "node" if is_near else "switch"
+    if of in _OF_PORTS:
+        return "port" if is_near else "switch_port"
+    return {"rack": "node_rack" if is_near else "rack", "type": "node_type" if is_near else "switch_type"}.get(of, name)
+
+
+def _by_order(names: t.Sequence[str]) -> list[str]:
+    """Return our names of columns that have one name at both sides, as `Rack, U, Name, HCA/Port, Rack, U, Name, Port`."""
+    found = ["" for _name in names]
+    for of, (first, second) in ((_OF_NODES, COLUMNS[::2]), (_OF_PORTS, COLUMNS[1::2]), (("rack",), ("node_rack", "rack"))):
+        places = [place for place, name in enumerate(names) if name in of]
+        if len(places) == 2:
+            found[places[0]], found[places[1]] = first, second
+    return found
+
+
+def _from_node(cells: dict[str, str]) -> dict[str, str]:
+    """Return a row as seen from its node, if it says which of its sides is a switch and that is the first."""
+    types = [cells.get(name, "").strip().lower() for name in ("node_type", "switch_type")]
+    if not types[0].startswith("switch") or not types[1] or types[1].startswith("switch"):
+        return cells
+    turned = {"node": "switch", "port": "switch_port", "switch": "node", "switch_port": "port", "rack": "node_rack"}
+    return {name: cells.get(other, "") for name, other in turned.items()}
 
 
 def _of_yaml(text: str, path: str) -> t.Iterator[tuple[str, dict[str, t.Any]]]:
@@ -108,9 +177,10 @@ def ports_of(cables: t.Iterable[Cable], nodes: t.Collection[str]) -> dict[str, l
     short = _short(nodes)
     found: dict[str, list[str]] = collections.defaultdict(list)
     for cable in cables:
-        name = _name_in_run(cable.node, nodes, short)
-        if name is not None:
-            found[name].append(cable.port)
+        for node, port in (cable[:2], cable[2:4]):
+            name = _name_in_run(node, nodes, short)
+            if name is not None:
+                found[name].append(port)
     return dict(found)
 
 
@@ -133,7 +203,10 @@ class _Held:
         # Ports of nodes whose line of the plan was passed over.
         self.passed: set[End] = set()
         forms = _forms(fabric)
-        for cable in cables:
+        for written in cables:
+            cable = written
+            if written.node in switches and written.switch not in switches and _name_in_run(written.switch, nodes, short) is not None:
+                cable = Cable(written.switch, written.switch_port, written.node, written.port)
             switch = switches.get(cable.switch) or switches.get(_guid(cable.switch))
             name = _name_in_run(cable.node, nodes, short)
             if name is None and cable.node not in switches:
@@ -161,7 +234,7 @@ class _Held:
                 continue
             if self.planned.setdefault(near, End(switch, cable.switch_port)) != End(switch, cable.switch_port):
                 unknown.append(f"one cable of {fabric.spoken(near)}, which has two in it")
-        by_nodes = any(cable.node not in switches for cable in cables)
+        by_nodes = any(cable.node not in switches or _name_in_run(cable.switch, nodes, short) is not None for cable in cables)
         self.unnamed = set() if by_nodes else set(fabric.ports)
         # A plan of the nodes by other names than those of the run would be no plan, and each of its faults a cable that is in no plan.
         for node in sorted(fabric.ports.keys() - named, key=in_order):

@@ -66,6 +66,8 @@ def test_what_the_plan_names_and_nobody_saw_is_unknown() -> None:
         ("node,port,switch,switch_port\n", "found no cable"),
         ("node,port,switch,switch_port\na,1,b,\n", "line 2: found no switch_port"),
         ("\nnode,port,switch,switch_port\n\na,1,b,1\n\n# spare\n", "line 6: found no port"),
+        ("sep=;\r\nnode;port;switch;switch_port\r\na;1;b;\r\n", "line 3: found no switch_port"),
+        ("A-Node Name,A-Port,Z-Node Name\na,1,b\n", "found the columns a_node_name, a_port, z_node_name, expected a heading"),
         ("node,port,switch,switch_port\na,1,b,1\na,1,b,2\n", "found a 1 in line 2 and line 3"),
     ],
 )
@@ -156,3 +158,55 @@ def test_a_switch_may_be_named_by_its_guid() -> None:
     for form in ("{}", "0x{}", "0x{}".upper()):
         cables = [cable._replace(switch=form.format(tree.guid(cable.switch))) for cable in planned(tree) if cable.node.startswith("gpu")]
         assert found(tree, cables) == []
+
+
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "node,port,switch,switch port,rack", "A-Node Name,A-Port,Z-Node Name,Z-Port,Z-Rack", "A-Node,A-Port,Z-Node,Z-Port,Z-Rack",
+        "SRC_NAME,SRC_PORT,DST_NAME,DST_PORT,DST_RACK", "Source Device,Source Port,Destination Device,Destination Port,Destination Rack",
+        "A-Side Name,A-Side Port,Z-Side Name,Z-Side Port,Z-Side Rack", "Cables of pod 1,,,,\nNode,Port,Switch,Switch Port,Rack",
+        "Source,,Destination,,\nName,HCA/Port,Name,Port,Rack", "sep=,\nnode,port,switch,switch_port,rack",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(("separator", "end"), [(",", "\n"), (";", "\r\n"), ("\t", "\r\n")])
+def test_a_sheet_of_another_tool_is_a_plan_too(heading: str, separator: str, end: str) -> None:
+    """Columns of NVIDIA's Cable Validation Tool and of sheets with sides, titles and joined columns above, as Excel exports them."""
+    lines = [*heading.split("\n"), "gpu-01,mlx5_0,leaf-1,3,R7", "gpu-02,2,leaf-1,4,R7"]
+    text = end.join(line.replace(",", separator) for line in lines) + end
+    assert plan.parse(text, "cables.csv") == [("gpu-01", "mlx5_0", "leaf-1", "3", "R7"), ("gpu-02", "2", "leaf-1", "4", "R7")]
+
+
+def test_columns_of_one_name_at_both_sides_are_told_by_their_order() -> None:
+    text = "Rack,U,Name,HCA/Port,Rack,U,Name,Port\n316,22,gpu-01,1,R113,22,leaf-1,1/2\n"
+    assert plan.parse(text, "cables.csv") == [("gpu-01", "1", "leaf-1", "1/2", "R113")]
+
+
+def test_a_heading_that_is_there_once_more_is_no_cable() -> None:
+    heading = "A-Node,A-Port,Z-Node,Z-Port"
+    assert len(plan.parse(f"{heading}\na,1,leaf,1\n{heading}\nb,1,leaf,2\n{heading}\n", "cables.csv")) == 2
+
+
+def test_a_row_that_begins_at_a_switch_is_turned_to_its_node() -> None:
+    text = "A-Rack,A-Node,A-Type,A-Port,Z-Rack,Z-Node,Z-Type,Z-Port\nR7,leaf-1,Switch,swp3,R1,gpu-01,Host,mlx5_0\n"
+    text += "R7,leaf-1,Switch,swp9,R8,spine-1,Switch,swp1\n"
+    assert plan.parse(text, "cables.csv") == [
+        ("gpu-01", "mlx5_0", "leaf-1", "swp3", "R7"), ("leaf-1", "swp9", "spine-1", "swp1", "R8"),
+    ]  # fmt: skip
+
+
+def test_a_cable_that_is_written_from_its_switch_is_the_same_cable() -> None:
+    tree = FatTree(16)
+    cables = [plan.Cable(c.switch, c.switch_port, c.node, c.port) if c.node.startswith("gpu") else c for c in planned(tree)]
+    assert found(tree, cables) == [] and plan.ports_of(cables, tree.hosts) == plan.ports_of(planned(tree), tree.hosts)
+    tree.swap("gpu-0003:1", "gpu-0005:1")
+    assert [finding.code for finding in found(tree, cables)] == ["cable_swapped"]
+
+
+def test_a_file_of_excel_in_utf_16_is_read(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "cables.csv"
+    file.write_bytes("node\tport\tswitch\tswitch_port\r\na\t1\tleaf-\u00e9\t1\r\n".encode("utf-16"))
+    assert plan.load(str(file)) == [("a", "1", "leaf-\u00e9", "1", "")]
+    file.write_bytes("node;port;switch;switch_port\na;1;leaf-\u00e9;1\n".encode("latin-1"))
+    with pytest.raises(RunError, match="it is not UTF-8"):
+        plan.load(str(file))
