@@ -14,14 +14,13 @@ import re
 import typing as t
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.check_report import CheckReport
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.mounts import AFTER_ERROR
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.mounts import AFTER_ERROR, is_of_network
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.host.tree import CONTAINER, Tree
 
 # File systems on disks that are written to.
 WRITTEN = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs")
 # Entries of /etc/fstab by these names are on a disk.
 _ON_DISK = re.compile(r"(?:UUID|LABEL|PARTUUID|PARTLABEL|ID)=|/dev/(?!(?:sr|fd|cdrom|floppy|loop)\w*)", re.I)
-_OF_NETWORK = ("nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "beegfs", "gpfs", "glusterfs", "wekafs", "fuse.ceph", "fuse.glusterfs")
 _NOT_FILES = ("swap", "none", "ignore")
 # Options of an entry that is mounted when somebody asks for it.
 _LATER = ("noauto", "x-systemd.automount", "x-initrd.attach")
@@ -103,7 +102,7 @@ def _not_mounted(tree: Tree, report: CheckReport, mounts: t.Sequence[Mount], ent
         if names & places or _IF_THERE in entry.options or any(option.partition("=")[0] in _LATER for option in entry.options):
             continue
         where = f"{entry.place} ({entry.device}) is not mounted, and /etc/fstab says that it should be"
-        is_network = entry.kind in _OF_NETWORK or "_netdev" in entry.options
+        is_network = is_of_network(entry.kind) or "_netdev" in entry.options
         is_on_disk = _ON_DISK.match(entry.device) or entry.kind in (*WRITTEN, "zfs")
         if is_on_disk and entry.kind not in ("iso9660", "udf") and not is_network:
             # `nofail`: the machine may start without it.
@@ -182,7 +181,7 @@ def mounted(text: str) -> list[Mount]:
     for line in text.splitlines():
         cells = line.split()
         if len(cells) >= 2 and not cells[0].startswith("#"):
-            place = re.sub(r"\\(\d{3})", lambda match: chr(int(match.group(1), 8)), cells[1])
+            place = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), cells[1])
             place = place.rstrip("/") or "/"
             kind, options = (cells[2:4] + ["auto", "defaults"][len(cells[2:4]) :])[:2]
             by_place[place] = Mount(cells[0], place, kind, tuple(options.split(",")))

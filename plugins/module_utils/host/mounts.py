@@ -16,6 +16,8 @@ import typing as t
 OF_NETWORK = frozenset((
     "nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "beegfs", "gpfs", "glusterfs", "wekafs", "pvfs2", "orangefs", "9p", "afs", "virtiofs",
     "gfs2", "ocfs2", "daos", "panfs", "quobyte", "vast", "dvs", "cvfs", "scoutfs", "smbfs", "fuse",
+    # As gnulib has them (lib/mountlist.c, ME_REMOTE); `fhgfs` is what BeeGFS was called.
+    "acfs", "auristorfs", "coda", "fhgfs", "ibrix",
 ))  # fmt: skip
 # Kinds whose data one machine has, such as that of a folder on which nothing is mounted; the first program of FUSE is the root of
 # containers without privileges.
@@ -30,8 +32,10 @@ CACHED = frozenset(("tmpfs", "devtmpfs", "ramfs", "zfs"))
 # Disks that are memory: of the drivers brd and zram.
 _OF_MEMORY = re.compile(r"/dev/(?:ram|zram)\d+")
 # Options that differ between nodes although all mount alike: addresses of the client and of the server that it chose, and numbers that
-# btrfs has given.
-_OWN = re.compile(r"(?:clientaddr|addr|mountaddr|mountport|port|fsid|subvolid|lowerdir|upperdir|workdir|seclabel|context)(?:=.*)?")
+# btrfs has given; the name of WEKA's container on the client.
+_OWN = re.compile(
+    r"(?:clientaddr|addr|mountaddr|mountport|port|fsid|subvolid|lowerdir|upperdir|workdir|seclabel|context|container_name)(?:=.*)?"
+)
 # Options that ext4 shows after an error, while `rw` stands beside them (fs/ext4/super.c, _ext4_show_options; Linux 6.15 for the first).
 AFTER_ERROR = frozenset({"emergency_ro", "shutdown"})
 
@@ -78,9 +82,16 @@ def is_of_network(kind: str) -> bool:
     return kind in OF_NETWORK or (kind.startswith("fuse.") and kind not in OF_MACHINE)
 
 
-def server_of(source: str) -> str:
-    """Return the host in the source of a file system of a network (`HOST:/export`, `//HOST/share`, `HOST@o2ib:/name`); empty if there is
-    none."""
+def server_of(source: str, kind: str = "") -> str:
+    """Return the host in the source of a file system of a network (`HOST:/export`, `//HOST/share`, `HOST@o2ib:/name`; `USER@HOST:` of
+    sshfs, `ADDRESS/name` of WEKA); empty if there is none."""
+    if kind.startswith("fuse."):
+        # What others have before a colon is no host: `JuiceFS:volume`, `redis://`.
+        if kind != "fuse.glusterfs" and not re.search(r":/(?!/)", source):
+            return ""
+        source = source.rpartition("@")[2]
+    if kind == "wekafs":
+        return re.split(r"[,/]", source)[0] if "/" in source else ""
     match = re.match(r"//([^/]+)/|\[([0-9A-Fa-f:.]+)\]:|([A-Za-z0-9._-]+)(?:@[a-z0-9]+)?[:,]", source)
     return next((host for host in match.groups() if host), "") if match else ""
 
@@ -126,8 +137,9 @@ def _line_of(mountinfo: str, path: str, number: int | None = None) -> _Line | No
     holding: _Line | None = None
     for text in mountinfo.splitlines():
         front, dash, back = text.partition(" - ")
-        cells, of = front.split(), back.split()
-        if not dash or len(cells) < 6 or len(of) < 3:
+        # A source may be empty, between two blanks.
+        cells, of = front.split(), back.rstrip("\n").split(" ")
+        if not dash or len(cells) < 6 or len(of) < 3 or not of[0]:
             continue
         line = _Line(_plain(cells[4]), of[0], _plain(of[1]), cells[5], of[2])
         if cells[0] == str(number):

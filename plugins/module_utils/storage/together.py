@@ -328,7 +328,7 @@ def _link(path: str) -> PlainData:
     own: names may be asked for."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as source:
         mount = mounts.mount_of(source.read(), os.path.realpath(path), mounts.mount_id(path))
-    server = mounts.server_of(mount.source) if mount else ""
+    server = mounts.server_of(mount.source, mount.kind) if mount else ""
     interface = interfaces.towards(server) if server else ""
     found: PlainData = {"server": server, "interface": interface}
     with contextlib.suppress(OSError, ValueError):

@@ -285,11 +285,16 @@ def test_entries_that_are_no_file_system_of_a_disk(machine: MachineTree, line: s
     assert codes(ask(machine)) == []
 
 
-@pytest.mark.parametrize("kind", ["nfs", "nfs4", "lustre", "beegfs", "cifs"])
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "lustre", "beegfs", "cifs", "virtiofs", "fuse.juicefs", "daos"])
 def test_a_file_system_of_the_network_that_is_not_mounted(machine: MachineTree, kind: str) -> None:
     machine.write("etc/fstab", f"server:/x /shared {kind} defaults 0 0\n")
     found = ask(machine)
     assert (found["outcome"], codes(found)) == ("measured", ["not_mounted"])
+
+
+def test_a_backslash_that_is_no_escape_is_part_of_a_place(machine: MachineTree) -> None:
+    machine.write("etc/fstab", "UUID=1 / ext4 defaults 0 1\nserver:/x /shared\\089 nfs defaults 0 0\n")
+    assert codes(ask(machine)) == ["not_mounted"]
 
 
 def test_places_with_blanks_and_symbolic_links(machine: MachineTree) -> None:

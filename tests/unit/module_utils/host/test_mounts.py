@@ -90,3 +90,30 @@ def test_overlays_on_memory_and_disks_of_memory_keep_data_there(line: str, words
     text = f"1 0 8:2 / / rw - ext4 /dev/sda2 rw\n5 1 0:9 / /run rw - tmpfs tmpfs rw\n{line}\n"
     mount = mounts.mount_of(text, "/a")
     assert mount and mount.is_cached == (words is not None) and words in (None, mount.words)
+
+
+def test_a_file_system_without_a_source_is_there() -> None:
+    """The kernel prints an empty source as nothing between two blanks."""
+    mount = mounts.mount_of(f"{MOUNTINFO}50 21 0:70 / /plain rw - tmpfs  rw,size=1g\n", "/plain/a")
+    assert mount and (mount.place, mount.kind, mount.source, mount.options) == ("/plain", "tmpfs", "", ("rw", "size=1g"))
+
+
+def test_the_name_that_weka_has_for_its_client_is_no_option_of_the_mount() -> None:
+    line = "50 21 0:70 / /weka rw,relatime - wekafs 10.1.0.9/default rw,writecache,container_name=client-7"
+    mount = mounts.mount_of(line, "/weka")
+    assert mount and mount.options == ("relatime", "rw", "writecache")
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "server"),
+    [
+        ("filer:/home", "nfs4", "filer"), ("[fd00::1]:/home", "nfs4", "fd00::1"), ("//nas/share", "cifs", "nas"),
+        ("10.0.0.1@o2ib:10.0.0.2@o2ib:/fs", "lustre", "10.0.0.1"), ("10.1.1.1:6789,10.1.1.2:6789:/", "ceph", "10.1.1.1"),
+        ("s1:gv0", "fuse.glusterfs", "s1"), ("admin@filer-2:/data", "fuse.sshfs", "filer-2"), ("10.1.0.9/default", "wekafs", "10.1.0.9"),
+        ("backend-1,backend-2/fs1", "wekafs", "backend-1"), ("fast", "wekafs", ""), ("JuiceFS:volume", "fuse.juicefs", ""),
+        ("redis://cache/1", "fuse.juicefs", ""), ("10.1.1.1:/pool", "fuse.ceph-fuse", "10.1.1.1"),
+        ("beegfs_nodev", "beegfs", ""), ("/dev/store04", "gpfs", ""), ("admin@0a1b-2c.fs=/", "ceph", ""),
+    ],
+)  # fmt: skip
+def test_the_host_in_a_source_is_named_by_its_kind(source: str, kind: str, server: str) -> None:
+    assert mounts.server_of(source, kind) == server
