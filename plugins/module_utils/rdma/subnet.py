@@ -22,8 +22,9 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node im
 
 TOOL = "ibnetdiscover"
 DEVICES = "/dev/infiniband"
-# Counters that are no errors, and that a busy healthy link has.
-NO_ERRORS = "PortXmitWait"
+# Counters that are no errors: those of a busy healthy link, and of packets that a switch had to send back where they came from, such as
+# multicast, which ibqueryerrors(8) calls a side effect (--suppress-common).
+NO_ERRORS = "PortXmitWait,PortRcvSwitchRelayErrors"
 # What the node could not do, by the tool that does it.
 STATES, ERRORS, MANAGER, FIRMWARE, ROUTES = "iblinkinfo", "ibqueryerrors", "sminfo", "vendstat", "dump_fts"
 # The most entries of all tables of routes that a measurement holds: those of 256 switches to 8,192 ports and a few more.
@@ -31,7 +32,7 @@ MOST_ROUTES = 2500000
 # A switch answers within milliseconds; vendstat asks three times. So many switches, and so many seconds, are for their firmware. If none of
 # the first ones tells it, the others are not asked: they are of another maker, or the key of the vendor's class is not known.
 ANSWER_MS, MOST_SWITCHES, FIRMWARE_S, TRIED = 300, 512, 20.0, 3
-_NO_ERRORS = infiniband.Errors({}, 0, "")
+_NONE_COUNTED = infiniband.Errors({}, 0, "")
 
 
 def refusal(node: Node) -> tuple[str, str] | None:
@@ -197,7 +198,7 @@ def plain(
             back = found.links[far.end]
             links.append([guid, number, *far.end, far.width, far.speed, back.width, back.speed])
     before = first.counters if first else {}
-    counted = {**before, **again.counters} if first and again and again.unanswered else (again or first or _NO_ERRORS).counters
+    counted = {**before, **again.counters} if first and again and again.unanswered else (again or first or _NONE_COUNTED).counters
     rose = []
     for end, counters in (again.counters if again else {}).items():
         if end not in before and first and first.unanswered:

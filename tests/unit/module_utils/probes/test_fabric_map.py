@@ -116,6 +116,15 @@ def test_counters_of_errors_that_cannot_be_read_are_told_from_a_tool_that_is_mis
     assert fabric["unread"] == {} and "ibqueryerrors" in fabric["not_looked_for"]
 
 
+def test_counters_that_healthy_links_have_are_not_asked_for(tmp_path: pathlib.Path) -> None:
+    node, asked = RecordedNode(plant(tmp_path), ALL), []
+    run = node.run
+    node.run = lambda argv, *more, **others: asked.append(argv) or run(argv, *more, **others)  # type: ignore[method-assign, func-returns-value]
+    seen(node, "discovery")
+    (options, again) = [argv for argv in asked if argv[0] == "ibqueryerrors"]
+    assert options == again and options[1:3] == ["-s", "PortXmitWait,PortRcvSwitchRelayErrors"]
+
+
 def test_errors_that_were_found_stand_beside_ports_that_did_not_answer(tmp_path: pathlib.Path) -> None:
     """A port that answers the second time alone has not counted all of its errors in between."""
     node = RecordedNode(plant(tmp_path), ALL)
