@@ -167,10 +167,28 @@ def _module(fields: t.Sequence[t.Tuple[str, t.Any]]) -> Optics:
     technology = texts.get("transmitter technology description") or texts.get("transmitter technology", "").partition("(")[2]
     if _PASSIVE.match(technology) or "passive cu cmplnce." in texts:
         return Optics(vendor, part, serial, {}, {}, [], [], {}, [_WITHOUT])
+    contradictory = _contradictory(limits)
+    if len(contradictory) > 1:
+        names = " and ".join(name.replace("_", " ") for name in contradictory)
+        why = f"the limits of its {names} contradict each other: what is read are not its diagnostics"
+        return Optics(vendor, part, serial, {}, {}, [], [], {}, [why])
+    limits = {name: levels for name, levels in limits.items() if name not in contradictory}
     values = _without_zeros(values)
     if not values:
         unread.append(_WITHOUT)
     return Optics(vendor, part, serial, values, limits, raised["alarm"], raised["warning"], {}, unread, lanes=in_lanes)
+
+
+def _contradictory(limits: t.Dict[str, t.Dict[str, Value]]) -> t.List[str]:
+    """Return the values whose highest limit is not above the lowest: drivers that cannot turn to the page of the diagnostics read another
+    one. Limits of 0 are none."""
+    found = []
+    for name, levels in limits.items():
+        high, low = levels.get("high alarm"), levels.get("low alarm")
+        is_told = not (high is None or low is None or isinstance(high, Absent) or isinstance(low, Absent))
+        if is_told and high and low and high <= low:
+            found.append(name)
+    return found
 
 
 def _is_at_most(value: Value, limit: float) -> bool:

@@ -52,6 +52,10 @@ def module(node: Node, port: PlainData, timeout: float) -> Module:
             raws.append(result.raw)
             if result.ok:
                 found = optics.ethtool(result.out)
+                if found.alarms and port["state"] == "ACTIVE":
+                    again = node.run(result.argv, timeout=timeout)
+                    raws.append(again.raw)
+                    found = _lasting(found, optics.ethtool(again.out) if again.ok else found)
                 break
         if found is None or not (found.values or found.serial or found.vendor):
             reasons.append(f"{ETHTOOL}: {' '.join((result.err or result.out).split())[-150:] or 'it prints no module'}")
@@ -76,6 +80,15 @@ def module(node: Node, port: PlainData, timeout: float) -> Module:
         findings.append({"code": "no_answer", "part": part, "text": f"{name}: not known of its module: {'; '.join(dark[:SHOWN])}"})
     unseen = f"{name}: {'; '.join(found.unread[:SHOWN])}" if found.unread else ""
     return Module(row, findings, "\n".join(raws), unseen)
+
+
+def _lasting(first: optics.Optics, again: optics.Optics) -> optics.Optics:
+    """Return a module by its second look. Flags are latched (SFF-8636, CMIS): the first look finds what was raised since the last one, as
+    when the other end was dark before its fibre was plugged in; what is over is a warning."""
+    if not again.values or again.serial != first.serial:
+        return first
+    over = [f"{name}, which was over at once" for name in first.alarms if name not in again.alarms]
+    return again._replace(warnings=[*again.warnings, *over])
 
 
 def _problems(found: optics.Optics, is_ethernet: bool = False) -> tuple[list[tuple[str, str]], list[str]]:

@@ -291,3 +291,22 @@ def test_the_width_of_a_link_of_ethernet_excuses_no_dark_lanes() -> None:
     narrow = changed(Module_Info=dark, Operational_Info={"Width": "2x"})
     problems, unused = modules._problems(narrow, is_ethernet=True)
     assert problems == [] and len(unused) == 4, "judged with those of all nodes"
+
+
+def limited(temperature: str, power: str) -> str:
+    """A module of SFP with limits of two of its values, high and low."""
+    lines = ["Identifier : 0x03 (SFP)", "Vendor SN : S1", "Laser output power : 5.7000 mW / 7.56 dBm", "Module voltage : 0.2287 V"]
+    lines += ["Module temperature : 1.00 degrees C", "Laser output power low alarm : On"]
+    for name, unit, pair in (("Module temperature", "degrees C", temperature), ("Laser output power", "mW", power)):
+        high, low = pair.split("..")
+        lines += [f"{name} high alarm threshold : {high} {unit}", f"{name} low alarm threshold : {low} {unit}"]
+    return "\n".join(lines)
+
+
+def test_limits_that_contradict_each_other_are_of_another_page() -> None:
+    """A driver that cannot turn the page has the name of the maker in place of diagnostics, and reads alarms in it."""
+    module = optics.ethtool(limited("3.02..7.06", "0.8224..0.8224"))
+    assert (module.serial, module.values, module.limits, module.alarms) == ("S1", {}, {}, [])
+    assert module.unread[0].startswith("the limits of its temperature and tx power contradict each other")
+    for temperature, power in (("80.00..-10.00", "0.8224..0.8224"), ("80.00..-10.00", "0.0000..0.0000"), ("0.00..0.00", "0.0000..0.0000")):
+        assert optics.ethtool(limited(temperature, power)).alarms == ["laser output power low alarm"]

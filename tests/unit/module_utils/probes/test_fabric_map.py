@@ -279,3 +279,29 @@ def test_an_lldpctl_without_json_is_asked_for_its_other_form(tmp_path: pathlib.P
     node.changed["lldpctl"] = "LLDP neighbors:\nInterface: eth0\n"
     found = seen(node, "ports")["context"]
     assert found["ports"][0]["heard"] == [] and "Interface: eth0" in found["not_looked_for"]["lldp"]
+
+
+MODULE = """\tIdentifier : 0x11 (QSFP28)
+\tVendor SN : A1
+\tModule temperature : 30.50 degrees C / 86.90 degrees F
+\tModule voltage : 3.2350 V
+\tLaser rx power low alarm (Chan 1) : On
+"""
+
+
+@pytest.mark.parametrize(
+    ("second", "code"),
+    [(MODULE, "nic_fault"), (MODULE.replace("On", "Off"), "nic_event"), ("", "nic_fault"), (MODULE.replace("A1", "B2"), "nic_fault")],
+)
+def test_an_alarm_that_is_over_when_the_module_is_looked_at_again_is_a_warning(second: str, code: str, tmp_path: pathlib.Path) -> None:
+    node = RecordedNode(plant(tmp_path, "Ethernet"), ("ethtool",))
+    looks, run = iter([MODULE, second]), node.run
+
+    def answers(argv: list[str], *more: t.Any, **others: t.Any) -> CommandResult:
+        node.changed["ethtool"] = next(looks)
+        return run(argv, *more, **others)
+
+    node.run = answers  # type: ignore[method-assign]
+    found = seen(node, "optics")["context"]
+    assert [finding["code"] for finding in found["findings"]] == [code] and next(looks, None) is None
+    assert ("which was over at once" in found["findings"][0]["text"]) is (code == "nic_event")
