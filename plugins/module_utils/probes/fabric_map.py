@@ -61,9 +61,10 @@ def _of_ports(node: Node, params: Params, ports: list[PlainData], fields: PlainD
     raw = ""
     heard: dict[str, list[lldp.Neighbour]] = {}
     unseen: dict[str, str] = {}
+    is_unread = False
     ethernet = [port for port in ports if port["link_layer"] == "Ethernet" and port["netdev"]]
     if ethernet:
-        raw, heard, why = _neighbours(node, params)
+        raw, heard, why, is_unread = _neighbours(node, params)
         if why:
             unseen["lldp"] = why
     rows = []
@@ -78,14 +79,16 @@ def _of_ports(node: Node, params: Params, ports: list[PlainData], fields: PlainD
     if silent and not unseen:
         unseen["lldp"] = f"no neighbour is heard at {', '.join(silent[:SHOWN])}: is LLDP on at the switch?"
     context = {"ports": rows, "condition": True, "required": params["required"], "looked_for": LOOKED_FOR[PORTS], "not_looked_for": unseen}
+    if is_unread:
+        context["unread"] = dict(unseen)
     return observation.measured(PORTS, context=context, raw=raw or "\n".join(rdma_ports.netdev_table(ports)), **fields)
 
 
-def _neighbours(node: Node, params: Params) -> tuple[str, dict[str, list[lldp.Neighbour]], str]:
-    """Return what lldpctl printed, the neighbours by interface, and why they are not known."""
+def _neighbours(node: Node, params: Params) -> tuple[str, dict[str, list[lldp.Neighbour]], str, bool]:
+    """Return what lldpctl printed, the neighbours by interface, why they are not known, and if that is because it cannot be read."""
     tool = rdma_ports.LLDPCTL
     if not node.which(tool):
-        return "", {}, f"{tool} is not installed: install lldpd to have the switches of Ethernet ports"
+        return "", {}, f"{tool} is not installed: install lldpd to have the switches of Ethernet ports", False
     result = node.run([tool, "-f", "json"], timeout=params["tool_timeout"])
     heard = lldp.heard(result.out) if result.ok else None
     if heard is None and result.ok:
@@ -95,8 +98,8 @@ def _neighbours(node: Node, params: Params) -> tuple[str, dict[str, list[lldp.Ne
             result, heard = plainly, {interface: [neighbour] for interface, neighbour in lldp.neighbours(plainly.out).items()}
     if heard is None:
         words = "it did not end in time" if result.timed_out else " ".join((result.err or result.out).split())[-200:] or "it prints nothing"
-        return result.raw, {}, f"{tool}: {words}"
-    return result.raw, heard, ""
+        return result.raw, {}, f"{tool}: {words}", result.ok or result.timed_out
+    return result.raw, heard, "", False
 
 
 def _of_modules(node: Node, params: Params, ports: list[PlainData], fields: PlainData) -> Observation:

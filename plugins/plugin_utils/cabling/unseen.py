@@ -27,8 +27,8 @@ def findings(records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Find
 
 
 def _neighbours(records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, Finding]]:
-    """Yield the nodes with active Ethernet ports that hear no switch: the same port of another node hears one, or the node hears none at
-    all and others do, or the inventory requires it."""
+    """Yield the nodes with active Ethernet ports whose neighbours a tool told in a form that cannot be read, and those that hear no switch:
+    the same port of another node hears one, or the node hears none at all and others do, or the inventory requires it."""
     measured = {key: record for key, record in records.items() if key.check == reading.PORTS and record.outcome == "measured"}
     hearing = {
         key: {_name(port) for port in _active(record) if port.get("heard")}
@@ -36,6 +36,10 @@ def _neighbours(records: t.Mapping[Key, Measurement]) -> t.Iterator[tuple[Key, F
     }  # fmt: skip
     heard = set().union(*hearing.values()) if hearing else set()
     for key, record in measured.items():
+        unread = (record.context.get("unread") or {}).get("lldp")
+        if unread and _active(record):
+            yield key, Finding("UNKNOWN", "incomplete_output", f"the switches of the active Ethernet ports cannot be read: {unread}")
+            continue
         silent = [port for port in _active(record) if not port.get("heard")]
         expected = [port for port in silent if record.context.get("required") or (heard and (_name(port) in heard or not hearing[key]))]
         if expected:

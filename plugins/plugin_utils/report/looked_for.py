@@ -120,4 +120,6 @@ def _nodes(verdict: Verdict, judgement: Judgement) -> t.Iterable[str]:
     if subject.kind == "node":
         return (subject.id,)
     measurement = judgement.deciding.get(verdict.key)
-    return measurement.subject.members if measurement else ()
+    if measurement is None:
+        return ()
+    return measurement.context.get("cabled") or () if subject.kind == "switch" else measurement.subject.members

@@ -53,6 +53,7 @@ class FabricMap(base.Stage):
     place = 55
     level = "full"
     conditions = frozenset({reading.PORTS, reading.OPTICS, reading.DISCOVERY, CABLES})
+    sees: t.Mapping[str, tuple[str, ...]] = {"fabric": (CABLES,)}
     requestable: tuple[str, ...] = ("devices", "watch", "timeout")
     ranges: t.Mapping[str, Range] = {"tool_timeout": TIMEOUT, "watch": SECONDS}
 
@@ -71,7 +72,7 @@ class FabricMap(base.Stage):
                     if discovering[fabric] > DISCOVERERS:
                         continue
                 items.append(PlanItem(self.name, check, variant, Subject(NODE, node, []), target))
-        return items, []
+        return items, _notes(nodes, settings)
 
     def problem(self, settings: Variables) -> str | None:
         watch, deadline = float(settings.get("fabric_map_watch", 0)), float(settings.get("fabric_map_timeout", 0))
@@ -108,7 +109,8 @@ class FabricMap(base.Stage):
             ]
             context: PlainData = {"condition": True, _FOUND: rows}
             if place == 0:
-                context[_RACKS] = racks
+                cabled = sorted((node for node, ports in fabric.ports.items() if any(end in fabric.links for end in ports)), key=in_order)
+                context.update({_RACKS: racks, "cabled": cabled, "looked_for": [f"where the cables of {len(cabled)} nodes lead"]})
             subject = Subject(SWITCH, name, [])
             blank: PlainData = {"evidence": {}, "series": [], "metrics": {}, "raw": None, "raw_sha256": None, "command": [], "attempt": 1}
             found.append(measured.replaced(check=CABLES, variant="", subject=subject, context=context, **blank))
@@ -166,6 +168,22 @@ class FabricMap(base.Stage):
             said.append(f"{len(stops) - LISTED} more ports to look at are not listed.")
         columns = ["rack", "switch or node", "port", "other end", "verdict", "what to look at"]
         return [{"title": "Cables", "said": said, "columns": columns, "rows": table, "picture": picture.draw(fabric, shown)}]
+
+
+def _notes(nodes: base.Nodes, settings: base.Settings) -> list[str]:
+    """Return a note for each plan of cables that has none of a node of the run."""
+    targets: dict[str, list[str]] = collections.defaultdict(list)
+    for node, target in nodes.items():
+        targets[str(settings[target].get(plan.VARIABLE) or "")].append(node)
+    notes = []
+    for path, names in targets.items():
+        cables = plan.load(path) if path else []
+        if cables and not plan.ports_of(cables, names):
+            found = list(dict.fromkeys(cable.node for cable in cables))
+            more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+            words = f"found cables of {', '.join(found[:SHOWN])}{more}, and of no node of this run, {names[0]} for one"
+            notes.append(f"{plan.VARIABLE}: {path}: {words}: nodes are judged as without a plan")
+    return notes
 
 
 def _shown(rows: list[tuple[Verdict, Measurement]]) -> tuple[list[Finding], dict[str, str]]:

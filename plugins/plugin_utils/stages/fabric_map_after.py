@@ -31,6 +31,7 @@ class FabricMapAfter(fabric_map.FabricMap):
     looks_after = fabric_map.STAGE.name
     last: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    sees: t.Mapping[str, tuple[str, ...]] = {}
     requestable: tuple[str, ...] = ()
     ranges: t.Mapping[str, Range] = {}
     # The first look shows the findings of both.

@@ -278,7 +278,7 @@ def test_an_lldpctl_without_json_is_asked_for_its_other_form(tmp_path: pathlib.P
     assert found["ports"][0]["heard"] == [["leaf1", "swp1", "aa:1"]] and found["not_looked_for"] == {}
     node.changed["lldpctl"] = "LLDP neighbors:\nInterface: eth0\n"
     found = seen(node, "ports")["context"]
-    assert found["ports"][0]["heard"] == [] and "Interface: eth0" in found["not_looked_for"]["lldp"]
+    assert found["ports"][0]["heard"] == [] and "Interface: eth0" in found["not_looked_for"]["lldp"] == found["unread"]["lldp"]
 
 
 MODULE = """\tIdentifier : 0x11 (QSFP28)

@@ -53,6 +53,13 @@ def test_a_port_that_hears_no_switch_on_any_node_and_one_that_is_down_say_nothin
     assert not found(silent)
 
 
+def test_neighbours_that_a_tool_told_in_a_form_that_cannot_be_read_are_unknown_on_one_node_too() -> None:
+    said = found({"a": {"ports": ports(port("mlx5_0"), unread={"lldp": "lldpctl: ?"}), "optics": UNREAD}, "b": {"ports": ports()}})
+    assert said == {("a", "ports"): ("UNKNOWN", "incomplete_output")}
+    down = ports(port("mlx5_0", state="DOWN"), unread={"lldp": "lldpctl: ?"})
+    assert found({"a": {"ports": down}}) == {}
+
+
 def test_modules_of_one_node_that_cannot_be_read_are_unknown_where_others_can() -> None:
     linked = ports(port("mlx5_0", LEAF))
     assert found({"a": {"optics": {}, "ports": linked}, "b": {"optics": UNREAD, "ports": linked}}) == {

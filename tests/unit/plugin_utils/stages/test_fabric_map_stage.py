@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import typing as t
 
 import pytest
@@ -13,7 +14,7 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import plan as cabling_plan
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.judging import expectations, verdict
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import JudgingInputs
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, model, page
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.report import formats, looked_for, model, page
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import fabric_map
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.fabric_map import STAGE
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.fabric_map_after import STAGE as AFTER
@@ -107,6 +108,23 @@ def test_a_name_out_of_the_fabric_is_no_markup_in_the_report() -> None:
     fabric = reading.read(records).fabric
     drawn = picture.draw(fabric, judgement.findings(fabric, judgement.Wanted(nodes=tree.hosts)))
     assert "<script" not in drawn and "&lt;script&gt;" in drawn
+
+
+def test_cables_are_looked_for_on_the_nodes_that_the_map_has() -> None:
+    tree = FatTree(16)
+    plan, found = judgement_of(tree)
+    plan.stages = [{"name": "fabric_map", "role": STAGE.role}]
+    (row,) = [row for row in looked_for.build(plan, found)["rows"] if row["fault"].startswith("cable")]
+    assert (row["nodes"], row["of"], row["checks"]) == (16, 16, ["fabric_map cables"])
+
+
+def test_a_plan_with_cables_of_no_node_of_the_run_is_told(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "plan.csv"
+    settings: t.Any = {"n1": {"fabric_map_fabric": "", "fabric_map_checks": [], "acceptance_fabric_plan": str(path)}}
+    for node, notes in (("onne", 1), ("n1.example.com", 0)):
+        path.write_text(f"node,port,switch,switch_port\n{node},mlx5_0,leaf-1,1\n")
+        said = STAGE.items({"n1": "n1"}, settings)[1]
+        assert len(said) == notes and all("found cables of onne" in each and "n1 for one" in each for each in said)
 
 
 def test_two_nodes_of_a_fabric_discover_it() -> None:
