@@ -36,6 +36,10 @@ options:
         description: Whether many nodes have it.
         type: bool
         default: false
+      mounted:
+        description: Whether something must be mounted at the path itself.
+        type: bool
+        default: false
       gibps_read:
         description: The rate in GiB/s that a node should read. It comes back with what was measured; nothing is judged here.
         type: float
@@ -252,6 +256,7 @@ ENTRY = {
     "name": {"type": "str", "required": True},
     "path": {"type": "str", "required": True},
     "shared": {"type": "bool", "default": False},
+    "mounted": {"type": "bool", "default": False},
     "gibps_read": {"type": "float"},
     "gibps_write": {"type": "float"},
     "gibps_read_all": {"type": "float"},

@@ -91,6 +91,9 @@ class FileSystemTest:
         if is_alone:
             alone = f"on {kind} at {look.mount.place}, a file system of this machine alone"
             return "", "mount_missing", f"{name} should be shared and is {alone}: it is not mounted"
+        if self.entry.get("mounted") and look.mount.place != look.path:
+            folder = f"a folder on {kind} at {look.mount.place}"
+            return "", "mount_missing", f"{name} should be a mount of its own and is {folder}: nothing is mounted there"
         if look.mount.is_read_only:
             return "", "mount_read_only", f"{name} is mounted read-only ({kind} at {look.mount.place})"
         if look.size and look.free < LEAST_BYTES:

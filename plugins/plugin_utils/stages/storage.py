@@ -29,11 +29,12 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model 
     is_number,
 )
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.report_rows import Section
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.subjects import counted
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages import base
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.stages.ranges import Range
 
 VARIABLE = "acceptance_storage"
-_FORM = "{name, path, shared, gibps_read, gibps_write, gibps_read_all, gibps_write_all}"
+_FORM = "{name, path, shared, mounted, gibps_read, gibps_write, gibps_read_all, gibps_write_all}"
 # Rates that an entry may state, and the checks that are held to them.
 _STATED = (checks.READ, checks.WRITE)
 # Checks whose numbers are rates of the file system itself, past the page cache.
@@ -134,17 +135,25 @@ class Storage(base.Stage):
             yield from _sizes(name, of_storage)
 
     def sections(self, rows: list[tuple[Verdict, Measurement]]) -> list[Section]:
-        """Return a table of the nodes for each file system, those that read slowest first."""
+        """Return, for each file system, what was tested as it, and a table of the nodes, those that read slowest first."""
         values: dict[str, dict[str, dict[str, float]]] = collections.defaultdict(lambda: collections.defaultdict(dict))
+        places: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
         for _verdict, m in rows:
-            number = _number(m)
-            if m.stage == self.name and number is not None:
-                values[str(m.context.get("storage"))][m.subject.id][m.check] = number
+            if m.stage != self.name:
+                continue
+            number, name = _number(m), str(m.context.get("storage"))
+            if number is not None:
+                values[name][m.subject.id][m.check] = number
+            if m.check == checks.MOUNT and _is_mount(m.context.get("mount")):
+                places[name][_place(m.context)] += 1
         sections = []
-        for name, by_node in sorted(values.items()):
+        for name in sorted(values.keys() | places.keys()):
+            by_node = values[name]
             slowest = sorted(by_node.items(), key=lambda of: (of[1].get(checks.READ, 0.0), of[0]))[:SHOWN]
             table = [[node, *(f"{of[check]:.4g}" if check in of else "" for check, _words in _COLUMNS)] for node, of in slowest]
-            said = [f"The {len(table)} of {len(by_node)} nodes that read slowest."]
+            said = [f"Tested was {place}, on {counted(['node'] * nodes)}." for place, nodes in places[name].most_common(SHOWN)]
+            if len(by_node) > 1:
+                said.append(f"The {len(table)} of {len(by_node)} nodes that read slowest.")
             columns = ["node", *(words for _check, words in _COLUMNS)]
             sections.append(Section(title=f"File system {name}", said=said, columns=columns, rows=table))
         return sections
@@ -184,8 +193,9 @@ def _entry_problem(where: str, entry: t.Mapping[str, t.Any]) -> str | None:
         return f"{where}: path: found {path!r}, expected the absolute path of a folder below /, on a file system to be tested"
     if any(path == folder or path.startswith(f"{folder}/") for folder in _NO_STORAGE) and not f"{path}/".startswith("/dev/shm/"):
         return f"{where}: path: found {path!r}, expected a folder of a file system; devices are never written to"
-    if not isinstance(entry.get("shared", False), bool):
-        return f"{where}: shared: found {entry['shared']!r}, expected true or false"
+    for key in ("shared", "mounted"):
+        if not isinstance(entry.get(key, False), bool):
+            return f"{where}: {key}: found {entry[key]!r}, expected true or false"
     for rate in _STATED:
         if entry.get("shared") and f"gibps_{rate}" in entry:
             return f"{where}: gibps_{rate}: found with shared: true, expected gibps_{rate}_all: its rates are those of all nodes"
@@ -286,6 +296,12 @@ def _differing(values: t.Mapping[Key, str], name: str, verb: str) -> t.Iterator[
 def _kind(context: PlainData) -> str:
     kind = str(context["mount"].get("kind"))
     return f"{kind}{', mounted there' if context.get('is_mount_point') else ', a folder of another file system'}"
+
+
+def _place(context: PlainData) -> str:
+    """Return what was tested as a file system: its kind, and where it is mounted."""
+    place, path = context["mount"].get("place"), context.get("path")
+    return f"{context['mount'].get('kind')} mounted at {place}{'' if context.get('is_mount_point') else f', of which {path} is a folder'}"
 
 
 def _options(context: PlainData) -> str:

@@ -183,6 +183,14 @@ def test_a_shared_file_system_that_is_a_local_folder_is_not_mounted(place: Place
     assert found["mount"]["context"]["findings"][0]["code"] == "mount_missing"
 
 
+def test_a_folder_where_something_must_be_mounted_is_not_tested(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = [{"name": "scratch", "path": str(place.path), "mounted": True}]
+    found = place.measure(storage=entry)
+    assert set(codes(found).values()) == {"mount_missing"} and "should be a mount of its own" in found["mount"]["reason"]
+    monkeypatch.setattr(alone.StorageTest, "_mount", lambda _self, path, *_id: mounts.Mounted(path, "xfs", "/dev/md0", ("rw",)))
+    assert codes(place.measure(storage=entry))["mount"] == ""
+
+
 def test_a_path_that_is_not_there(place: Place) -> None:
     found = place.measure(path=str(place.path / "gone"))
     assert set(codes(found).values()) == {"mount_missing"} and "nothing was tested there" in found["write"]["reason"]

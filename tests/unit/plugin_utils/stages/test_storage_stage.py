@@ -49,7 +49,8 @@ def opinions(*records: Measurement) -> dict[str, tuple[str, str | None, str]]:
         ([{**SCRATCH, "path": "/a/../b"}], "path: found"), ([{**SCRATCH, "path": "/a\nb"}], "path: found"),
         ([{**SCRATCH, "path": "/a\\b"}], "path: found"), ([{**SCRATCH, "path": "/dev/shmx"}], "devices are never written to"),
         ([{**SCRATCH, "path": "/dev/nvme0n1"}], "devices are never written to"),
-        ([{**SCRATCH, "shared": "yes"}], "shared: found 'yes'"), ([{**SCRATCH, "gibps_read": "2"}], "gibps_read: found '2'"),
+        ([{**SCRATCH, "shared": "yes"}], "shared: found 'yes'"), ([{**SCRATCH, "mounted": 1}], "mounted: found 1"),
+        ([{**SCRATCH, "gibps_read": "2"}], "gibps_read: found '2'"),
         ([{**SCRATCH, "gibps_write": 0}], "gibps_write: found 0"), ([{**SCRATCH, "gbps": 1}], "found the key 'gbps'"),
         ([{**SCRATCH, "shared": True, "gibps_read": 2}], "expected gibps_read_all"),
         ([SCRATCH, {**SCRATCH, "path": "/b"}], "acceptance_storage[1]: name: found 'scratch' a second time"),
@@ -176,6 +177,13 @@ def test_the_report_shows_the_nodes_that_read_slowest_first() -> None:
     rows = [(None, record(f"n{n}", check, 1.0 + n)) for n in range(25) for check in ("read", "write")]
     (section,) = STAGE.sections(rows)  # type: ignore[arg-type]
     assert section["title"] == "File system scratch" and len(section["rows"]) == 20 and section["rows"][0][:3] == ["n0", "1", "1"]
+
+
+def test_the_report_says_what_was_tested_as_a_file_system() -> None:
+    mount = {"kind": "ext4", "source": "/dev/sda", "place": "/", "options": []}
+    rows = [(None, record(f"n{n}", "mount", mount=mount, is_mount_point=False, path="/scratch")) for n in range(3)]
+    (section,) = STAGE.sections(rows)  # type: ignore[arg-type]
+    assert section["said"] == ["Tested was ext4 mounted at /, of which /scratch is a folder, on 3 nodes."] and not section["rows"]
 
 
 @pytest.mark.parametrize("mount", [None, 5, {"kind": 1}, {"kind": "xfs", "options": 7}])
