@@ -111,7 +111,7 @@ class Storage(base.Stage):
     def seconds(self, settings: Variables, nodes: int, launch_s: float, gbps: float) -> float:
         """Return the time of all checks: each writes or reads for `storage_seconds` at most, the first piece comes on top; `metadata` takes
         longer where it has many files."""
-        made = [str(check.get("check")) for check in settings.get(f"{self.name}_checks") or ()]
+        made = [check for check, _variant in settings.get(f"{self.name}_checks") or ()]
         each_s = float(settings["storage_seconds"])
         more_s = max(0.0, FILE_S * float(settings.get("storage_files") or 0) - each_s)
         return each_s * len(made) + more_s * made.count(checks.METADATA)

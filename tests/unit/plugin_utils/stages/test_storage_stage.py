@@ -76,7 +76,7 @@ def test_the_deadline_of_the_stage_is_longer_than_all_its_rates() -> None:
 
 
 def test_the_plan_counts_the_time_of_many_files() -> None:
-    checks = [{"check": check, "variant": "storage=scratch"} for check in ("mount", "metadata")]
+    checks = [(check, "storage=scratch") for check in ("mount", "metadata")]
     settings = {"storage_seconds": 20, "storage_files": 1000, "storage_checks": checks}
     assert STAGE.seconds(settings, 1, 0.0, 0.0) == 40
     assert STAGE.seconds({**settings, "storage_files": 1_000_000}, 1, 0.0, 0.0) == 420
