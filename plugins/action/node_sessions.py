@@ -16,6 +16,10 @@ from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 
 
+# Among no more hosts each one is named on which nothing runs.
+NAMED = 20
+
+
 class ActionModule(ActionBase):
     _supports_check_mode = True
 
@@ -35,8 +39,12 @@ class ActionModule(ActionBase):
         rows = result.get("sessions") or []
         for row in rows:
             Display().display(f"{variables.get('inventory_hostname')}: {line(row)}")
-        if args.get("state", "listed") == "listed":
+        is_listed = args.get("state", "listed") == "listed"
+        if is_listed:
             show_pending(str(variables.get("inventory_hostname")), result)
+        quiet = not rows and not result.get("pending") and not result.get("failed")
+        if quiet and len(variables.get("ansible_play_hosts_all") or ()) <= NAMED:
+            Display().display(f"{variables.get('inventory_hostname')}: no run is at work{' or has left anything' if is_listed else ''}")
         stays = [row["run_id"] for row in rows if row.get("ended") is False]
         if stays:
             result.update(failed=True, msg=f"still at work: run {', '.join(stays)}")
@@ -53,7 +61,7 @@ def line(row: dict[str, t.Any]) -> str:
     """Return a row of the module in words. A row is what a machine says, so no character of it may steer the terminal."""
     words = f"run {one_line(str(row.get('run_id')))}: {one_line(str(row.get('stage')))}"
     if row.get("state") == "kept":
-        words += ": has ended; its result is kept for a resume"
+        words += ": has ended; its result is kept for a resume (playbooks/resume.yml; playbooks/stop.yml removes it)"
     else:
         words += f" runs since {_moment(row.get('since'))}, until {_moment(row.get('until'))} at the latest"
         words += f", started by {one_line(str(row['by']))}" if row.get("by") else ""

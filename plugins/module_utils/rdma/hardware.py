@@ -46,11 +46,12 @@ def _of_function(node: Node, slot: str) -> list[str]:
     always = kind.startswith(INFINIBAND) or bool(EFA.fullmatch(model))
     if not always and not MELLANOX.fullmatch(model):
         return []
+    shown = f"network controller {slot}{'' if 'None' in model else f' ({model})'}"
     if not _is_driven(node, path):
-        return [f"network controller {slot} ({model}) has no driver"]
+        return [f"{shown} has no driver"]
     # Of the others the auxiliary bus says whether RDMA is switched on.
     if always or not os.path.isdir(node.path(AUXILIARY)):
-        return [f"network controller {slot} ({model}) has a driver and gives no RDMA device"]
+        return [f"{shown} has a driver and gives no RDMA device"]
     return []
 
 

@@ -100,7 +100,9 @@ _FAILURES = (
     ),
     (
         ("python: not found", "python3: not found", "no python interpreters",
-         "the module interpreter", "python3: no such file", "python: no such file", "bin/python"),
+         "the module interpreter", "python3: no such file", "python: no such file", "bin/python",
+         # Programs that stand for each version of Python, and have none of them.
+         "pyenv: python", "no version is set for command python"),
         "no_python",
         "no usable python3 on the node; install python3 or set ansible_python_interpreter",
     ),

@@ -132,6 +132,7 @@ def asked(completer: measurement.Completer) -> measurement.Completer:
         ({"state": "done", "end": "done", "fault": "ValueError: x"}, "error", "module_failed"),
         ({"failed": True, "msg": "Missing sudo password"}, "error", "no_sudo"),
         ({"failed": True, "module_stderr": "/bin/sh: 1: /usr/bin/python3: not found", "rc": 127}, "error", "no_python"),
+        ({"failed": True, "msg": "No start of json char found\npyenv: python3.13: command not found"}, "error", "no_python"),
         ({"failed": True, "msg": "unsupported parameter"}, "error", "module_failed"),
         ({}, "error", "module_failed"),
         ({"observations": "text"}, "error", "module_failed"),
