@@ -15,7 +15,6 @@ from ansible.utils.display import Display
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.planes.answers import one_line
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records import driver
 
-
 # Among no more hosts each one is named on which nothing runs.
 NAMED = 20
 
