@@ -437,7 +437,7 @@ def silent_node(fabric: Fabric, source: random.Random, _folder: pathlib.Path) ->
             ((0, "", ""), (0, text[: len(text) // 2], ""), None, (1, "", "lldpctl: unable to connect to socket\n"), (0, '{"lldp": {}}', ""),
              (0, "null", ""), (0, "[]", ""))
         )  # fmt: skip
-    return Found(UNKNOWN, ("cable_unknown",), {host})
+    return Found(UNKNOWN, ("cable_unknown", "incomplete_output"), {host})
 
 
 def two_neighbours(fabric: Fabric, source: random.Random, _folder: pathlib.Path) -> Found:

@@ -74,6 +74,8 @@ def heard(text: str) -> t.Dict[str, t.List[Neighbour]] | None:
         tree = json.loads(text, strict=False)
     except (ValueError, RecursionError):
         return None
+    if tree == {}:
+        return {}
     if not isinstance(tree, dict) or "lldp" not in tree:
         return None
     found: t.Dict[str, t.List[_Heard]] = {}

@@ -94,8 +94,9 @@ def _neighbours(node: Node, params: Params) -> tuple[str, dict[str, list[lldp.Ne
     if heard is None and result.ok:
         # Versions that were built without JSON print another form, and those before 1.0.22 no JSON if a name has a quotation mark.
         plainly = node.run([tool, "-f", "keyvalue"], timeout=params["tool_timeout"])
-        if plainly.ok and lldp.neighbours(plainly.out):
-            result, heard = plainly, {interface: [neighbour] for interface, neighbour in lldp.neighbours(plainly.out).items()}
+        neighbours = lldp.neighbours(plainly.out) if plainly.ok else {}
+        if neighbours or (plainly.ok and not plainly.out.strip()):  # it prints nothing for nobody
+            result, heard = plainly, {interface: [neighbour] for interface, neighbour in neighbours.items()}
     if heard is None:
         words = "it did not end in time" if result.timed_out else " ".join((result.err or result.out).split())[-200:] or "it prints nothing"
         return result.raw, {}, f"{tool}: {words}", result.ok or result.timed_out

@@ -13,7 +13,7 @@ import dataclasses
 import fnmatch
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import plan, rates, symmetry
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import likeness, plan, rates, symmetry, uplinks
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import NODE, OTHER, Finding, Map, in_order
 
 SHOWN = 6
@@ -43,7 +43,7 @@ def findings(fabric: Map, wanted: Wanted) -> list[Finding]:
         # A plan of the nodes' cables says nothing of those between switches, and one of the switches' nothing of those of nodes.
         of_switches = fabric.switches().keys() & {cable.node for cable in wanted.cables}
         if not of_switches:
-            cables += symmetry.of_uplinks(fabric)
+            cables += uplinks.findings(fabric)
         if of_switches >= {cable.node for cable in wanted.cables}:
             cables += symmetry.of_nodes(fabric)
     found = [*cables, *rates.findings(fabric), *symmetry.of_links(fabric), *_strangers(fabric, wanted), *_unread(fabric)]
@@ -67,7 +67,7 @@ def of_part(fabric: Map, found: t.Iterable[Finding], nodes: t.Collection[str] = 
         return list(found)
     lost = _lost(fabric, nodes)
     own = sum(end in fabric.links for ends in fabric.ports.values() for end in ends)
-    is_part = len(others) > (1 - symmetry.SHARE) * (len(others) + own)
+    is_part = len(others) > (1 - likeness.SHARE) * (len(others) + own)
     of_others = others | {far.device for end, far in fabric.links.items() if end.device in others}
 
     def is_far(one: Finding) -> bool:
@@ -94,7 +94,7 @@ def _lost(fabric: Map, nodes: t.Collection[str]) -> list[str]:
     that are up and lead nowhere, and that most nodes have."""
     of_node = {node: {end for end in ends if fabric.layers.get(end) == INFINIBAND} for node, ends in fabric.ports.items()}
     names = {node: frozenset(end.port for end in ends) for node, ends in of_node.items()}
-    common = symmetry.usual(names.values()) or frozenset()
+    common = likeness.usual(names.values()) or frozenset()
     described = collections.Counter(_node_of(fabric.name(end.device)) for end in fabric.links if fabric.kind(end.device) == OTHER)
     silent = {node: described[plan.label(node)] for node in nodes if node not in fabric.ports}
     found = sorted((node for node, seen in silent.items() if seen < max(1, len(common))), key=in_order)

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import optics
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import form, reading, symmetry
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import infiniband, optics
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import form, likeness, reading
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import End, Finding, Map
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.records.model import Measurement, PlainData
 
@@ -31,14 +31,14 @@ def findings(fabric: Map, records: t.Iterable[Measurement]) -> t.Iterator[Findin
     }
     if not any(row.get("unused") for row in modules.values()):
         return
-    kind_of = symmetry.Kinds(fabric)
+    kind_of = likeness.Kinds(fabric)
     siblings: dict[tuple[str, ...], list[int]] = {}
     for end, row in modules.items():
         if _width(row):
             siblings.setdefault(_kind(fabric, kind_of, end), []).append(_width(row))
     for end, row in sorted(modules.items()):
         if row.get("unused"):
-            usual = symmetry.usual(siblings.get(_kind(fabric, kind_of, end), ()))
+            usual = likeness.usual(siblings.get(_kind(fabric, kind_of, end), ()))
             yield from _of_module(fabric, end, row["unused"], usual)
 
 
@@ -50,7 +50,7 @@ def _of_module(fabric: Map, end: End, unused: PlainData, usual: int | None) -> t
     # The first that tells more lanes; what the module has wired may be more than the splitter of its fibre leads on.
     told = (
         (widest, "both of its ends can use {} (iblinkinfo)"), (usual, "nearly all links of its kind use {}"),
-        (wired if wired != symmetry.CONNECTOR else None, "its module says that it has {}"),
+        (wired if wired != infiniband.CONNECTOR else None, "its module says that it has {}"),
     )  # fmt: skip
     more = next((words.format(lanes) for lanes, words in told if lanes is not None and lanes > width), "")
     place = (end, fabric.links[end]) if end in fabric.links else (end,)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections
 import typing as t
 
-from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import symmetry
+from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling import likeness
 from ansible_collections.gpufleet.acceptance.plugins.plugin_utils.cabling.model import NODE, OTHER, End, Finding, Map
 
 
@@ -53,7 +53,7 @@ def findings(fabric: Map) -> t.Iterator[Finding]:
 
 def _kinds(fabric: Map) -> list[_Alike]:
     kinds: dict[tuple[str, ...], list[End]] = collections.defaultdict(list)
-    kind_of = symmetry.Kinds(fabric)
+    kind_of = likeness.Kinds(fabric)
     for end, far in fabric.links.items():
         if end in fabric.rates and (end < far or far not in fabric.rates):
             kinds[tuple(sorted((kind_of(end), kind_of(far))))].append(end)
@@ -61,14 +61,14 @@ def _kinds(fabric: Map) -> list[_Alike]:
     for ends in kinds.values():
         rates = collections.Counter(fabric.rates[end].gbps for end in ends)
         common, count = rates.most_common(1)[0]
-        enough = max(rates) if len(ends) >= symmetry.FEWEST else None
+        enough = max(rates) if len(ends) >= likeness.FEWEST else None
         found.append(_Alike(ends, rates, common if 2 * count > len(ends) else enough))
     return found
 
 
 def _undecided(fabric: Map, alike: _Alike, narrow: t.Collection[End]) -> t.Iterator[Finding]:
     """Yield links of which their kind does not say what they should have: of two, or slower than three others that are fewer than half."""
-    most_are_slower = alike.expected is not None and alike.faster >= symmetry.FEWEST
+    most_are_slower = alike.expected is not None and alike.faster >= likeness.FEWEST
     if not most_are_slower and (alike.expected is not None or len(alike.rates) == 1):
         return
     for end in alike.ends:
@@ -86,7 +86,7 @@ def _undecided(fabric: Map, alike: _Alike, narrow: t.Collection[End]) -> t.Itera
 
 def _narrow(fabric: Map, narrow: t.Collection[End], told: set[End], kinds: t.Sequence[_Alike]) -> t.Iterator[Finding]:
     """Yield links with fewer lanes than both of their ends can use, and add them to `told`."""
-    all_equal = {end for alike in kinds if len(alike.ends) >= symmetry.FEWEST and len(alike.rates) == 1 for end in alike.ends}
+    all_equal = {end for alike in kinds if len(alike.ends) >= likeness.FEWEST and len(alike.rates) == 1 for end in alike.ends}
     for end in sorted(set(narrow) - told):
         far = fabric.links[end]
         if end not in told and (end < far or far not in narrow):

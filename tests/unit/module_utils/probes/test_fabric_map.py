@@ -279,6 +279,9 @@ def test_an_lldpctl_without_json_is_asked_for_its_other_form(tmp_path: pathlib.P
     node.changed["lldpctl"] = "LLDP neighbors:\nInterface: eth0\n"
     found = seen(node, "ports")["context"]
     assert found["ports"][0]["heard"] == [] and "Interface: eth0" in found["not_looked_for"]["lldp"] == found["unread"]["lldp"]
+    node.changed["lldpctl"] = ""
+    found = seen(node, "ports")["context"]
+    assert "no neighbour is heard at eth0" in found["not_looked_for"]["lldp"] and "unread" not in found
 
 
 MODULE = """\tIdentifier : 0x11 (QSFP28)
