@@ -80,6 +80,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "plugin_utils/redfish/log.py": ({"storage"}, "words of Redfish"),
     "plugin_utils/redfish/reading.py": ({"storage"}, "a resource of Redfish"),
     "plugin_utils/stages/faults.py": ({"storage"}, "a class of faults"),
+    "plugin_utils/stages/storage_coherence.py": ({"storage"}, "a context key of its own stage"),
     "plugin_utils/report/curves.py": ({"stack"}, "bars that stand on each other"),
 }  # fmt: skip
 # Modules of one plane, by the beginnings of their paths.
