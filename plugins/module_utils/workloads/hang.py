@@ -34,7 +34,7 @@ import time
 import typing as t
 
 if "answer_with_stacks" not in globals():  # else it stands above: workloads/packing.py
-    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.stacks import STACKS, StacksOfProcess
+    from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads.stacks import OUTERMOST, STACKS, StacksOfProcess
 
 # As in module_utils/answer/plain_data.py, which does not travel with this file.
 PlainData = t.Dict[str, t.Any]
@@ -204,8 +204,14 @@ def spy_of(pid: int) -> str:
 
 
 def threads_of(text: str, pid: int) -> t.List[PlainData] | None:
-    """Return the threads of `py-spy dump --json`, the main one first, frames innermost first; None if the text is none."""
+    """Return the threads of `py-spy dump --json`, the main one first, frames innermost first; None if the text is none.
+
+    py-spy knows the number of a thread from Python 3.11 on, and before that if it may pause the process. The number is that of the
+    container of a rank, which is another one outside of it. The main thread is then the one that Python calls so, or the only one with
+    the frame of a program.
+    """
     try:
+        dumped = json.loads(text)
         threads = [
             {
                 "main": thread.get("os_thread_id") == pid,
@@ -214,11 +220,19 @@ def threads_of(text: str, pid: int) -> t.List[PlainData] | None:
                 "gil": bool(thread.get("owns_gil")),
                 "frames": [[frame["name"], frame["filename"], frame["line"]] for frame in thread["frames"][:FRAME_LIMIT]],
             }
-            for thread in json.loads(text)[:THREAD_LIMIT]
+            for thread in dumped
         ]
+        has_program = [any(frame["name"] in OUTERMOST for frame in thread["frames"]) for thread in dumped]
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    return sorted(threads, key=lambda thread: not thread["main"])
+    if not any(thread["main"] for thread in threads):
+        by_name = [thread for thread in threads if thread["name"] == "MainThread"]
+        by_frame = [thread for thread, has in zip(threads, has_program) if has]
+        for of in (by_name, by_frame):
+            if len(of) == 1:
+                of[0]["main"] = True
+                break
+    return sorted(threads, key=lambda thread: not thread["main"])[:THREAD_LIMIT]
 
 
 class Stacks:

@@ -19,10 +19,13 @@ import typing as t
 # The variable that names a folder into which a rank's faulthandler writes, as a file named after its pid, when it gets ASK_STACKS.
 STACKS = "GPUFLEET_STACKS"
 ASK_STACKS = signal.SIGUSR1
-# Bytes of a rank's stacks that are kept, and the seconds in which it writes them.
-STACKS_LIMIT, STACKS_S = 16384, 2.0
+# Bytes of a rank's stacks that are kept, the last, and that are read; and the seconds in which it writes them.
+STACKS_LIMIT, STACKS_READ, STACKS_S = 16384, 1 << 20, 2.0
 _THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]{1,16}\b[^\n]{0,80}\(most recent call first\):")
-_FRAME = re.compile(r'File "([^"\n]{1,500})", line (\d{1,9}) in (.{1,200})')
+# Python writes ??? for what it cannot tell of a frame: the frame is one all the same.
+_FRAME = re.compile(r'File (?:"([^"\n]{1,600})"|\?\?\?), line (\d{1,9}|\?\?\?) in (.{1,200})')
+# What a main thread began with: a script or a string, or a module (`python -m`).
+OUTERMOST = ("<module>", "_run_module_as_main")
 
 
 def answer_with_stacks(handle: int | None = None) -> None:
@@ -60,7 +63,7 @@ class StacksOfProcess:
         while not self.problem and not frames_of(text):
             with contextlib.suppress(OSError), open(self._path, "rb") as source:
                 source.seek(self._offset)
-                text = source.read(STACKS_LIMIT).decode("utf-8", "replace")
+                text = source.read(STACKS_READ).decode("utf-8", "replace")[-STACKS_LIMIT:]
             if time.monotonic() >= until:
                 break
             time.sleep(0.05)
@@ -85,12 +88,12 @@ def has_signal(pid: int, field: str, number: int) -> bool:
 
 def frames_of(text: str) -> t.List[t.Tuple[str, str, int]]:
     """Return the (function, file, line) of the main thread from faulthandler's text, innermost first: of the last thread, since it begins
-    with the newest. Empty if the text has none, or does not reach to the end of it, which is the frame of a module."""
+    with the newest. Empty if the text has none, or does not reach to the end of it, which is a frame of OUTERMOST."""
     frames: t.List[t.Tuple[str, str, int]] = []
     for line in text.splitlines():
         frame = _FRAME.search(line)
         if _THREAD.search(line):
             frames = []
         elif frame:
-            frames.append((frame.group(3).strip(), frame.group(1), int(frame.group(2))))
-    return frames if frames and frames[-1][0] == "<module>" else []
+            frames.append((frame.group(3).strip(), frame.group(1) or "???", int(frame.group(2).replace("?", "") or 0)))
+    return frames if frames and frames[-1][0] in OUTERMOST else []

@@ -98,6 +98,53 @@ def test_faulthandler_gives_the_main_thread_which_it_prints_last() -> None:
     assert stacks.frames_of('Thread 0x0a (most recent call first):\n  File "a.py", line 3 in run\n') == []  # of another thread
 
 
+def test_faulthandler_gives_the_main_thread_of_every_version_and_form() -> None:
+    thread = 'Thread 0x00007f01 [pulse] (most recent call first):\n  File "/x/pulse.py", line 9 in run\n\n'
+    main = 'Current thread 0x00007f02 [trainer] (most recent call first):\n  Garbage-collecting\n  File "/x/t.py", line ??? in step\n'
+    program = '  File "/x/t.py", line 3 in <module>\n'
+    module = program + '  File "<frozen runpy>", line 88 in _run_code\n  File "<frozen runpy>", line 198 in _run_module_as_main\n'
+    native = "\nCurrent thread's C stack trace (most recent call first):\n  Binary file \"/usr/bin/python3\", at _start+0x21 [0x55]\n"
+    for outer in (program, module, program + native):
+        assert stacks.frames_of(thread + main + outer)[:2] == [("step", "/x/t.py", 0), ("<module>", "/x/t.py", 3)]
+    # A build without the interpreter lock writes the thread alone that took the signal.
+    alone = "<Cannot show all threads while the GIL is disabled>\nStack (most recent call first):\n"
+    assert stacks.frames_of(alone + program) == [("<module>", "/x/t.py", 3)]
+    assert stacks.frames_of(alone + '  File "/x/pulse.py", line 9 in run\n') == []
+    assert stacks.frames_of("Thread 0x0b (most recent call first):\n  File ???, line 4 in ???\n" + program)[0] == ("???", "???", 4)
+
+
+def dumped(*threads: tuple[int | None, str | None, str, str]) -> str:
+    """Return what `py-spy dump --json` writes of threads: (number, name, innermost, outermost function)."""
+    return json.dumps([
+        {"pid": 70, "thread_id": 1 << 40, "thread_name": name, "os_thread_id": number, "active": False, "owns_gil": False, "frames": [
+            {"name": function, "filename": "/x/t.py", "module": None, "short_filename": "t.py", "line": 3, "locals": None}
+            for function in (inner, outer)
+        ]}
+        for number, name, inner, outer in threads
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "threads",
+    [
+        [(71, "Thread-1", "run", "_bootstrap"), (70, "MainThread", "step", "<module>")],
+        [(None, "Thread-1", "run", "_bootstrap"), (None, "MainThread", "step", "<module>")],  # Python 3.10 that is stopped
+        [(8, "Thread-1", "run", "_bootstrap"), (7, "MainThread", "step", "<module>")],  # the numbers of a container
+        [(None, None, "run", "_bootstrap"), (None, None, "step", "_run_module_as_main")],
+        [(None, "worker", "run", "_bootstrap")] * 100 + [(None, "MainThread", "step", "<module>")],
+    ],
+)
+def test_py_spy_gives_the_main_thread_also_without_its_number(threads: list[tuple[int | None, str | None, str, str]]) -> None:
+    spied = collector.threads_of(dumped(*threads), 70)
+    assert spied and spied[0]["main"] and spied[0]["frames"][0][0] == "step" and len(spied) <= collector.THREAD_LIMIT
+    assert sum(thread["main"] for thread in spied) == 1
+
+
+def test_no_thread_is_taken_for_the_main_one_by_a_guess() -> None:
+    spied = collector.threads_of(dumped((None, None, "run", "<module>"), (None, None, "step", "<module>")), 70)
+    assert spied and not any(thread["main"] for thread in spied)
+
+
 # One rule each -------------------------------------------------------------------------------------------------------
 
 
