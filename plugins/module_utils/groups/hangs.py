@@ -268,7 +268,8 @@ def _rank(node: str, record: dict[str, t.Any], hertz: int) -> hang.RankSeen:
     busy = None
     if "ticks" in first and "ticks" in second:
         busy = max(0, second["ticks"] - first["ticks"]) / hertz / max(0.1, second["at"] - first["at"])
-    return hang.RankSeen(int(record["rank"]), node, (_look(first), _look(second)), busy)
+    woke = max(0, second["switches"] - first["switches"]) if "switches" in first and "switches" in second else None
+    return hang.RankSeen(int(record["rank"]), node, (_look(first), _look(second)), busy, woke)
 
 
 def _look(look: dict[str, t.Any]) -> hang.Look:

@@ -8,12 +8,14 @@ Pure functions. A rank is named only if every other explanation of what was seen
     stopped   it, or a thread of it, is stopped (T, t) or held by a control group at both looks, and other ranks are not
     numb      it has neither taken a signal nor used the processor, and all other ranks have shown their stacks
     dead      its process has ended, or is missing on a node that answered, and the other ranks live
-    silent    its node alone did not answer, and all ranks of all other nodes live, none of which is shown to do something else
+    silent    its node alone did not answer, and all ranks of all other nodes live, none of which is shown to do something else or is behind
     behind    it is in an earlier operation than the others, by its own word, and its stack shows that it does not wait there
     device    it waits for its own device before the operation in which all other ranks wait
     elsewhere its stack is outside of any collective at both looks and shows what holds it, and all other ranks wait in a collective
-    blocked   it is stuck in the kernel (D), and no other rank is
-    idle      no thread of it has used the processor between the looks, and all other ranks poll
+    blocked   it is stuck in the kernel (D), and no other rank is, or is shown to do something else
+    idle      no thread of it has used the processor between the looks, nor waits for a message, and all other ranks poll
+
+By the last four rules nobody is named who has come to the end, or further than another rank: others do not wait for that one.
 
 This module util is PRIVATE to the collection.
 """
@@ -28,10 +30,21 @@ DEAD = ("Z", "X")
 SLEEPS = ("hrtimer_nanosleep", "do_nanosleep", "common_nsleep")
 # Shares of one processor between the looks: of a rank that polls, of one that does nothing.
 POLLS, IDLE = 0.5, 0.01
+# So often between the looks a rank wakes up that asks again and again, with a short sleep between, whether something has happened.
+# py-spy and a signal wake one up a few times.
+ASKS = 10
+# How the kernel's functions begin in which a thread waits for a message: a barrier of a launcher (PMI) and NCCL's bootstrap wait so.
+MESSAGES = (
+    "unix_stream", "pipe_", "anon_pipe", "sk_wait", "__skb_wait", "skb_wait", "wait_woken", "inet_csk_accept", "tcp_recv", "do_sys_poll",
+    "do_poll", "poll_schedule", "do_select", "ep_poll", "do_epoll",
+)  # fmt: skip
 SHOWN = 4
 # Functions of the workload of `ddp` (workloads/ddp.py) that wait for other ranks or for the device by a builtin function, which has no
 # frame of its own.
 OWN_WAITS = ("collect", "tell", "_leave", "_queue", "settle")
+# The packages of PyTorch's collectives, for CUDA and for Ascend; and what lies there that starts ranks, or is around all that they do.
+COLLECTIVES = ("torch/distributed/", "torch_npu/distributed/")
+AROUND = ("elastic/", "launcher/", "run.py", "launch.py")
 # The function of that workload in which a rank waits for its own device before it takes part in an operation.
 PREPARES = "prepare"
 
@@ -48,11 +61,25 @@ class Frame(t.NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """True if the frame is of PyTorch's collectives, or waits for a device."""
+        """True if the frame is of a function that waits for other ranks or for a device, whatever it has called to do so."""
         path = self.file.replace("\\", "/")
         is_synchronising = self.function in ("synchronize", "wait") and any(word in path for word in ("/cuda/", "/npu/", "/xpu/"))
         is_own = path.endswith("/ddp.py") and self.function in OWN_WAITS
-        return "torch/distributed/" in path or is_synchronising or is_own
+        inner = self._in_collectives
+        return is_synchronising or is_own or inner.startswith("nn/") or bool(inner and "/" not in inner)
+
+    @property
+    def waits_innermost(self) -> bool:
+        """True if the frame is of a package of PyTorch that calls other code, as FSDP does the layers of a model, so that it is known to
+        wait only if it has called nothing else."""
+        return bool(self._in_collectives)
+
+    @property
+    def _in_collectives(self) -> str:
+        """The path within PyTorch's collectives; empty for any other."""
+        path = self.file.replace("\\", "/")
+        inner = next((path.rpartition(package)[2] for package in COLLECTIVES if package in path), "")
+        return "" if inner.startswith(AROUND) else inner
 
     @property
     def prepares(self) -> bool:
@@ -79,16 +106,18 @@ class Look(t.NamedTuple):
 
     @property
     def waits(self) -> bool:
-        return any(frame.waits for frame in self.frames)
+        return any(frame.waits for frame in self.frames) or bool(self.frames and self.frames[0].waits_innermost)
 
 
 class RankSeen(t.NamedTuple):
-    """Evidence of one rank. `busy`: processors that it used between the looks, 1.0 is one; None if unknown."""
+    """Evidence of one rank. `busy`: processors that it used between the looks, 1.0 is one; None if unknown. `woke`: how often its main
+    thread has woken up between them, None if unknown."""
 
     rank: int
     node: str
     looks: tuple[Look, Look]
     busy: float | None = None
+    woke: int | None = None
 
     @property
     def stopped(self) -> bool:
@@ -111,6 +140,11 @@ class RankSeen(t.NamedTuple):
         return all(any(frame.prepares for frame in look.frames) for look in self.looks)
 
     @property
+    def sleeps(self) -> bool:
+        """True if the main thread sleeps at both looks, and does not ask for something between short sleeps."""
+        return all(look.wchan in SLEEPS for look in self.looks) and (self.woke is None or self.woke < ASKS)
+
+    @property
     def stack(self) -> str:
         frames = self.looks[1].frames or self.looks[0].frames
         return ", ".join(str(frame) for frame in frames[:SHOWN])
@@ -119,7 +153,8 @@ class RankSeen(t.NamedTuple):
 class Scene(t.NamedTuple):
     """All that is known of a group that hangs. `seen`: by rank. `places`: {rank: (number, operation)} by the ranks' own word. `done`: ranks
     that came to their end. `each`: ranks of a node. `nodes`: names of all nodes. `silent`: nodes that did not answer in time. `unread`:
-    {node: why nothing could be read there}. `homes`: {rank: node} as far as known. `on_cpu`: True if ranks wait for no device."""
+    {node: why nothing could be read there}. `homes`: {rank: node} as far as known. `on_cpu`: True if ranks wait for no device. `ended`:
+    ranks that ended themselves because their operation took too long."""
 
     world: int
     each: int
@@ -131,6 +166,7 @@ class Scene(t.NamedTuple):
     unread: dict[str, str] = {}
     homes: dict[int, str] = {}
     on_cpu: bool = False
+    ended: frozenset[int] = frozenset()
 
     @property
     def complete(self) -> bool:
@@ -217,8 +253,9 @@ def _dead(scene: Scene) -> Ruling | None:
     """Ranks without a process. A rank that has finished has none either: no rule for most of a group."""
     if not scene.complete:
         return None
-    missing = sorted(set(range(scene.world)) - set(scene.seen) - scene.done)
-    dead = sorted(rank.rank for rank in scene.seen.values() if rank.dead and rank.rank not in scene.done)
+    explained = scene.done | scene.ended
+    missing = sorted(set(range(scene.world)) - set(scene.seen) - explained)
+    dead = sorted(rank.rank for rank in scene.seen.values() if rank.dead and rank.rank not in explained)
     lost = sorted({*missing, *dead})
     if not lost or len(lost) >= len(scene.seen) - len(dead):
         return None
@@ -248,6 +285,15 @@ def _silent(scene: Scene) -> Ruling | None:
     if other is not None:
         how = "is stuck in the kernel" if _is_stuck(other) else "takes no signal" if _takes_no_signal(other) else "does not wait for others"
         return nobody(f"{scene.silent[0]} did not answer, and rank {other.rank} {how}{_at(other)}: either may hold the group up")
+    # By their own words its ranks were further than another one, which may hold the group up as well.
+    its = {rank: scene.places[rank][0] for rank in set(range(scene.world)) - set(scene.seen) if rank in scene.places}
+    least = min(its.values(), default=None)
+    behind = next((rank for rank in scene.seen if rank in scene.places and least is not None and scene.places[rank][0] < least), None)
+    if behind is not None:
+        words = f"rank {behind} is behind its ranks, in {scene.places[behind][1]} (operation {scene.places[behind][0]})"
+        return nobody(f"{scene.silent[0]} did not answer, and {words}: either may hold the group up")
+    if set(range(scene.world)) - set(scene.seen) <= scene.done and not set(scene.seen) <= scene.done:
+        return nobody(f"{scene.silent[0]} did not answer, but its ranks had come to their end before")
     waiting = sum(rank.waits for rank in scene.seen.values())
     words = f", of which {waiting} wait in a collective operation" if waiting else ""
     text = f"did not answer, while the other {len(scene.nodes) - 1} nodes did and all their {len(scene.seen)} ranks live{words}"
@@ -284,6 +330,8 @@ def _device(scene: Scene) -> Ruling | None:
     others = [rank for rank in scene.seen.values() if not rank.prepares]
     if not scene.everybody or not preparing or len(preparing) > len(others) or not all(rank.waits for rank in others):
         return None
+    if _is_past(scene, preparing):
+        return None
     text: dict[int | None, str] = {rank.rank: f"waits for its own device, which does not finish{_at(rank)}" for rank in preparing}
     return Ruling("device", tuple(sorted(rank.rank for rank in preparing)), "", text)
 
@@ -293,15 +341,27 @@ def _elsewhere(scene: Scene) -> Ruling | None:
         return None
     waiting = [rank for rank in scene.seen.values() if rank.waits]
     rest = [rank for rank in scene.seen.values() if not rank.waits]
-    if not rest or len(rest) > len(waiting):
+    if not rest or len(rest) > len(waiting) or _is_past(scene, rest):
         return None
     text: dict[int | None, str] = {}
     for rank in rest:
-        how = _held(rank, scene.on_cpu)
+        how = _stuck_words(rank) if _is_stuck(rank) else _held(rank, scene.on_cpu)
         if not how:
             return None
         text[rank.rank] = f"{how}{_at(rank)}"
+    if all(_is_stuck(rank) for rank in rest):
+        return None  # of the next rule
     return Ruling("elsewhere", tuple(sorted(rank.rank for rank in rest)), "", text)
+
+
+def _is_past(scene: Scene, ranks: t.Collection[RankSeen]) -> bool:
+    """Return True if one of these ranks has come to its end, or further than a rank that is none of these, by their own words."""
+    numbers = {rank.rank for rank in ranks}
+    others = [place[0] for number, place in scene.places.items() if number not in numbers and number not in scene.done]
+    first = min(others, default=None)
+    return bool(numbers & scene.done) or any(
+        first is not None and number in scene.places and scene.places[number][0] > first for number in numbers
+    )
 
 
 def _is_outside(rank: RankSeen) -> bool:
@@ -312,7 +372,9 @@ def _is_outside(rank: RankSeen) -> bool:
 def _is_away(rank: RankSeen, on_cpu: bool) -> bool:
     """Return True if a rank waits neither for other ranks nor for a device. A wait for a device is a builtin function, which has no frame
     of its own: it holds no lock of Python, and polls or waits for an interrupt."""
-    return _is_outside(rank) and (on_cpu or all(look.gil or look.wchan in SLEEPS for look in rank.looks))
+    if not _is_outside(rank) or ((rank.woke or 0) >= ASKS and all(look.wchan in SLEEPS and not look.gil for look in rank.looks)):
+        return False
+    return on_cpu or all(look.gil or look.wchan in SLEEPS for look in rank.looks)
 
 
 def _held(rank: RankSeen, on_cpu: bool) -> str:
@@ -323,7 +385,7 @@ def _held(rank: RankSeen, on_cpu: bool) -> str:
         return "runs Python code"
     if not on_cpu:  # whoever waits for a device may poll, or sleep between two polls
         return ""
-    if all(look.wchan in SLEEPS for look in rank.looks):
+    if rank.sleeps:
         return "sleeps"
     # It wants to run; how much it may, on cores that others use too, is another question.
     if all(look.state == "R" for look in rank.looks):
@@ -335,6 +397,10 @@ def _is_stuck(rank: RankSeen) -> bool:
     """Return True if the kernel has a rank at one place at both looks, in a sleep that no signal ends."""
     is_idle = rank.busy is not None and rank.busy < IDLE
     return is_idle and [look.state for look in rank.looks] == ["D", "D"] and rank.looks[0].wchan == rank.looks[1].wchan
+
+
+def _stuck_words(rank: RankSeen) -> str:
+    return f"is stuck in the kernel (state D, in {rank.looks[1].wchan or 'an unknown place'})"
 
 
 def _takes_no_signal(rank: RankSeen) -> bool:
@@ -349,21 +415,22 @@ def _blocked(scene: Scene) -> Ruling | None:
     others = [rank for rank in scene.seen.values() if rank not in blocked]
     if not blocked or len(blocked) > len(others) or any(look.state == "D" for rank in others for look in rank.looks):
         return None
-    if any(rank.waits for rank in blocked):
+    if any(rank.waits for rank in blocked) or any(_is_away(rank, scene.on_cpu) for rank in others) or _is_past(scene, blocked):
         return None
-    text: dict[int | None, str] = {
-        rank.rank: f"is stuck in the kernel (state D, in {rank.looks[1].wchan or 'an unknown place'}){_at(rank)}" for rank in blocked
-    }
+    text: dict[int | None, str] = {rank.rank: f"{_stuck_words(rank)}{_at(rank)}" for rank in blocked}
     return Ruling("blocked", tuple(sorted(rank.rank for rank in blocked)), "", text)
 
 
 def _idle(scene: Scene) -> Ruling | None:
-    """Native ranks: whoever waits in NCCL or MPI polls, so one that uses no processor at all is not there."""
+    """Native ranks: whoever waits in NCCL or MPI polls, so one that uses no processor at all is not there. Nor is one that waits for a
+    message, but that one may wait for the others, which may compute."""
     if not scene.everybody or any(look.frames for rank in scene.seen.values() for look in rank.looks):
         return None
     idle = [rank for rank in scene.seen.values() if rank.busy is not None and rank.busy < IDLE and rank.looks[0].state == "S"]
     others = [rank for rank in scene.seen.values() if rank not in idle]
     if not idle or len(idle) > len(others) or not all((rank.busy or 0.0) >= POLLS for rank in others):
+        return None
+    if _is_past(scene, idle) or any(look.wchan.startswith(MESSAGES) for rank in idle for look in rank.looks):
         return None
     text: dict[int | None, str] = {
         rank.rank: f"does nothing (state {rank.looks[1].state}, in {rank.looks[1].wchan or 'an unknown place'}), "

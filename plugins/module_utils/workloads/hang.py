@@ -103,12 +103,14 @@ def ranks(mark: str, token: str) -> t.Dict[int, t.List[PlainData]]:
 
 
 def state_of(pid: int) -> PlainData:
-    """Return {"state", "wchan", "syscall", "stack", "ticks" of CPU, "threads": [[id, name, state, wchan]], "frozen": the control group that
-    holds it, or ""}; empty if it is gone. Threads that are stopped come first, THREAD_LIMIT are there at most."""
+    """Return {"state", "wchan", "syscall", "stack", "ticks" of CPU, "switches": how often its main thread has waited for something,
+    "threads": [[id, name, state, wchan]], "frozen": the control group that holds it, or ""}; empty if it is gone. Threads that are stopped
+    come first, THREAD_LIMIT are there at most."""
     stat = read(f"/proc/{pid}/stat")
     fields = stat.rpartition(")")[2].split()
     if len(fields) < 13:
         return {}
+    switches = re.search(r"(?m)^voluntary_ctxt_switches:\s+(\d+)", read(f"/proc/{pid}/status"))
     states: t.Dict[int, str] = {}
     with contextlib.suppress(OSError):
         for thread in sorted(map(int, os.listdir(f"/proc/{pid}/task"))):
@@ -123,6 +125,7 @@ def state_of(pid: int) -> PlainData:
         "syscall": read(f"/proc/{pid}/syscall").strip(),
         "stack": read(f"/proc/{pid}/stack", 4096).splitlines()[:FRAME_LIMIT],
         "ticks": int(fields[11]) + int(fields[12]),
+        **({"switches": int(switches.group(1))} if switches else {}),
         "at": time.monotonic(),
         "threads": threads,
         "frozen": frozen_by(pid),

@@ -264,6 +264,80 @@ def test_native_ranks_are_told_apart_by_what_the_kernel_says_of_them() -> None:
     assert not hang.judge(scene(*(rank(number) for number in range(4)))).named
 
 
+# Scenes in which a healthy rank looks like the one ---------------------------------------------------------------------
+
+
+def at(*numbers: int) -> dict[int, tuple[int, str]]:
+    """Return the places of ranks 0, 1, ... by the numbers of their operations."""
+    return {number: (operation, f"operation-{operation}") for number, operation in enumerate(numbers)}
+
+
+def spinning(number: int, *frames: hang.Frame) -> hang.RankSeen:
+    return rank(number, *(frames or (SCRIPT,)), state="R", wchan="0", busy=1.0, gil=True)
+
+
+def stuck(number: int) -> hang.RankSeen:
+    return rank(number, state="D", wchan="nfs_wait_bit")
+
+
+def test_a_frame_around_all_that_a_rank_does_is_no_wait() -> None:
+    record = hang.Frame("wrapper", "/v/torch/distributed/elastic/multiprocessing/errors/__init__.py", 355)
+    fsdp = hang.Frame("forward", "/v/torch/distributed/fsdp/fully_sharded_data_parallel.py", 853)
+    layer, model = hang.Frame("_call_impl", "/v/torch/nn/modules/module.py", 1751), hang.Frame("forward", "/home/x/model.py", 12)
+    for around in ((record,), (fsdp, layer), (layer, fsdp, record)):
+        others = [rank(number, WAITS, *around, SCRIPT) for number in range(3)]
+        assert hang.judge(scene(*others, spinning(3, model, *around, SCRIPT))).ranks == (3,)
+        assert not hang.judge(scene(*others, spinning(3, model, *around, SCRIPT)._replace(looks=others[0].looks))).named
+    # A wait without a frame of its own, in the middle of FSDP; and the collectives of Ascend.
+    npu = hang.Frame("batch_isend_irecv", "/v/torch_npu/distributed/distributed_c10d.py", 9)
+    for waits in (fsdp, npu, hang.Frame("all_reduce", "/v/torch/distributed/nn/functional.py", 3)):
+        assert hang.judge(scene(*(rank(number, waits, SCRIPT) for number in range(3)), spinning(3))).ranks == (3,)
+
+
+@pytest.mark.parametrize("other", [spinning(3), stuck(3), rank(3, *PREPARES, SCRIPT, state="R", busy=1.0)])
+def test_a_rank_that_has_come_further_or_to_its_end_is_not_what_others_wait_for(other: hang.RankSeen) -> None:
+    assert hang.judge(scene(*waiting(0, 1, 2), other)).ranks == (3,)
+    assert hang.judge(scene(*waiting(0, 1, 2), other, places=at(6, 6, 6, 6))).ranks == (3,)
+    assert not hang.judge(scene(*waiting(0, 1, 2), other, places=at(6, 6, 6, 7))).named
+    assert not hang.judge(scene(*waiting(0, 1, 2), other, places=at(6, 6, 6), done=frozenset({3}))).named
+
+
+def test_a_node_that_does_not_answer_is_not_named_if_a_rank_of_another_is_behind_or_its_own_had_ended() -> None:
+    seen = scene(*waiting(0, 1), silent=("gpu-02",))
+    assert hang.judge(seen._replace(places=at(6, 6, 6, 6))).node == "gpu-02"
+    assert hang.judge(seen._replace(places=at(6, 6, 6, 5))).node == "gpu-02"
+    ruling = hang.judge(seen._replace(places=at(6, 5, 6, 6)))
+    assert not ruling.named and "rank 1 is behind its ranks, in operation-5 (operation 5)" in ruling.text[None]
+    ruling = hang.judge(seen._replace(places=at(6, 6), done=frozenset({2, 3})))
+    assert not ruling.named and "had come to their end before" in ruling.text[None]
+
+
+def test_a_rank_that_is_stuck_is_not_named_alone_beside_one_that_computes() -> None:
+    assert hang.judge(scene(*waiting(0, 1), spinning(2), stuck(3))).ranks == (2, 3)
+    assert not hang.judge(scene(*waiting(0), rank(1), spinning(2), stuck(3))).named  # of rank 1 nothing is known
+    assert hang.judge(scene(*waiting(0, 1), stuck(2), rank(3))).ranks == (2,)
+
+
+def test_a_native_rank_that_waits_for_a_message_may_wait_for_those_that_compute() -> None:
+    for wchan in ("unix_stream_read_generic", "pipe_read", "anon_pipe_read", "inet_csk_accept", "poll_schedule_timeout.constprop.0"):
+        assert not hang.judge(scene(*polling(0, 1, 2), rank(3, wchan=wchan))).named
+    assert hang.judge(scene(*polling(0, 1, 2), rank(3))).ranks == (3,)
+
+
+def test_a_rank_that_asks_between_short_sleeps_is_not_taken_for_one_that_sleeps() -> None:
+    sleeps = rank(3, SCRIPT, wchan="hrtimer_nanosleep")
+    for woke, named in ((None, True), (4, True), (40, False)):
+        for more in ({"on_cpu": True}, {"places": at(6, 6, 6, 5)}):
+            ruling = hang.judge(scene(*waiting(0, 1, 2), sleeps._replace(woke=woke), **more))
+            assert ruling.named is named, (woke, more, ruling)
+
+
+def test_a_rank_that_ended_because_its_operation_took_too_long_is_not_dead() -> None:
+    assert hang.judge(scene(*waiting(0, 1, 2))).ranks == (3,)
+    assert not hang.judge(scene(*waiting(0, 1, 2), ended=frozenset({3}))).named
+    assert hang.judge(scene(*waiting(0, 1), ended=frozenset({3}))).ranks == (2,)
+
+
 LOOK = {"pid": 5, "state": "R", "ticks": 1, "at": 1.0, "threads": [[5, "a\x1b[31m", "T", "0"]], "how": "py-spy", "threads_python": [
     {"main": True, "gil": True, "frames": [["spin\n", "/x/a.py", 3]]}]}  # fmt: skip
 
