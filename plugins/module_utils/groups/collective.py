@@ -347,7 +347,7 @@ class GroupHead:
         evidence = self.evidence.get(launch.job)
         if evidence is None or not evidence.gathered:
             return launch
-        ruling = evidence.ruling(launch.job, world=self.processes(launch.job))
+        ruling = evidence.ruling(launch.job, done=_finished(launch.job), world=self.processes(launch.job))
         if not ruling.named:
             return launch._replace(reason=f"{launch.reason}; {evidence.worth(ruling.text[None])}")
         names = [f"rank {rank} on {evidence.place(rank)[0] or ruling.node} {ruling.text[rank]}" for rank in ruling.ranks[:8]]
@@ -363,7 +363,7 @@ class GroupHead:
         evidence = self.evidence.get(launch.job)
         if launch.code != "rank_hung" or evidence is None or not evidence.gathered:
             return
-        ruling = evidence.ruling(launch.job, world=self.processes(launch.job))
+        ruling = evidence.ruling(launch.job, done=_finished(launch.job), world=self.processes(launch.job))
         members = {member.name: member for member in launch.job.members}
         subjects: dict[tuple[str, str], tuple[str, str]] = {}
         for rank in ruling.ranks:
@@ -503,6 +503,11 @@ def settings_that_differ(members: list[group.GroupMember]) -> list[dict[str, str
             listed = ", ".join(f"{value} on {', '.join(nodes[:4])}{' ...' if len(nodes) > 4 else ''}" for value, nodes in by_count[:4])
             findings.append({"code": "settings_differ", "text": f"{name} of the nodes themselves is {listed}"})
     return findings
+
+
+def _finished(job: launching.Job) -> set[int]:
+    """Return the ranks that ended with status 0, by what their shells reported: they have no process, and are not dead."""
+    return {int(end.rank) for end in launching.ends(job.err)[0] if end.status == 0 and end.rank.isdigit()}
 
 
 def off_rail(job: launching.Job) -> str:

@@ -91,12 +91,12 @@ class Evidence:
         """Look at every rank of a launch, within TOTAL_S and so that launching.END_S are left before the deadline of the probe. Return the
         raw texts. `places`: where the ranks are by their own word. What an earlier look has seen of the same hang stays if it saw more
         ranks: those that wait end at their own deadline, and one that cannot be ended keeps its launcher waiting for it."""
-        before = (self.ranks, self.answers, self.silent, self.unread, self.seconds, self.text)
+        before = (self.ranks, self.answers, self.silent, self.unread, self.seconds, self.text, self.places)
         is_same = self.gathered and _last(self.places) == _last(places or {})
         self.gathered, self.launched_at, self.places = True, job.started_at, dict(places or {})
         self.text = self._look_at(job)
         if is_same and self.ranks < before[0]:
-            _ranks, self.answers, self.silent, self.unread, self.seconds, self.text = before
+            _ranks, self.answers, self.silent, self.unread, self.seconds, self.text, self.places = before
         return self.text
 
     def _look_at(self, job: launching.Job) -> str:
@@ -192,9 +192,11 @@ class Evidence:
         done: t.Iterable[int] = (),
         homes: t.Mapping[int, str] | None = None,
         world: int | None = None,
+        ended: t.Iterable[int] = (),
     ) -> hang.Ruling:
         """Return who holds the launch up. `places`: where ranks are by their own word; `homes`: {rank: node}, as far as known; `world`:
-        the number of processes that are ranks, if it is not that of the launch."""
+        the number of processes that are ranks, if it is not that of the launch; `ended`: ranks that ended themselves because their
+        operation took too long."""
         world = world or job.ranks
         seen: dict[int, hang.RankSeen] = {}
         for rank in (rank for answer in self.answers.values() for rank in answer.seen):
@@ -204,9 +206,19 @@ class Evidence:
         known = {rank.rank: rank.node for rank in seen.values()}
         scene = hang.Scene(
             world, max(1, world // len(job.members)), tuple(member.name for member in job.members), seen, dict(places or {}),
-            frozenset(done), tuple(self.silent), dict(self.unread), {**known, **(homes or {})}, self.on_cpu,
+            frozenset(done), tuple(self.silent), dict(self.unread), {**known, **(homes or {})}, self.on_cpu, frozenset(ended),
         )  # fmt: skip
-        return hang.judge(scene)
+        ruling = hang.judge(scene)
+        moved = next((rank for rank in ruling.ranks if self._has_moved(rank, scene)), None)
+        if moved is not None:
+            return hang.nobody(f"rank {moved} has gone on since it was looked at, when it was in {self.places[moved][1]}")
+        return ruling
+
+    def _has_moved(self, rank: int, scene: hang.Scene) -> bool:
+        """Return True if a rank is further by its last word than it was when it was looked at: it was slow, and does not hang there."""
+        if rank not in self.places:
+            return False
+        return rank in scene.done or scene.places.get(rank, self.places[rank])[0] > self.places[rank][0]
 
     def is_past(self, places: t.Mapping[int, tuple[int, str]]) -> bool:
         """Return True if the group has gone on since it was looked at. `places`: where the ranks are by their last word."""

@@ -35,7 +35,8 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
 }
 # torchrun puts the local rank in front of what it hands through.
 _TAG = re.compile(r"^\[[^\]\s]{1,40}\]:")
-_WATCHDOG = re.compile(r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d{1,12}), OpType=(\w{1,40})")
+# PyTorch 1.13 has no number. What else the parentheses have differs between versions, and torch_npu has its own word.
+_WATCHDOG = re.compile(r"Watchdog caught collective operation timeout: Work(NCCL|HCCL)\((?:SeqNum=(\d{1,20}), )?OpType=(\w{1,40})")
 # A rank that says these lost another one, or was ended with it: it is not the cause.
 _SECOND = ("partner", "timeout", "agent_lost")
 
@@ -189,7 +190,7 @@ def _agent(parsed: PlainData, ends: t.Mapping[str, int]) -> Failure | None:
     return Failure("agent_lost", f"the agent of {statuses} ended before its ranks did")
 
 
-def _waited(parsed: PlainData) -> dict[int, PlainData]:
+def waited(parsed: PlainData) -> dict[int, PlainData]:
     """Return the faults of ranks that waited in vain, by rank."""
     return {fault["rank"]: fault for fault in parsed["faults"] if fault["code"] == "timeout" and isinstance(fault.get("rank"), int)}
 
@@ -197,7 +198,7 @@ def _waited(parsed: PlainData) -> dict[int, PlainData]:
 def places(parsed: PlainData) -> dict[int, tuple[int, str]]:
     """Return {rank: (number of its operation, operation)} of ranks that have not come to their end, as they said last."""
     where = {rank: (fault["seq"], fault["op"]) for rank, fault in parsed["at"].items() if rank not in parsed["done"]}
-    for rank, fault in _waited(parsed).items():
+    for rank, fault in waited(parsed).items():
         if isinstance(fault.get("seq"), int) and isinstance(fault.get("op"), str):
             where[rank] = (fault["seq"], fault["op"])
     return where
@@ -205,22 +206,32 @@ def places(parsed: PlainData) -> dict[int, tuple[int, str]]:
 
 def _hung(parsed: PlainData, errors: str, world: int) -> Failure | None:
     """Ranks that did not come to the operation in which others waited."""
-    waited = _waited(parsed)
-    if not waited:
+    in_vain = waited(parsed)
+    if not in_vain:
         return None
     where = places(parsed)
     if not where:
-        return Failure("timeout", next(iter(waited.values()))["reason"])
+        return Failure("timeout", next(iter(in_vain.values()))["reason"])
     seq, op = max(where.values())
-    behind = sorted(rank for rank, (number, _op) in where.items() if number < seq)
-    dog = _WATCHDOG.search(errors)
-    watchdog = f"; NCCL's watchdog named {dog.group(2)}, sequence number {dog.group(1)}" if dog else ""
-    reason = next((fault["reason"] for fault in waited.values() if fault.get("seq") == seq), "")
-    if behind and len(behind) < len(where):
-        names = ", ".join(f"{name(parsed, rank)}, last in {where[rank][1]} (operation {where[rank][0]})" for rank in behind[:8])
+    behind = {rank: number for rank, (number, _op) in where.items() if number < seq}
+    watchdog = _watchdogs(errors)
+    reason = next((fault["reason"] for fault in in_vain.values() if fault.get("seq") == seq), "")
+    if 2 * len(behind) > len(where):  # most ranks are no fault of themselves: a few have gone on
+        words = f"{len(behind)} of {world} ranks did not come to {op} (operation {seq}), more than did"
+        return Failure("timeout", f"{words}: who holds the others up is not known{watchdog}")
+    if behind:
+        first = sorted(rank for rank, number in behind.items() if number == min(behind.values()))
+        names = ", ".join(f"{name(parsed, rank)}, last in {where[rank][1]} (operation {where[rank][0]})" for rank in first[:8])
         waiting = f"in which {len(where) - len(behind)} of {world} ranks waited{watchdog}"
-        return Failure("rank_hung", f"{names} did not come to {op} (operation {seq}), {waiting}", tuple(behind))
+        return Failure("rank_hung", f"{names} did not come to {op} (operation {seq}), {waiting}", tuple(first))
     return Failure("timeout", f"no rank came out of {op} (operation {seq}): {reason}{watchdog}")
+
+
+def _watchdogs(errors: str) -> str:
+    """Return a clause with the operations that the watchdogs of ranks named, the earliest first; empty without any."""
+    dogs = {(int(dog.group(2) or -1), dog.group(3), dog.group(1)) for dog in _WATCHDOG.finditer(errors)}
+    words = [f"{op}, sequence number {seq}" if seq >= 0 else op for seq, op, _library in sorted(dogs)[:4]]
+    return f"; {min(dogs)[2]}'s watchdog named {' and '.join(words)}" if dogs else ""
 
 
 def _torchrun(parsed: PlainData) -> Failure | None:

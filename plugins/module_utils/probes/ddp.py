@@ -376,10 +376,10 @@ class LaunchReport:
         if not evidence.answers or evidence.is_past(places):
             return cause._replace(reason=f"{cause.reason}; {evidence.worth('it is of an earlier operation')}")
         homes = {rank: record["node"] for rank, record in self.parsed["ranks"].items()}
-        self.ruling = evidence.ruling(self.job, places, self.parsed["done"], homes)
+        self.ruling = evidence.ruling(self.job, places, self.parsed["done"], homes, ended=reading.waited(self.parsed))
         if not self.ruling.named:
             return reading.Failure("timeout", f"{cause.reason}; {evidence.worth(self.ruling.text[None])}")
-        names = [f"{reading.name(self.parsed, rank, homes.get(rank, ''))} {self.ruling.text[rank]}" for rank in self.ruling.ranks[:8]]
+        names = [f"{reading.name(self.parsed, rank, evidence.place(rank)[0])} {self.ruling.text[rank]}" for rank in self.ruling.ranks[:8]]
         if not names:
             names = [f"{self.ruling.node} {self.ruling.text[None]}"]
         return reading.Failure("rank_hung", f"{'; '.join(names)}; {cause.reason}", self.ruling.ranks)
@@ -571,10 +571,14 @@ class LaunchReport:
     def gpu(self, rank: int) -> tuple[str, str]:
         """(node, id of the GPU's subject) of a rank."""
         record = self.parsed["ranks"].get(rank, {})
-        member = next((member for member in self.job.members if member.name == record.get("node")), None)
-        if member is None:
+        node, local = record.get("node"), record.get("local")
+        if not record and self.evidence:  # a rank that hangs before it has said who it is
+            node, local = self.evidence.place(rank)
+        member = next((member for member in self.job.members if member.name == node), None)
+        if member is None or local is None:
             return "", f"rank {rank}"
-        local = record["local"]
+        if not record and self.job.ranks != len(self.job.members) * len(member.gpus):
+            return "", f"rank {rank}"  # which of its GPUs this launch uses is not known
         gpu_id = record.get("uuid") or (member.gpus[local] if local < len(member.gpus) else f"slot-{local}")
         return member.name, f"{member.name}/gpu/{gpu_id}"
 

@@ -15,7 +15,7 @@ import types
 import typing as t
 
 import pytest
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import group, hangs, launching
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import collective, group, hangs, launching
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import hang
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import session
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system.node import Node
@@ -189,6 +189,35 @@ def test_a_later_look_at_the_same_hang_does_not_wipe_out_what_was_seen(tmp_path:
     numbers[1:] = []
     assert evidence.gather(job, places) == "3 ranks" and evidence.ranks == 3 and not evidence.is_past(places)
     assert evidence.gather(job, {0: (8, "broadcast")}) == "1 ranks" and evidence.ranks == 1 and evidence.is_past(places)
+
+
+def test_a_rank_that_went_on_after_it_was_looked_at_is_not_named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = OneNode(tmp_path)
+    evidence, job = of.evidence(), of.job([], 2, 1.0)
+    waits, spins = hang.Frame("all_reduce", "/v/torch/distributed/c10d.py", 1), hang.Frame("load", "/x/train.py", 2)
+    looks = {0: hang.Look("S", frames=(waits,)), 1: hang.Look("R", frames=(spins,), gil=True)}
+    seen = tuple(hang.RankSeen(rank, "gpu-01", (look, look), 0.5) for rank, look in looks.items())
+    evidence.answers = {"gpu-01": hangs.Answer(seen, {0: 0, 1: 1})}
+    monkeypatch.setattr(evidence, "_look_at", lambda _job: "")
+    places = {0: (7, "all_reduce"), 1: (6, "load")}
+    evidence.gather(job, places)
+    assert evidence.ruling(job, places).ranks == (1,)
+    ruling = evidence.ruling(job, {0: (7, "all_reduce"), 1: (7, "all_reduce")})  # it was slow, and another thing holds them up
+    assert not ruling.named and "rank 1 has gone on since it was looked at, when it was in load" in ruling.text[None]
+    assert not evidence.ruling(job, {0: (7, "all_reduce")}, done=[1]).named
+
+
+def test_a_rank_that_ended_well_or_by_its_own_deadline_is_not_dead(tmp_path: pathlib.Path) -> None:
+    of = OneNode(tmp_path)
+    evidence, job = of.evidence(), of.job([], 3, 1.0)
+    look = hang.Look("S"), hang.Look("S")
+    evidence.answers = {"gpu-01": hangs.Answer(tuple(hang.RankSeen(rank, "gpu-01", look) for rank in (0, 1)), {0: 0, 1: 1})}
+    assert evidence.ruling(job).ranks == (2,)
+    assert not evidence.ruling(job, ended=[2]).named
+    job.err = "gpufleet: rank 2 on gpu-01.example ended with status 0.\ngpufleet: rank ? on gpu-01 ended with status 0.\n"
+    assert collective._finished(job) == {2} and not evidence.ruling(job, done=collective._finished(job)).named
+    job.err = "gpufleet: rank 2 on gpu-01 ended with status 1.\n"
+    assert collective._finished(job) == set()
 
 
 def test_a_process_that_does_not_take_a_signal_that_it_catches_is_numb(tmp_path: pathlib.Path) -> None:

@@ -51,6 +51,37 @@ def test_who_hangs_is_who_is_behind() -> None:
     assert "rank 3 on gpu-02" in said.reason and "all_reduce int32 (operation 5), in which 3 of 4 ranks waited" in said.reason
 
 
+def test_those_that_wait_are_not_named_because_a_few_have_gone_on() -> None:
+    """In a broadcast the root does not wait for the others: what it sent may be lost."""
+    at = {"kind": "at", "rank": 0, "node": "gpu-01", "op": "all_gather int32", "seq": 6, "busy": 9.0}
+    said = cause(*(fault(n, "timeout") for n in (1, 2, 3)), at)
+    assert said and (said.code, said.ranks) == ("timeout", ()) and "3 of 4 ranks did not come to all_gather int32" in said.reason
+
+
+def test_of_several_that_are_behind_the_last_is_named() -> None:
+    at = [{"kind": "at", "rank": n, "node": "gpu-02", "op": f"operation {seq}", "seq": seq, "busy": 9.0} for n, seq in ((2, 4), (3, 3))]
+    said = cause(*(fault(n, "timeout") for n in (0, 1)), *at)
+    assert said and (said.code, said.ranks) == ("rank_hung", (3,)) and "rank 2" not in said.reason
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("WorkNCCL(OpType=ALLREDUCE, Timeout(ms)=60000) ran for 60", "NCCL's watchdog named ALLREDUCE"),
+        ("WorkNCCL(OpType=BROADCAST, TensorShape=[8], Timeout(ms)=60000) ran for 60", "NCCL's watchdog named BROADCAST"),
+        ("WorkNCCL(SeqNum=7, OpType=_ALLGATHER_BASE, NumelIn=8, NumelOut=64, Timeout", "named _ALLGATHER_BASE, sequence number 7"),
+        ("WorkHCCL(SeqNum=3, OpType=ALLREDUCE, Timeout(ms)=60000) ran for 60", "HCCL's watchdog named ALLREDUCE, sequence number 3"),
+    ],
+)
+def test_watchdogs_of_all_versions_are_read(words: str, named: str) -> None:
+    dog = "[E ProcessGroup.cpp:4] [Rank 1] Watchdog caught collective operation timeout: "
+    said = cause(*(fault(n, "timeout") for n in range(4)), errors=dog + words)
+    assert said and said.reason.endswith(named)
+    later = f"{dog}WorkNCCL(SeqNum=90, OpType=GATHER, NumelIn=1\n{dog}WorkNCCL(SeqNum=12, OpType=BROADCAST, NumelIn=1\n"
+    said = cause(*(fault(n, "timeout") for n in range(4)), errors=later)
+    assert said and said.reason.endswith("BROADCAST, sequence number 12 and GATHER, sequence number 90")
+
+
 def test_nobody_is_behind_where_all_are_in_the_same_operation() -> None:
     dog = "[rank0]:[E1122] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, OpType=ALLREDUCE, NumelIn=1048576"
     said = cause(*(fault(n, "timeout") for n in range(4)), errors=dog)

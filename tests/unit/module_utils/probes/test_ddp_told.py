@@ -11,7 +11,9 @@ import typing as t
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.answer import observation
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import launching
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import hangs, launching
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import hang
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import ddp as reading
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes import ddp
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import ddp as workload
 from harness import trained
@@ -56,6 +58,22 @@ def test_a_launch_over_a_rail_counts_where_nccl_says_that_it_was_that_rail() -> 
     debug += "[default0]:{0}:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/0\n"
     found.job.out += debug.format("gpu-01") + debug.format("gpu-02")
     assert found._cause() is None
+
+
+def test_a_rank_that_hung_before_it_said_who_it_is_has_its_finding() -> None:
+    found = trained.told()
+    record = found.parsed["ranks"].pop(1)
+    found.cause = reading.Failure("rank_hung", "rank 1 is stopped", (1,))
+    assert not found.findings({"check": "training", "variant": "op=training"})
+    look = hang.Look("T"), hang.Look("T")
+    found.evidence = hangs.Evidence(found.head.group)
+    answer = hangs.Answer((hang.RankSeen(1, record["node"], look),), {1: record["local"]})
+    found.evidence.answers = {record["node"]: answer}
+    (finding,) = found.findings({"check": "training", "variant": "op=training"})
+    assert finding["subject"]["kind"] == "gpu" and finding["subject"]["members"] == [record["node"]]
+    assert finding["reason_code"] == "rank_hung" and "rank 1 is stopped" in finding["reason"]
+    found.job.ranks //= 2  # of some GPUs of each node
+    assert not found.findings({"check": "training", "variant": "op=training"})
 
 
 def test_what_is_wrong_for_sure_comes_before_why_a_group_ended() -> None:
