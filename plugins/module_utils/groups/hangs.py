@@ -245,7 +245,7 @@ class Evidence:
     def summary(self) -> dict[str, t.Any]:
         """Return what was gathered, for the context of a measurement."""
         fields = {"nodes": len(self.answers), "ranks": self.ranks, "seconds": round(self.seconds, 1)}
-        kernel = {name: list(answer.kernel[-KERNEL_LINES:]) for name, answer in self.answers.items() if answer.kernel}
+        kernel = {name: collector.most_important(answer.kernel, KERNEL_LINES) for name, answer in self.answers.items() if answer.kernel}
         unread = {name: answer.unread for name, answer in self.answers.items() if answer.unread}
         return {**fields, "silent": self.silent, "unread": self.unread, "kernel": kernel, "kernel_unread": unread}
 

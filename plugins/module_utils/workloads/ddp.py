@@ -30,6 +30,7 @@ import inspect
 import json
 import math
 import os
+import pickle
 import re
 import signal
 import socket
@@ -111,6 +112,9 @@ LOOKED_AT_S = 20.0
 PLEA = b'{"kind":"stuck"'
 # The variables by which PyTorch keeps a record of its last collectives, if one is more than 0.
 FLIGHT = ("TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE")
+# So many operations are kept of each process group from the first on that is not completed, without these fields.
+FLIGHT_FIRST = 4
+FLIGHT_WITHOUT = ("frames", "thread_name", "thread_id", "input_dtypes", "output_dtypes", "retired", "record_id", "pg_id", "op_id")
 # Bytes of an element.
 WIDTHS = {"float16": 2, "bfloat16": 2, "int32": 4, "float32": 4, "int64": 8, "float64": 8}
 # Operations in which each rank has a part of its own of the tensor.
@@ -204,12 +208,51 @@ class Pulse(threading.Thread):
 def write_flight() -> None:
     """Write PyTorch's record of the last collectives (its flight recorder) beside the stacks, if it is on."""
     library = getattr(getattr(sys.modules.get("torch"), "_C", None), "_distributed_c10d", None)
-    dump = getattr(library, "_dump_nccl_trace_json", None)
-    if dump and STACKS in os.environ and any(os.environ.get(name, "0") not in ("", "0") for name in FLIGHT):
+    if STACKS in os.environ and any(os.environ.get(name, "0") not in ("", "0") for name in FLIGHT):
         with contextlib.suppress(Exception):
-            text = dump(True, False)
-            with open(os.path.join(os.environ[STACKS], f"{os.getpid()}.flight"), "wb") as target:
-                target.write(text if isinstance(text, bytes) else str(text).encode())
+            record = flight(library)
+            if record:
+                with open(os.path.join(os.environ[STACKS], f"{os.getpid()}.flight"), "w", encoding="utf-8") as target:
+                    target.write(json.dumps(record, default=str))
+
+
+def flight(library: t.Any) -> PlainData | None:
+    """Return the shortened record of the flight recorder; None if it has none. PyTorch up to 2.4 has it as a pickle alone."""
+    for name in ("_dump_nccl_trace_json", "_dump_fr_trace_json", "_dump_nccl_trace"):
+        dump = getattr(library, name, None)
+        with contextlib.suppress(Exception):
+            if dump and name.endswith("_json"):
+                record = json.loads(dump(True, False))
+            elif dump:
+                try:
+                    record = pickle.loads(dump(True, False, False))
+                except TypeError:  # of PyTorch 2.2
+                    record = pickle.loads(dump())
+            else:
+                continue
+            record = {"entries": record} if isinstance(record, list) else record
+            if record.get("entries"):
+                return shortened(record)
+    return None
+
+
+def shortened(record: PlainData) -> PlainData:
+    """Return a record of the flight recorder with what a hang is read from: of each process group, and of its operations between two ranks,
+    the last operation that is completed, the first that are not, and the last. All of it has megabytes."""
+    groups: t.Dict[str, t.List[PlainData]] = {}
+    for entry in record["entries"]:
+        key = repr((entry.get("process_group") or entry.get("pg_name") or entry.get("pg_id"), bool(entry.get("is_p2p"))))
+        groups.setdefault(key, []).append({name: value for name, value in entry.items() if name not in FLIGHT_WITHOUT})
+    kept: t.List[PlainData] = []
+    for entries in groups.values():
+        is_open = [entry.get("state") != "completed" for entry in entries]
+        first = is_open.index(True) if True in is_open else len(entries)
+        numbers = {*range(max(0, first - 1), min(len(entries), first + FLIGHT_FIRST)), len(entries) - 1}
+        kept += [entries[number] for number in sorted(numbers)]
+    without = {name: value for name, value in record.items() if name not in ("entries", "nccl_comm_state", "pg_config")}
+    if isinstance(record.get("pg_config"), dict):  # a group of thousands of ranks lists all of them
+        without["pg_config"] = {name: str(config)[:200] for name, config in record["pg_config"].items()}
+    return {**without, "entries": kept, "entries_of_all": len(record["entries"])}
 
 
 # A rank ----------------------------------------------------------------------------------------------------------------

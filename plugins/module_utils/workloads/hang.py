@@ -50,8 +50,16 @@ NUMBERS = (
 )
 # The kernel's log, and how many of its lines are kept, the newest; a record of it has at most RECORD bytes.
 KERNEL_LOG, KERNEL_LINES, RECORD = "/dev/kmsg", 60, 8192
+# Lines of it that say that something is broken. They stay where a storm of others would push them out: an Xid 119 has some forty behind it.
+BROKEN = re.compile(
+    r"(?i)\bS?Xid\b|fallen off the bus|probably locked|hardware error|machine check|\bmce: |\bEDAC |\bAER: |blocked for more than"
+    r"|\block-?up\b|\bstall|out of memory|\boom-kill|killed process|i/o error|link (?:is )?down|\bcatastrophic|fatal|\btimed? ?out\b"
+    r"|health (?:compromised|buffer)|error cqe|unresponsive|not responding|gpu reset|kernel bug|\boops\b|call trace|uncorrect"
+)
 # Where NCCL's own service for questions (RAS) listens, from NCCL 2.24 on.
 RAS_PORT = 28028
+# How often it is asked, and how many seconds it has for the first word.
+RAS_ATTEMPTS, RAS_FIRST_S = 3, 0.7
 TEXT_LIMIT, THREAD_LIMIT, FRAME_LIMIT = 16384, 64, 60
 
 
@@ -147,9 +155,16 @@ def frozen_by(pid: int) -> str:
     return ""
 
 
+def most_important(lines: t.Sequence[str], most: int) -> t.List[str]:
+    """Return the newest lines, in their order, of those that say that something is broken first."""
+    broken = [number for number, line in enumerate(lines) if BROKEN.search(line)][-most:]
+    others = [number for number in range(len(lines)) if number not in set(broken)][len(broken) - most :] if len(broken) < most else []
+    return [lines[number] for number in sorted([*broken, *others])]
+
+
 def kernel_lines(since_s: float, until: float) -> PlainData:
-    """Return {"lines": the newest lines that the kernel has logged in the last `since_s` seconds, each with its age, "why": why they could
-    not all be read, or ""}. Lines of processes, which may write there too, are left out."""
+    """Return {"lines": lines that the kernel has logged in the last `since_s` seconds, each with its age, "why": why they could not all be
+    read, or ""}: of too many most_important. Lines of processes, which may write there too, are left out."""
     try:
         handle = os.open(KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
@@ -172,14 +187,14 @@ def kernel_lines(since_s: float, until: float) -> PlainData:
             if len(fields) > 2 and fields[0].isdigit() and fields[2].isdigit() and int(fields[0]) < 8:
                 ago = now - int(fields[2]) / 1e6
                 if ago <= since_s:
-                    lines.append(f"{max(0.0, ago):.0f} s ago: {text.partition(chr(10))[0][:300]}")
+                    lines.append(f"{max(0.0, ago):.0f} s ago: {text.partition(chr(10))[0][:280]}")
         else:
             why = "it could not be read to its end in time"
     except OSError as error:
         why = f"{KERNEL_LOG}: {error.strerror}"
     finally:
         os.close(handle)
-    return {"lines": lines[-KERNEL_LINES:], "why": why}
+    return {"lines": most_important(lines, KERNEL_LINES), "why": why}
 
 
 def counters() -> t.Dict[str, int]:
@@ -299,25 +314,38 @@ def output_of(tool: subprocess.Popen[bytes], until: float) -> t.Tuple[bytes, byt
 
 def ras(of: t.Iterable[PlainData], until: float) -> str:
     """Return what the RAS service of NCCL says of all ranks of the group; empty if no rank of this node listens there, or answers. `of`:
-    processes."""
+    processes. Several of them may listen at the same port: the kernel chooses one, and one that is stopped does not answer."""
     for process in of:
         address = process["env"].get("NCCL_RAS_ADDR", "")
         host, _colon, port = address.rpartition(":")
         number = int(port) if port.isdigit() else RAS_PORT
         if number not in listening(process["pid"]):
             continue
-        answer = b""
-        where = (host.strip("[]") or "localhost", number)
-        with contextlib.suppress(OSError), socket.create_connection(where, timeout=0.5) as connection:
-            connection.sendall(b"verbose status\n")
-            while len(answer) < TEXT_LIMIT and time.monotonic() < until:
-                connection.settimeout(max(0.1, until - time.monotonic()))
-                piece = connection.recv(4096)
-                if not piece:
-                    break
-                answer += piece
-        return answer.decode("utf-8", "replace")
+        for _attempt in range(RAS_ATTEMPTS):
+            answer = ras_answer((host.strip("[]") or "localhost", number), until)
+            if answer or time.monotonic() >= until:
+                return answer
     return ""
+
+
+def ras_answer(where: t.Tuple[str, int], until: float) -> str:
+    """Return the answer of one RAS service; empty if it says nothing within RAS_FIRST_S. By itself it waits 5 s for each of the ranks that
+    do not answer it, of which a group that hangs has some: it is told to wait for less."""
+    answer, is_whole = b"", False
+    patience = max(1, int(min(RAS_S, until - time.monotonic() - 1)))
+    with contextlib.suppress(OSError), socket.create_connection(where, timeout=0.5) as connection:
+        connection.sendall(b"timeout %d\nverbose status\n" % patience)
+        first_until = min(until, time.monotonic() + RAS_FIRST_S)
+        while len(answer) < TEXT_LIMIT:
+            connection.settimeout(max(0.1, (until if answer else first_until) - time.monotonic()))
+            piece = connection.recv(4096)
+            is_whole = not piece
+            if not piece or time.monotonic() >= until:
+                break
+            answer += piece
+    text = answer.decode("utf-8", "replace")
+    text = text[3:] if text.startswith("OK\n") else text  # to the timeout
+    return text if is_whole or not text else f"{text}\n[it did not end in time]"
 
 
 def listening(pid: int) -> t.Set[int]:

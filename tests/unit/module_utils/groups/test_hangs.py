@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import pathlib
 import signal
+import socket
 import sys
+import threading
 import time
 import types
 import typing as t
@@ -303,6 +305,64 @@ def test_lines_of_the_kernel_since_the_launch_are_kept_and_those_of_processes_an
     os.close(writer)
     os.close(reader)
     assert seen["why"] == "" and [text.partition(": ")[2] for text in seen["lines"]] == ["NVRM: Xid (PCI:0000:3b:00): 79"]
+
+
+def test_a_line_of_the_kernel_that_says_what_broke_is_not_pushed_out_by_those_behind_it(tmp_path: pathlib.Path) -> None:
+    xid = "40 s ago: NVRM: Xid (PCI:0000:3b:00): 119, pid=7, name=python3, Timeout after 6s of waiting for RPC response from GPU3 GSP!"
+    storm = [f"40 s ago: NVRM: _kgspLogRpc: entry {number}" for number in range(200)]
+    hung = "3 s ago: INFO: task python3:7 blocked for more than 120 seconds."
+    lines = [*storm[:50], xid, *storm[50:], hung, "1 s ago: docker0: port 1(veth) entered disabled state"]
+    for most in (2, 10, 60):
+        kept = collector.most_important(lines, most)
+        assert len(kept) == most and xid in kept and hung in kept and kept == [line for line in lines if line in kept]
+    assert collector.most_important(lines, 10)[-1] == lines[-1] and collector.most_important(lines[:3], 10) == lines[:3]
+    evidence = OneNode(tmp_path).evidence()
+    evidence.answers = {"gpu-01": hangs.Answer((), {}, tuple(lines))}
+    assert xid in evidence.summary()["kernel"]["gpu-01"]
+
+
+class RasService(threading.Thread):
+    """A RAS service on a port of its own that does with each connection what the next of `scenes` says."""
+
+    def __init__(self, *scenes: str) -> None:
+        super().__init__(daemon=True)
+        self.scenes, self.orders = scenes, b""
+        self.open_still: list[socket.socket] = []
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self.socket.getsockname()[1]
+        self.start()
+
+    def run(self) -> None:
+        for scene in self.scenes:
+            connection = self.socket.accept()[0]
+            if scene == "silent":
+                self.open_still.append(connection)
+                continue
+            while not self.orders.endswith(b"status\n"):
+                self.orders += connection.recv(100)
+            connection.sendall(b"OK\nNCCL version 2.27.3 compiled with CUDA 12.9\n")
+            if scene == "whole":
+                connection.sendall(b"Job summary\n")
+                connection.close()
+            self.open_still.append(connection)
+
+
+@pytest.mark.parametrize(
+    ("scenes", "words"),
+    [
+        (("whole",), "NCCL version 2.27.3 compiled with CUDA 12.9\nJob summary\n"),
+        (("silent", "whole"), "NCCL version 2.27.3 compiled with CUDA 12.9\nJob summary\n"),  # a stopped rank has the same port
+        (("late",), "NCCL version 2.27.3 compiled with CUDA 12.9\n\n[it did not end in time]"),
+        (("silent", "silent", "silent"), ""),
+    ],
+)
+def test_the_ras_service_is_told_not_to_wait_for_ranks_that_hang(scenes: tuple[str, ...], words: str) -> None:
+    service = RasService(*scenes)
+    process = {"pid": os.getpid(), "env": {"NCCL_RAS_ADDR": f"127.0.0.1:{service.port}"}}
+    assert collector.ras([process], time.monotonic() + 4) == words
+    if words:
+        assert service.orders.split(b"\n")[0].split()[0] == b"timeout" and 1 <= int(service.orders.split()[1]) <= collector.RAS_S
+    service.socket.close()
 
 
 def test_a_kernel_log_that_cannot_be_read_is_said_and_not_taken_for_silence(monkeypatch: pytest.MonkeyPatch) -> None:

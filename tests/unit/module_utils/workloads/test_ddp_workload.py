@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import pickle
 import socket
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import warnings
 
 import pytest
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.probes.ddp import SOURCE
-from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import agent, ddp
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import agent, ddp, hang
 
 NAMES = ["gpu-01", "gpu-02", "gpu-03"]
 
@@ -215,3 +216,63 @@ def test_torchrun_is_told_an_ipv6_address_as_it_reads_it(rendezvous: str, words:
     """An address with a port behind it stands in brackets."""
     assert set(words) <= set(agent.rendezvous_options(rendezvous, "fd00::1", 29500, 0, "one", 60))
     assert "--rdzv_endpoint=10.0.0.1:29500" in agent.rendezvous_options("c10d", "10.0.0.1", 29500, 1, "one", 60)
+
+
+# PyTorch's record of the last collectives -----------------------------------------------------------------------------
+
+
+def entry(seq: int, state: str, group: t.Any = ("0", "default_pg"), **more: t.Any) -> dict[str, t.Any]:
+    fields = {"process_group": group, "collective_seq_id": seq, "is_p2p": False, "profiling_name": "nccl:all_reduce", "state": state}
+    return {**fields, "frames": [{"name": "step", "filename": "/x/t.py", "line": 3}] * 40, "retired": True, **more}
+
+
+def names_of(record: dict[str, t.Any], group: t.Any, is_p2p: bool = False) -> list[tuple[int, str]]:
+    kept = [one for one in record["entries"] if (list(one["process_group"]), one["is_p2p"]) == (list(group), is_p2p)]
+    return [(one["collective_seq_id"], one["state"]) for one in kept]
+
+
+ENTRIES = [
+    *(entry(seq, "completed") for seq in range(1, 900)),
+    entry(900, "started"),
+    *(entry(seq, "scheduled") for seq in range(901, 950)),
+    *(entry(seq, "completed", ("1", "model")) for seq in range(1, 40)),
+    *(entry(seq, "scheduled", ("1", "model"), is_p2p=True, profiling_name="nccl:send 0->1") for seq in range(40, 42)),
+]
+
+
+@pytest.mark.parametrize("name", ["_dump_nccl_trace_json", "_dump_fr_trace_json", "_dump_nccl_trace"])
+@pytest.mark.parametrize("takes", [3, 0])
+def test_of_the_flight_recorder_is_kept_what_a_hang_is_read_from(name: str, takes: int) -> None:
+    record = {"version": "2.5", "pg_config": {"0": {"ranks": str(list(range(4096)))}}, "entries": ENTRIES}
+
+    def dump(*flags: bool) -> str | bytes:
+        if name.endswith("_json"):
+            return json.dumps(record)
+        if len(flags) > takes:
+            raise TypeError("incompatible function arguments")
+        return pickle.dumps(record)
+
+    kept = ddp.flight(types.SimpleNamespace(**{name: dump}))
+    assert kept and kept["entries_of_all"] == len(ENTRIES) and len(json.dumps(kept)) < hang.TEXT_LIMIT
+    open_ones = [(seq, "scheduled") for seq in (901, 902, 903)]
+    assert names_of(kept, ("0", "default_pg")) == [(899, "completed"), (900, "started"), *open_ones, (949, "scheduled")]
+    assert names_of(kept, ("1", "model")) == [(39, "completed")]
+    assert names_of(kept, ("1", "model"), True) == [(40, "scheduled"), (41, "scheduled")]
+
+
+def test_a_flight_recorder_that_is_off_or_refuses_writes_nothing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_flags: bool) -> str:
+        raise RuntimeError("not built with NCCL")
+
+    assert ddp.flight(None) is None and ddp.flight(types.SimpleNamespace(_dump_nccl_trace_json=refuse)) is None
+    assert ddp.flight(types.SimpleNamespace(_dump_nccl_trace_json=lambda *_flags: '{"entries": []}')) is None
+    both = types.SimpleNamespace(_dump_nccl_trace_json=refuse, _dump_fr_trace_json=lambda *_flags: json.dumps({"entries": ENTRIES}))
+    torch = types.SimpleNamespace(_C=types.SimpleNamespace(_distributed_c10d=both))
+    monkeypatch.setitem(sys.modules, "torch", t.cast(types.ModuleType, torch))
+    monkeypatch.setenv(ddp.STACKS, str(tmp_path))
+    ddp.write_flight()
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "2000")
+    ddp.write_flight()
+    (written,) = tmp_path.iterdir()
+    assert written.name.endswith(".flight") and json.loads(written.read_text())["entries_of_all"] == len(ENTRIES)
