@@ -41,10 +41,13 @@ MESSAGES = (
 SHOWN = 4
 # Functions of the workload of `ddp` (workloads/ddp.py) that wait for other ranks or for the device by a builtin function, which has no
 # frame of its own.
-OWN_WAITS = ("collect", "tell", "_leave", "_queue", "settle")
+OWN_WAITS = ("collect", "tell", "_agree", "_leave", "_queue", "settle")
 # The packages of PyTorch's collectives, for CUDA and for Ascend; and what lies there that starts ranks, or is around all that they do.
 COLLECTIVES = ("torch/distributed/", "torch_npu/distributed/")
 AROUND = ("elastic/", "launcher/", "run.py", "launch.py")
+# Parts of PyTorch that compute, and that wait for other ranks in the middle of it without a frame: DistributedDataParallel begins a
+# collective for each part of the gradients that is ready, and waits for all of them before the backward pass is over.
+MAY_WAIT = ("torch/autograd/", "torch/nn/parallel/distributed.py")
 # The function of that workload in which a rank waits for its own device before it takes part in an operation.
 PREPARES = "prepare"
 
@@ -67,6 +70,11 @@ class Frame(t.NamedTuple):
         is_own = path.endswith("/ddp.py") and self.function in OWN_WAITS
         inner = self._in_collectives
         return is_synchronising or is_own or inner.startswith("nn/") or bool(inner and "/" not in inner)
+
+    @property
+    def may_wait(self) -> bool:
+        """True if the frame is of a part of PyTorch that computes, or waits for other ranks."""
+        return any(part in self.file.replace("\\", "/") for part in MAY_WAIT)
 
     @property
     def waits_innermost(self) -> bool:
@@ -374,7 +382,9 @@ def _is_away(rank: RankSeen, on_cpu: bool) -> bool:
     of its own: it holds no lock of Python, and polls or waits for an interrupt."""
     if not _is_outside(rank) or ((rank.woke or 0) >= ASKS and all(look.wchan in SLEEPS and not look.gil for look in rank.looks)):
         return False
-    return on_cpu or all(look.gil or look.wchan in SLEEPS for look in rank.looks)
+    if all(look.gil or look.wchan in SLEEPS for look in rank.looks):
+        return True
+    return on_cpu and not any(frame.may_wait for look in rank.looks if look.state != "R" for frame in look.frames)
 
 
 def _held(rank: RankSeen, on_cpu: bool) -> str:

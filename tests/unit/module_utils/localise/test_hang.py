@@ -294,6 +294,17 @@ def test_a_frame_around_all_that_a_rank_does_is_no_wait() -> None:
         assert hang.judge(scene(*(rank(number, waits, SCRIPT) for number in range(3)), spinning(3))).ranks == (3,)
 
 
+def test_a_rank_in_a_backward_pass_may_wait_for_others_there() -> None:
+    backward = hang.Frame("_engine_run_backward", "/v/torch/autograd/graph.py", 825)
+    agree = hang.Frame("_agree", "/tmp/x/ddp.py", 333)
+    places = at(6, 6, 6, 5)
+    for frame, state, named in ((backward, "S", False), (backward, "R", True), (SCRIPT, "S", True), (agree, "S", False)):
+        behind = rank(3, frame, SCRIPT, state=state)
+        assert hang.judge(scene(*waiting(0, 1, 2), behind, places=places, on_cpu=True)).named is named, (frame, state)
+    silent = scene(rank(0, agree, SCRIPT), rank(1, agree, SCRIPT), silent=("gpu-02",), on_cpu=True)
+    assert hang.judge(silent).node == "gpu-02"
+
+
 @pytest.mark.parametrize("other", [spinning(3), stuck(3), rank(3, *PREPARES, SCRIPT, state="R", busy=1.0)])
 def test_a_rank_that_has_come_further_or_to_its_end_is_not_what_others_wait_for(other: hang.RankSeen) -> None:
     assert hang.judge(scene(*waiting(0, 1, 2), other)).ranks == (3,)
