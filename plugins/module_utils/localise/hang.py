@@ -148,9 +148,15 @@ class RankSeen(t.NamedTuple):
         return all(any(frame.prepares for frame in look.frames) for look in self.looks)
 
     @property
+    def asks(self) -> bool:
+        """True if the main thread has woken up again and again and did little: it asks for something between short sleeps."""
+        is_python = all(look.gil for look in self.looks)
+        return not is_python and (self.woke or 0) >= ASKS and (self.busy is None or self.busy < POLLS)
+
+    @property
     def sleeps(self) -> bool:
         """True if the main thread sleeps at both looks, and does not ask for something between short sleeps."""
-        return all(look.wchan in SLEEPS for look in self.looks) and (self.woke is None or self.woke < ASKS)
+        return all(look.wchan in SLEEPS for look in self.looks) and not self.asks
 
     @property
     def stack(self) -> str:
@@ -289,9 +295,9 @@ def _silent(scene: Scene) -> Ruling | None:
     if len(scene.seen) != scene.world - scene.each or not all(rank.alive for rank in scene.seen.values()):
         return None
     # A rank that is shown to do something else holds the others up as well, and the node may only be slow to answer.
-    other = next((rank for rank in scene.seen.values() if _is_away(rank, scene.on_cpu) or _is_stuck(rank) or _takes_no_signal(rank)), None)
+    other = next((rank for rank in scene.seen.values() if _otherwise(rank, scene)), None)
     if other is not None:
-        how = "is stuck in the kernel" if _is_stuck(other) else "takes no signal" if _takes_no_signal(other) else "does not wait for others"
+        how = _otherwise(other, scene)
         return nobody(f"{scene.silent[0]} did not answer, and rank {other.rank} {how}{_at(other)}: either may hold the group up")
     # By their own words its ranks were further than another one, which may hold the group up as well.
     its = {rank: scene.places[rank][0] for rank in set(range(scene.world)) - set(scene.seen) if rank in scene.places}
@@ -306,6 +312,23 @@ def _silent(scene: Scene) -> Ruling | None:
     words = f", of which {waiting} wait in a collective operation" if waiting else ""
     text = f"did not answer, while the other {len(scene.nodes) - 1} nodes did and all their {len(scene.seen)} ranks live{words}"
     return Ruling("silent", (), scene.silent[0], {None: text})
+
+
+def _otherwise(rank: RankSeen, scene: Scene) -> str:
+    """Return what a rank is shown to do else than to wait for others; empty if nothing is shown."""
+    if _is_stuck(rank):
+        return "is stuck in the kernel"
+    if _takes_no_signal(rank):
+        return "takes no signal"
+    if rank.prepares:
+        return "waits for its own device"
+    if _is_away(rank, scene.on_cpu):
+        return "does not wait for others"
+    is_native = not any(look.frames for look in rank.looks)
+    others = [other for other in scene.seen.values() if other is not rank]
+    if is_native and _is_idle(rank) and others and all((other.busy or 0.0) >= POLLS for other in others):
+        return "does nothing"
+    return ""
 
 
 def _behind(scene: Scene) -> Ruling | None:
@@ -380,7 +403,7 @@ def _is_outside(rank: RankSeen) -> bool:
 def _is_away(rank: RankSeen, on_cpu: bool) -> bool:
     """Return True if a rank waits neither for other ranks nor for a device. A wait for a device is a builtin function, which has no frame
     of its own: it holds no lock of Python, and polls or waits for an interrupt."""
-    if not _is_outside(rank) or ((rank.woke or 0) >= ASKS and all(look.wchan in SLEEPS and not look.gil for look in rank.looks)):
+    if not _is_outside(rank) or rank.asks:
         return False
     if all(look.gil or look.wchan in SLEEPS for look in rank.looks):
         return True
@@ -405,7 +428,7 @@ def _held(rank: RankSeen, on_cpu: bool) -> str:
 
 def _is_stuck(rank: RankSeen) -> bool:
     """Return True if the kernel has a rank at one place at both looks, in a sleep that no signal ends."""
-    is_idle = rank.busy is not None and rank.busy < IDLE
+    is_idle = rank.busy is not None and rank.busy < IDLE and not rank.asks
     return is_idle and [look.state for look in rank.looks] == ["D", "D"] and rank.looks[0].wchan == rank.looks[1].wchan
 
 
@@ -425,18 +448,22 @@ def _blocked(scene: Scene) -> Ruling | None:
     others = [rank for rank in scene.seen.values() if rank not in blocked]
     if not blocked or len(blocked) > len(others) or any(look.state == "D" for rank in others for look in rank.looks):
         return None
-    if any(rank.waits for rank in blocked) or any(_is_away(rank, scene.on_cpu) for rank in others) or _is_past(scene, blocked):
+    if any(rank.waits for rank in blocked) or any(_otherwise(rank, scene) for rank in others) or _is_past(scene, blocked):
         return None
     text: dict[int | None, str] = {rank.rank: f"{_stuck_words(rank)}{_at(rank)}" for rank in blocked}
     return Ruling("blocked", tuple(sorted(rank.rank for rank in blocked)), "", text)
 
 
+def _is_idle(rank: RankSeen) -> bool:
+    return rank.busy is not None and rank.busy < IDLE and rank.looks[0].state == "S" and not rank.asks
+
+
 def _idle(scene: Scene) -> Ruling | None:
-    """Native ranks: whoever waits in NCCL or MPI polls, so one that uses no processor at all is not there. Nor is one that waits for a
-    message, but that one may wait for the others, which may compute."""
-    if not scene.everybody or any(look.frames for rank in scene.seen.values() for look in rank.looks):
+    """Native ranks: whoever waits in NCCL or MPI polls (in gloo it sleeps), so one that uses no processor at all is not there. Nor is one
+    that waits for a message, but that one may wait for the others, which may compute."""
+    if scene.on_cpu or not scene.everybody or any(look.frames for rank in scene.seen.values() for look in rank.looks):
         return None
-    idle = [rank for rank in scene.seen.values() if rank.busy is not None and rank.busy < IDLE and rank.looks[0].state == "S"]
+    idle = [rank for rank in scene.seen.values() if _is_idle(rank)]
     others = [rank for rank in scene.seen.values() if rank not in idle]
     if not idle or len(idle) > len(others) or not all((rank.busy or 0.0) >= POLLS for rank in others):
         return None

@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads impo
 FIXTURES = pathlib.Path(__file__).resolve().parents[3] / "fixtures" / "hang"
 WAITS = hang.Frame("all_reduce", "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py", 1541)
 SCRIPT = hang.Frame("<module>", "train.py", 32)
+BACKWARD = (hang.Frame("_engine_run_backward", "/usr/lib/torch/autograd/graph.py", 825), SCRIPT)
 PREPARES = (hang.Frame("synchronize", "/usr/lib/torch/cuda/__init__.py", 1160), hang.Frame("prepare", "/tmp/x/ddp.py", 504))
 
 
@@ -323,6 +324,18 @@ def test_a_node_that_does_not_answer_is_not_named_if_a_rank_of_another_is_behind
     assert not ruling.named and "had come to their end before" in ruling.text[None]
 
 
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        ([*waiting(0), rank(1, *PREPARES, SCRIPT, state="R", busy=1.0)], "rank 1 waits for its own device"),
+        ([*polling(0), rank(1)], "rank 1 does nothing"),
+    ],
+)
+def test_a_node_that_does_not_answer_is_not_named_beside_a_rank_that_holds_up_as_well(seen: list[hang.RankSeen], words: str) -> None:
+    ruling = hang.judge(scene(*seen, silent=("gpu-02",)))
+    assert not ruling.named and words in ruling.text[None]
+
+
 def test_a_rank_that_is_stuck_is_not_named_alone_beside_one_that_computes() -> None:
     assert hang.judge(scene(*waiting(0, 1), spinning(2), stuck(3))).ranks == (2, 3)
     assert not hang.judge(scene(*waiting(0), rank(1), spinning(2), stuck(3))).named  # of rank 1 nothing is known
@@ -341,6 +354,15 @@ def test_a_rank_that_asks_between_short_sleeps_is_not_taken_for_one_that_sleeps(
         for more in ({"on_cpu": True}, {"places": at(6, 6, 6, 5)}):
             ruling = hang.judge(scene(*waiting(0, 1, 2), sleeps._replace(woke=woke), **more))
             assert ruling.named is named, (woke, more, ruling)
+
+
+def test_a_rank_without_a_stack_is_not_named_for_waking_up_or_for_sleeping_as_gloo_does() -> None:
+    asks = rank(3, wchan="hrtimer_nanosleep")._replace(woke=40)
+    assert not hang.judge(scene(*polling(0, 1, 2), asks)).named
+    assert not hang.judge(scene(*waiting(0, 1, 2), stuck(3)._replace(woke=40))).named
+    assert hang.judge(scene(*waiting(0, 1, 2), spinning(3)._replace(woke=40))).ranks == (3,)
+    assert not hang.judge(scene(*polling(0, 1, 2), rank(3), on_cpu=True)).named  # py-spy and faulthandler failed on all
+    assert not hang.judge(scene(*waiting(0, 1), rank(2, *PREPARES, SCRIPT, state="R", busy=1.0), stuck(3))).named
 
 
 def test_a_rank_that_ended_because_its_operation_took_too_long_is_not_dead() -> None:
@@ -391,8 +413,9 @@ def test_words_of_a_machine_are_one_line_without_control_characters() -> None:
 def random_scene(draw: random.Random) -> tuple[hang.Scene, set[int]]:
     """Return a random group that hangs, seen as badly as may be, and who holds it up: nobody, if packets were lost.
 
-    All ranks walk through numbered operations. Culprits stay between two of them, in one of many ways; the others wait in the next one. In
-    an operation with a root some ranks may have gone on. Stacks, nodes and what ranks say are lost at random, and what they say is late.
+    All ranks walk through numbered operations. Culprits stay between two of them, in one of many ways; the others wait in the next one, in
+    one of many ways, too. In an operation with a root some ranks may have gone on, and at the end some have finished. Stacks, nodes and
+    what ranks say are lost at random, and what they say is late.
     """
     each = draw.choice([1, 2, 4])
     world = each * draw.choice([2, 3, 4])
@@ -405,6 +428,9 @@ def random_scene(draw: random.Random) -> tuple[hang.Scene, set[int]]:
     if not culprits:  # a link is broken: some wait in an operation that others have left
         for number in draw.sample(range(world), draw.randint(0, world - 1)):
             at[number] = step - 1
+    elif draw.random() < 0.2:  # the root has gone on
+        at.update({number: step + 1 for number in range(world) if number not in culprits and draw.random() < 0.2})
+    finished = {number for number in range(world) if number not in culprits and draw.random() < 0.3} if draw.random() < 0.1 else set()
     seen, places = {}, {}
     for number in range(world):
         how = kind.get(number, "wait")
@@ -413,6 +439,12 @@ def random_scene(draw: random.Random) -> tuple[hang.Scene, set[int]]:
             frames = (SCRIPT,) if draw.random() < 0.5 else frames  # a wait for a device is a builtin function: no frame of its own
         polls = native or not on_cpu
         state, wchan, busy, gil, held = ("R", "0", 1.0, False, ()) if polls else ("S", "futex_do_wait", 0.0, False, ())
+        woke = 0
+        if how == "wait" and draw.random() < 0.1:  # it asks between short sleeps, for a launcher's barrier, or in a backward pass
+            wchan, frames = ("pipe_read", ()) if native else ("hrtimer_nanosleep", (SCRIPT,)) if draw.random() < 0.5 else (wchan, BACKWARD)
+            woke, busy, state = (0, 0.0, "S") if native else (40, 0.0, "S") if frames == (SCRIPT,) else (0, busy, state)
+        if number in finished:
+            state, wchan, busy, gil, frames = "R", "0", 1.0, True, (SCRIPT,)
         if how == "stop":
             state, wchan, busy = "T", "do_signal_stop", 0.0
         elif how == "sleep":
@@ -431,8 +463,8 @@ def random_scene(draw: random.Random) -> tuple[hang.Scene, set[int]]:
         if draw.random() < 0.05:
             looks[draw.randrange(2)] = hang.Look()
         if how != "dead":
-            seen[number] = hang.RankSeen(number, f"n{number // each}", (looks[0], looks[1]), busy)
-        if not native and draw.random() < 0.95:
+            seen[number] = hang.RankSeen(number, f"n{number // each}", (looks[0], looks[1]), busy, woke)
+        if not native and number not in finished and draw.random() < 0.95:
             # A rank that cannot speak said its last word earlier; one that can, says where it is.
             late = draw.randint(0, 2) if how in ("stop", "loop", "dead") else 0
             places[number] = (max(1, at[number] - late), f"operation-{max(1, at[number] - late)}")
@@ -443,7 +475,8 @@ def random_scene(draw: random.Random) -> tuple[hang.Scene, set[int]]:
     if silent:  # a node does not answer because it is the one
         held_up = {number for number in range(world) if f"n{number // each}" in silent}
         return hang.Scene(world, each, tuple(nodes), seen, {}, silent=silent, unread=unread, on_cpu=on_cpu), culprits | held_up
-    return hang.Scene(world, each, tuple(nodes), seen, places, unread=unread, on_cpu=on_cpu), culprits
+    done = frozenset(finished)
+    return hang.Scene(world, each, tuple(nodes), seen, places, done, unread=unread, on_cpu=on_cpu), culprits
 
 
 def test_nobody_is_named_wrongly_in_random_groups() -> None:
