@@ -71,13 +71,15 @@ class StacksOfProcess:
 
     @property
     def is_numb(self) -> bool:
-        """True if the process was asked and none of its threads has run since: each would take the signal."""
-        return not self.problem and has_signal(self._pid, "ShdPnd", ASK_STACKS)
+        """True if the process was asked and none of its threads has run since: each would take the signal, unless its main thread blocks
+        it, as other threads may, too."""
+        pending = has_signal(self._pid, "ShdPnd", ASK_STACKS)
+        return not self.problem and pending and not has_signal(self._pid, "SigBlk", ASK_STACKS)
 
 
 def has_signal(pid: int, field: str, number: int) -> bool:
-    """Return True if a process has a signal in a set of /proc/PID/status: SigCgt, those that it catches; ShdPnd, those that were sent to it
-    and that none of its threads has taken. False if that cannot be read."""
+    """Return True if a process has a signal in a set of /proc/PID/status: SigCgt, those that it catches; SigBlk, those that its main
+    thread blocks; ShdPnd, those that were sent to it and that none of its threads has taken. False if that cannot be read."""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as source:
             signals = re.search(rf"{field}:\s+([0-9a-f]+)", source.read())

@@ -238,6 +238,18 @@ def test_a_process_that_does_not_take_a_signal_that_it_catches_is_numb(tmp_path:
         launching.process.end(child, signal.SIGKILL)
 
 
+def test_a_process_that_blocks_the_signal_is_not_numb(tmp_path: pathlib.Path) -> None:
+    code = "import signal, time; signal.signal(10, print); signal.pthread_sigmask(signal.SIG_BLOCK, [10]); print(1, flush=True); time.sleep(60)"
+    child = launching.process.spawn([sys.executable, "-c", code], stdout=-1)
+    try:
+        assert child.stdout and child.stdout.readline() == b"1\n"
+        (tmp_path / str(child.pid)).write_text("")
+        asked = stacks.StacksOfProcess(child.pid, str(tmp_path))
+        assert asked.problem == "" and asked.read(time.monotonic() + 1) == "" and not asked.is_numb
+    finally:
+        launching.process.end(child, signal.SIGKILL)
+
+
 def test_a_process_in_a_paused_control_group_is_seen_in_both_versions(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = {
         "/proc/7/cgroup": "5:cpu,freezer:/pod1\n0::/pod2\n",
