@@ -227,6 +227,13 @@ def _hung(parsed: PlainData, errors: str, world: int) -> Failure | None:
     return Failure("timeout", f"no rank came out of {op} (operation {seq}): {reason}{watchdog}")
 
 
+def waiting(parsed: PlainData, errors: str, world: int) -> str:
+    """Return how many ranks of a group that hangs wait in which operation, without a word about who holds them up."""
+    where = places(parsed)
+    seq, op = max(where.values(), default=(0, "an unknown operation"))
+    return f"{sum(number == seq for number, _op in where.values())} of {world} ranks waited in {op} (operation {seq}){_watchdogs(errors)}"
+
+
 def _watchdogs(errors: str) -> str:
     """Return a clause with the operations that the watchdogs of ranks named, the earliest first; empty without any."""
     dogs = {(int(dog.group(2) or -1), dog.group(3), dog.group(1)) for dog in _WATCHDOG.finditer(errors)}

@@ -377,12 +377,15 @@ class LaunchReport:
             return cause._replace(reason=f"{cause.reason}; {evidence.worth('it is of an earlier operation')}")
         homes = {rank: record["node"] for rank, record in self.parsed["ranks"].items()}
         self.ruling = evidence.ruling(self.job, places, self.parsed["done"], homes, ended=reading.waited(self.parsed))
+        # By their words alone other ranks may seem to hold the group up than those that were seen to.
+        is_other = cause.code == "rank_hung" and not set(cause.ranks) <= set(self.ruling.ranks)
+        reason = reading.waiting(self.parsed, self.job.err, self.job.ranks) if is_other else cause.reason
         if not self.ruling.named:
-            return reading.Failure("timeout", f"{cause.reason}; {evidence.worth(self.ruling.text[None])}")
+            return reading.Failure("timeout", f"{reason}; {evidence.worth(self.ruling.text[None])}")
         names = [f"{reading.name(self.parsed, rank, evidence.place(rank)[0])} {self.ruling.text[rank]}" for rank in self.ruling.ranks[:8]]
         if not names:
             names = [f"{self.ruling.node} {self.ruling.text[None]}"]
-        return reading.Failure("rank_hung", f"{'; '.join(names)}; {cause.reason}", self.ruling.ranks)
+        return reading.Failure("rank_hung", f"{'; '.join(names)}; {reason}", self.ruling.ranks)
 
     def _covered(self) -> str | None:
         """Return what is wrong with the places of the ranks; None if every requested node has its ranks and no other node has any."""

@@ -239,7 +239,8 @@ def test_a_process_that_does_not_take_a_signal_that_it_catches_is_numb(tmp_path:
 
 
 def test_a_process_that_blocks_the_signal_is_not_numb(tmp_path: pathlib.Path) -> None:
-    code = "import signal, time; signal.signal(10, print); signal.pthread_sigmask(signal.SIG_BLOCK, [10]); print(1, flush=True); time.sleep(60)"
+    code = "import signal, time; signal.signal(10, print); signal.pthread_sigmask(signal.SIG_BLOCK, [10])\n"
+    code += "print(1, flush=True); time.sleep(60)"
     child = launching.process.spawn([sys.executable, "-c", code], stdout=-1)
     try:
         assert child.stdout and child.stdout.readline() == b"1\n"

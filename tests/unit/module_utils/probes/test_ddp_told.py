@@ -76,6 +76,43 @@ def test_a_rank_that_hung_before_it_said_who_it_is_has_its_finding() -> None:
     assert not found.findings({"check": "training", "variant": "op=training"})
 
 
+WAITS = (hang.Look("S", frames=(hang.Frame("all_reduce", "/v/torch/distributed/distributed_c10d.py", 9),)),) * 2
+STOPPED = (hang.Look("T"),) * 2
+
+
+@pytest.mark.parametrize(
+    ("looks", "code", "ranks", "words"),
+    [
+        ({0: WAITS, 1: WAITS, 2: WAITS, 3: WAITS}, "timeout", (), "3 of 4 ranks waited in all_reduce int32 (operation 6); the evidence"),
+        ({0: WAITS, 1: STOPPED, 2: WAITS, 3: WAITS}, "rank_hung", (1,), "is stopped (state T); 3 of 4 ranks waited in all_reduce int32"),
+        ({0: WAITS, 1: WAITS, 2: WAITS, 3: STOPPED}, "rank_hung", (3,), "last in model (operation 5) did not come to all_reduce int32"),
+    ],
+)
+def test_no_other_rank_is_named_by_words_than_by_what_was_seen(
+    looks: dict[int, tuple[hang.Look, hang.Look]], code: str, ranks: tuple[int, ...], words: str
+) -> None:
+    """Rank 3 is behind by its word, as one is that waits for data which was lost."""
+    found = trained.told(given={"backend": "nccl"})
+    nodes = {rank: record["node"] for rank, record in found.parsed["ranks"].items()}
+    told = {rank: ("all_reduce int32", 6) if rank < 3 else ("model", 5) for rank in nodes}
+    found.parsed["done"] = set()
+    found.parsed["at"] = {rank: {"rank": rank, "node": nodes[rank], "op": op, "seq": seq} for rank, (op, seq) in told.items()}
+    timeout = {"kind": "fault", "code": "timeout", "reason": "Timed out"}
+    found.parsed["faults"] = [{**timeout, "rank": rank, "node": nodes[rank], "op": told[rank][0], "seq": 6} for rank in range(3)]
+    evidence = hangs.Evidence(found.head.group)
+    evidence.gathered, evidence.places = True, reading.places(found.parsed)
+    for node in sorted(set(nodes.values())):
+        of = [rank for rank in nodes if nodes[rank] == node]
+        answer = hangs.Answer(tuple(hang.RankSeen(rank, node, looks[rank]) for rank in of), {rank: rank % 2 for rank in of})
+        evidence.answers[node] = answer
+    cause = reading.cause(found.parsed, {}, "", 4)
+    assert cause and (cause.code, cause.ranks) == ("rank_hung", (3,))
+    judged = found._looked_at(cause, evidence)
+    assert (judged.code, judged.ranks) == (code, ranks) and words in judged.reason, judged
+    cleared = "rank 3 is behind the others, in model (operation 5), and waits itself"
+    assert ("rank 3" in judged.reason.replace(cleared, "")) is (ranks == (3,))
+
+
 def test_what_is_wrong_for_sure_comes_before_why_a_group_ended() -> None:
     def broken(one: trained.Record) -> trained.Record | None:
         if one["kind"] == "checked":
