@@ -265,7 +265,8 @@ def answer_of(node: str, line: str) -> Answer:
     if record.get("problem"):
         raise ValueError(_plain(record["problem"]))
     try:
-        seen = tuple(_rank(node, of_rank, record["hertz"]) for of_rank in record["ranks"])
+        flights = record.get("flights") if isinstance(record.get("flights"), dict) else {}
+        seen = tuple(_rank(node, of_rank, record["hertz"], flights) for of_rank in record["ranks"])
         local = {int(of_rank["rank"]): None if of_rank["local"] is None else int(of_rank["local"]) for of_rank in record["ranks"]}
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ValueError("its answer is not as the collector writes it") from error
@@ -275,13 +276,23 @@ def answer_of(node: str, line: str) -> Answer:
     return Answer(seen, local, tuple(map(_plain, kernel["lines"])), _plain(kernel.get("why") or ""))
 
 
-def _rank(node: str, record: dict[str, t.Any], hertz: int) -> hang.RankSeen:
+def _rank(node: str, record: dict[str, t.Any], hertz: int, flights: dict[str, t.Any]) -> hang.RankSeen:
     first, second = (look[0] for look in record["looks"])
     busy = None
     if "ticks" in first and "ticks" in second:
         busy = max(0, second["ticks"] - first["ticks"]) / hertz / max(0.1, second["at"] - first["at"])
     woke = max(0, second["switches"] - first["switches"]) if "switches" in first and "switches" in second else None
-    return hang.RankSeen(int(record["rank"]), node, (_look(first), _look(second)), busy, woke)
+    flight = _flight(flights.get(str(first["pid"])))
+    return hang.RankSeen(int(record["rank"]), node, (_look(first), _look(second)), busy, woke, flight)
+
+
+def _flight(text: t.Any) -> hang.Flight | None:
+    """Return what the flight recorder of a rank had; None if it wrote nothing, or nothing that can be read."""
+    try:
+        record = json.loads(text)
+        return hang.Flight(int(record["operation"]), int(record["open"]))
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return None
 
 
 def _look(look: dict[str, t.Any]) -> hang.Look:

@@ -117,15 +117,24 @@ class Look(t.NamedTuple):
         return any(frame.waits for frame in self.frames) or bool(self.frames and self.frames[0].waits_innermost)
 
 
+class Flight(t.NamedTuple):
+    """What PyTorch's flight recorder of a rank had in an operation of the workload, by the number of that: how many collectives the rank
+    had given to its device, or to other threads, that were not completed."""
+
+    operation: int
+    open: int
+
+
 class RankSeen(t.NamedTuple):
     """Evidence of one rank. `busy`: processors that it used between the looks, 1.0 is one; None if unknown. `woke`: how often its main
-    thread has woken up between them, None if unknown."""
+    thread has woken up between them, None if unknown. `flight`: None if it wrote none."""
 
     rank: int
     node: str
     looks: tuple[Look, Look]
     busy: float | None = None
     woke: int | None = None
+    flight: Flight | None = None
 
     @property
     def stopped(self) -> bool:
@@ -340,7 +349,11 @@ def _behind(scene: Scene) -> Ruling | None:
     behind = {rank: place for rank, place in places.items() if place[0] < last[0]}
     if not behind or 2 * len(behind) > len(places):
         return None
-    candidates = {rank: place for rank, place in behind.items() if rank in scene.seen and _is_away(scene.seen[rank], scene.on_cpu)}
+    candidates = {
+        rank: place
+        for rank, place in behind.items()
+        if rank in scene.seen and (_is_away(scene.seen[rank], scene.on_cpu) or _has_nothing_open(scene.seen[rank], place[0]))
+    }
     first = min(place[0] for place in behind.values())
     if not candidates or min(place[0] for place in candidates.values()) > first:
         rank, place = min(((rank, place) for rank, place in behind.items() if rank not in candidates), key=lambda item: item[1][0])
@@ -351,6 +364,8 @@ def _behind(scene: Scene) -> Ruling | None:
     text: dict[int | None, str] = {}
     for rank in named:
         words = f"did not come to {last[1]} (operation {last[0]}), last in {places[rank][1]} (operation {places[rank][0]})"
+        if not _is_away(scene.seen[rank], scene.on_cpu):
+            words += ", and has no collective open"
         text[rank] = words + _at(scene.seen[rank])
     return Ruling("behind", tuple(sorted(named)), "", text)
 
@@ -408,6 +423,12 @@ def _is_away(rank: RankSeen, on_cpu: bool) -> bool:
     if all(look.gil or look.wchan in SLEEPS for look in rank.looks):
         return True
     return on_cpu and not any(frame.may_wait for look in rank.looks if look.state != "R" for frame in look.frames)
+
+
+def _has_nothing_open(rank: RankSeen, operation: int) -> bool:
+    """Return True if a rank in this operation waits for no other rank in a collective, by PyTorch's flight recorder, and its stack does not
+    show that it waits in another way. One that waits for lost data has the collective open."""
+    return _is_outside(rank) and not rank.asks and rank.flight == (operation, 0)
 
 
 def _held(rank: RankSeen, on_cpu: bool) -> str:

@@ -192,7 +192,7 @@ class Pulse(threading.Thread):
                 self._end("timeout", f"it was in {self.name_of} (operation {self.number}) for {current_s - self.since:.0f} s")
             if not self.asked and current_s - self.since > self.within - min(LOOKED_AT_S, self.within / 2):
                 self.asked = True
-                threading.Thread(target=write_flight, daemon=True).start()
+                threading.Thread(target=write_flight, args=(self.number,), daemon=True).start()
                 say(kind="stuck", rank=self.rank, node=self.node, op=self.name_of, seq=self.number)
             if current_s - spoke >= self.beat:
                 spoke = current_s
@@ -205,15 +205,16 @@ class Pulse(threading.Thread):
         os._exit(4)
 
 
-def write_flight() -> None:
-    """Write PyTorch's record of the last collectives (its flight recorder) beside the stacks, if it is on."""
+def write_flight(operation: int = 0) -> None:
+    """Write PyTorch's record of the last collectives (its flight recorder) beside the stacks, if it is on. `operation`: the number of the
+    operation of this workload that the rank is in."""
     library = getattr(getattr(sys.modules.get("torch"), "_C", None), "_distributed_c10d", None)
     if STACKS in os.environ and any(os.environ.get(name, "0") not in ("", "0") for name in FLIGHT):
         with contextlib.suppress(Exception):
             record = flight(library)
             if record:
                 with open(os.path.join(os.environ[STACKS], f"{os.getpid()}.flight"), "w", encoding="utf-8") as target:
-                    target.write(json.dumps(record, default=str))
+                    target.write(json.dumps({"operation": operation, **record}, default=str))
 
 
 def flight(library: t.Any) -> PlainData | None:
@@ -252,7 +253,8 @@ def shortened(record: PlainData) -> PlainData:
     without = {name: value for name, value in record.items() if name not in ("entries", "nccl_comm_state", "pg_config")}
     if isinstance(record.get("pg_config"), dict):  # a group of thousands of ranks lists all of them
         without["pg_config"] = {name: str(config)[:200] for name, config in record["pg_config"].items()}
-    return {**without, "entries": kept, "entries_of_all": len(record["entries"])}
+    open_ones = sum(entry.get("state") != "completed" for entry in record["entries"])
+    return {**without, "open": open_ones, "entries": kept, "entries_of_all": len(record["entries"])}
 
 
 # A rank ----------------------------------------------------------------------------------------------------------------

@@ -348,6 +348,31 @@ def test_a_native_rank_that_waits_for_a_message_may_wait_for_those_that_compute(
     assert hang.judge(scene(*polling(0, 1, 2), rank(3))).ranks == (3,)
 
 
+def test_a_rank_that_is_behind_and_has_no_collective_open_does_not_wait_there() -> None:
+    """On an H200: a rank in a loop, and one that waits for a collective by `item`, have the same stack to faulthandler."""
+    behind, places = rank(3, SCRIPT, state="R", wchan="0", busy=1.0), at(6, 6, 6, 5)
+    for flight, named in ((None, False), ((5, 1), False), ((4, 0), False), ((5, 0), True)):
+        seen = behind._replace(flight=hang.Flight(*flight) if flight else None)
+        ruling = hang.judge(scene(*waiting(0, 1, 2), seen, places=places))
+        assert ruling.named is named, (flight, ruling)
+    assert ruling.text[3].endswith("last in operation-5 (operation 5), and has no collective open, at <module> (train.py:32)")
+    waits = rank(3, WAITS, SCRIPT)._replace(flight=hang.Flight(5, 0))  # by the store, or before the collective is recorded
+    assert not hang.judge(scene(*waiting(0, 1, 2), waits, places=places)).named
+
+
+@pytest.mark.parametrize(
+    ("text", "flight"),
+    [
+        ('{"operation": 5, "open": 0, "entries": []}', (5, 0)),
+        *((text, None) for text in ('{"operation": 5, "open": 0, "entr', '{"entries": []}', "[]", None, '{"operation": 1e999}')),
+    ],
+)
+def test_a_flight_record_is_read_only_if_it_is_whole(text: str | None, flight: tuple[int, int] | None) -> None:
+    record = {"rank": 0, "local": 0, "looks": [[LOOK], [LOOK]]}
+    answer = hangs.answer_of("gpu-01", json.dumps({"kind": "hang", "hertz": 100, "ranks": [record], "flights": {"5": text}}))
+    assert answer.seen[0].flight == flight
+
+
 def test_a_rank_that_asks_between_short_sleeps_is_not_taken_for_one_that_sleeps() -> None:
     sleeps = rank(3, SCRIPT, wchan="hrtimer_nanosleep")
     for woke, named in ((None, True), (4, True), (40, False)):

@@ -253,7 +253,7 @@ def test_of_the_flight_recorder_is_kept_what_a_hang_is_read_from(name: str, take
         return pickle.dumps(record)
 
     kept = ddp.flight(types.SimpleNamespace(**{name: dump}))
-    assert kept and kept["entries_of_all"] == len(ENTRIES) and len(json.dumps(kept)) < hang.TEXT_LIMIT
+    assert kept and (kept["entries_of_all"], kept["open"]) == (len(ENTRIES), 52) and len(json.dumps(kept)) < hang.TEXT_LIMIT
     open_ones = [(seq, "scheduled") for seq in (901, 902, 903)]
     assert names_of(kept, ("0", "default_pg")) == [(899, "completed"), (900, "started"), *open_ones, (949, "scheduled")]
     assert names_of(kept, ("1", "model")) == [(39, "completed")]
@@ -273,6 +273,7 @@ def test_a_flight_recorder_that_is_off_or_refuses_writes_nothing(tmp_path: pathl
     ddp.write_flight()
     assert not list(tmp_path.iterdir())
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "2000")
-    ddp.write_flight()
+    ddp.write_flight(7)
     (written,) = tmp_path.iterdir()
-    assert written.name.endswith(".flight") and json.loads(written.read_text())["entries_of_all"] == len(ENTRIES)
+    kept = json.loads(written.read_text())
+    assert written.name.endswith(".flight") and (kept["operation"], kept["entries_of_all"]) == (7, len(ENTRIES))
