@@ -26,6 +26,7 @@ import zlib
 
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.groups import group, launching
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.localise import hang
+from ansible_collections.gpufleet.acceptance.plugins.module_utils.parsers import nccl_ras
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.system import process, session
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import hang as collector
 from ansible_collections.gpufleet.acceptance.plugins.module_utils.workloads import packing, stacks
@@ -41,6 +42,10 @@ LEAST_S = collector.WINDOW_S + WAY_S
 OPENING_S = 0.5
 # Seconds before the launch from which on lines of the kernel's log are kept, and how many of a node the measurement has.
 KERNEL_S, KERNEL_LINES = 60.0, 10
+# A device takes about a thousand collectives before the host must wait for it. In a test that launches more of them at a time, ranks that
+# wait for lost data have launched fewer than others. Options of nccl-tests: repetitions, those of the warm-up, and launches of each.
+QUEUE, ITERATIONS, AGGREGATED = 500, ("-n", "--iters", "-w", "--warmup_iters"), "-m"
+QUEUED = (*ITERATIONS, AGGREGATED)
 # Characters of the answers of all nodes that are kept.
 KEPT = 4 << 20
 _NO_CONNECTION = re.compile(r"(?i)timed out|no route to host|not responding")
@@ -48,12 +53,13 @@ _NO_CONNECTION = re.compile(r"(?i)timed out|no route to host|not responding")
 
 class Answer(t.NamedTuple):
     """Evidence that the collector took on one node. `local`: {rank: its number on the node, None if unknown}. `kernel`: lines that the
-    kernel has logged since the launch; `unread`: why they are not known, or ""."""
+    kernel has logged since the launch; `unread`: why they are not known, or "". `ras`: what NCCL's RAS service said of all ranks."""
 
     seen: tuple[hang.RankSeen, ...]
     local: dict[int, int | None]
     kernel: tuple[str, ...] = ()
     unread: str = ""
+    ras: str = ""
 
 
 class Asked(t.NamedTuple):
@@ -207,12 +213,23 @@ class Evidence:
         scene = hang.Scene(
             world, max(1, world // len(job.members)), tuple(member.name for member in job.members), seen, dict(places or {}),
             frozenset(done), tuple(self.silent), dict(self.unread), {**known, **(homes or {})}, self.on_cpu, frozenset(ended),
+            {} if _queue(job) > QUEUE else self._late(world),
         )  # fmt: skip
         ruling = hang.judge(scene)
         moved = next((rank for rank in ruling.ranks if self._has_moved(rank, scene)), None)
         if moved is not None:
             return hang.nobody(f"rank {moved} has gone on since it was looked at, when it was in {self.places[moved][1]}")
         return ruling
+
+    def _late(self, world: int) -> dict[int, str]:
+        """Return {rank: what NCCL says of it} of ranks that have launched fewer collectives than all others. A group that goes on has other
+        counts at any time, so two nodes at least must have heard the same."""
+        heard = [nccl_ras.behind(answer.ras, world) for answer in self.answers.values() if answer.ras]
+        behind = heard[0] if heard else None
+        if behind is None or len(heard) < 2 or any(other != behind for other in heard):
+            return {}
+        words = f"all other {world - len(behind.at)} ranks have launched operation {behind.last} ({behind.kind})"
+        return {rank: f"has launched NCCL's operations up to {number} only, while {words}" for rank, number in behind.at.items()}
 
     def _has_moved(self, rank: int, scene: hang.Scene) -> bool:
         """Return True if a rank is further by its last word than it was when it was looked at: it was slow, and does not hang there."""
@@ -250,6 +267,13 @@ class Evidence:
         return {**fields, "silent": self.silent, "unread": self.unread, "kernel": kernel, "kernel_unread": unread}
 
 
+def _queue(job: launching.Job) -> int:
+    """Return how many collectives a test launches without a pause, by the options of its program; 0 if it has none."""
+    words = [word for command in job.commands for argument in command.argv for word in argument.split()]  # one may be a whole command
+    numbers = {option: int(value) for option, value in zip(words, words[1:]) if option in QUEUED and value.isdigit()}
+    return max((numbers.get(option, 0) for option in ITERATIONS), default=0) * max(1, numbers.get(AGGREGATED, 1))
+
+
 def _last(places: t.Mapping[int, tuple[int, str]]) -> tuple[int, str]:
     """Return the operation of the rank that is furthest."""
     return max(places.values(), default=(0, ""))
@@ -272,8 +296,8 @@ def answer_of(node: str, line: str) -> Answer:
         raise ValueError("its answer is not as the collector writes it") from error
     kernel = record.get("kernel")
     if not isinstance(kernel, dict) or not isinstance(kernel.get("lines"), list):
-        return Answer(seen, local, (), "its answer does not have the kernel's log")
-    return Answer(seen, local, tuple(map(_plain, kernel["lines"])), _plain(kernel.get("why") or ""))
+        return Answer(seen, local, (), "its answer does not have the kernel's log", str(record.get("ras") or ""))
+    return Answer(seen, local, tuple(map(_plain, kernel["lines"])), _plain(kernel.get("why") or ""), str(record.get("ras") or ""))
 
 
 def _rank(node: str, record: dict[str, t.Any], hertz: int, flights: dict[str, t.Any]) -> hang.RankSeen:

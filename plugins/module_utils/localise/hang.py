@@ -14,8 +14,9 @@ Pure functions. A rank is named only if every other explanation of what was seen
     elsewhere its stack is outside of any collective at both looks and shows what holds it, and all other ranks wait in a collective
     blocked   it is stuck in the kernel (D), and no other rank is, or is shown to do something else
     idle      no thread of it has used the processor between the looks, nor waits for a message, and all other ranks poll
+    late      NCCL says that it has launched fewer collectives than all other ranks, which are not shown to do something else
 
-By the last four rules nobody is named who has come to the end, or further than another rank: others do not wait for that one.
+By the last five rules nobody is named who has come to the end, or further than another rank: others do not wait for that one.
 
 This module util is PRIVATE to the collection.
 """
@@ -43,7 +44,7 @@ SHOWN = 4
 # frame of its own.
 OWN_WAITS = ("collect", "tell", "_agree", "_leave", "_queue", "settle")
 # The packages of PyTorch's collectives, for CUDA and for Ascend; and what lies there that starts ranks, or is around all that they do.
-COLLECTIVES = ("torch/distributed/", "torch_npu/distributed/")
+COLLECTIVES = ("torch/distributed/", "npu/distributed/")
 AROUND = ("elastic/", "launcher/", "run.py", "launch.py")
 # Parts of PyTorch that compute, and that wait for other ranks in the middle of it without a frame: DistributedDataParallel begins a
 # collective for each part of the gradients that is ready, and waits for all of them before the backward pass is over.
@@ -177,7 +178,8 @@ class Scene(t.NamedTuple):
     """All that is known of a group that hangs. `seen`: by rank. `places`: {rank: (number, operation)} by the ranks' own word. `done`: ranks
     that came to their end. `each`: ranks of a node. `nodes`: names of all nodes. `silent`: nodes that did not answer in time. `unread`:
     {node: why nothing could be read there}. `homes`: {rank: node} as far as known. `on_cpu`: True if ranks wait for no device. `ended`:
-    ranks that ended themselves because their operation took too long."""
+    ranks that ended themselves because their operation took too long. `late`: {rank: what NCCL says of it}, of ranks that have launched
+    fewer collectives than all others."""
 
     world: int
     each: int
@@ -190,6 +192,7 @@ class Scene(t.NamedTuple):
     homes: dict[int, str] = {}
     on_cpu: bool = False
     ended: frozenset[int] = frozenset()
+    late: dict[int, str] = {}
 
     @property
     def complete(self) -> bool:
@@ -225,7 +228,7 @@ def judge(scene: Scene) -> Ruling:
     if not scene.seen:
         why = "; ".join(f"{node}: {text}" for node, text in list(scene.unread.items())[:SHOWN])
         return nobody("no process of a rank could be looked at" + (f": {why}" if why else ""))
-    for rule in (_stopped, _numb, _dead, _silent, _behind, _device, _elsewhere, _blocked, _idle):
+    for rule in (_stopped, _numb, _dead, _silent, _behind, _device, _elsewhere, _blocked, _idle, _late):
         ruling = rule(scene)
         if ruling:
             return ruling
@@ -496,6 +499,18 @@ def _idle(scene: Scene) -> Ruling | None:
         for rank in idle
     }
     return Ruling("idle", tuple(sorted(rank.rank for rank in idle)), "", text)
+
+
+def _late(scene: Scene) -> Ruling | None:
+    """Native ranks: one that computes, and one that waits for its GPU, both use the processor. What waits in a test of nccl-tests has
+    launched as many collectives as the others. A rank in Python may wait for lost data before it launches the next one."""
+    if scene.on_cpu or not scene.everybody or scene.places or any(look.frames for rank in scene.seen.values() for look in rank.looks):
+        return None
+    late = [rank for rank in scene.seen.values() if rank.rank in scene.late]
+    others = [rank for rank in scene.seen.values() if rank.rank not in scene.late]
+    if not late or len(late) >= len(others) or _is_past(scene, late) or any(_otherwise(rank, scene) for rank in others):
+        return None
+    return Ruling("late", tuple(sorted(rank.rank for rank in late)), "", {rank.rank: scene.late[rank.rank] for rank in late})
 
 
 def _at(rank: RankSeen) -> str:

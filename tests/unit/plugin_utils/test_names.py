@@ -39,6 +39,7 @@ OWN = (
 ALLOWED: dict[str, tuple[set[str], str]] = {
     "module_utils/groups/group.py": ({"nccl"}, "a key of what members say of themselves"),
     "module_utils/groups/membership.py": ({"nccl"}, "the same key"),
+    "module_utils/groups/hangs.py": ({"nccl"}, "the parser of what a service of that library says of all ranks"),
     "module_utils/localise/hang.py": ({"cuda", "npu"}, "folders of PyTorch, by which its waits are known"),
     "module_utils/system/left_files.py": ({"cuda"}, "the keys of files that other tools read"),
     "module_utils/answer/reasons.py": ({"nccl", "cuda", "ascend", "npu"}, "the closed list of reason codes, which are published"),

@@ -334,6 +334,27 @@ def test_a_line_of_the_kernel_that_says_what_broke_is_not_pushed_out_by_those_be
     assert xid in evidence.summary()["kernel"]["gpu-01"]
 
 
+def test_a_rank_is_late_only_if_two_nodes_hear_the_same_of_it(tmp_path: pathlib.Path) -> None:
+    of = OneNode(tmp_path, [types.SimpleNamespace(name=f"gpu-0{number}", local=number == 1, address="") for number in (1, 2)])
+    evidence, job = of.evidence(), of.job([], 4, 1.0)
+    evidence.on_cpu = False
+    ras = "#0-0 (ab) MISMATCH\n  Communicator ranks have different AllReduce operation counts\n  3 ranks have launched up to operation 9\n"
+    ras += "  Rank 2 has launched up to operation 8 -- GPU 0 managed by process 7 on node 10.9.8.7\n"
+    look = hang.Look("R", "0"), hang.Look("R", "0")
+    for other, named in ((ras, True), (ras.replace("8 --", "7 --"), False), ("", False)):
+        for number, text in ((0, ras), (1, other)):
+            seen = tuple(hang.RankSeen(rank, f"gpu-0{number + 1}", look, 1.0) for rank in (2 * number, 2 * number + 1))
+            evidence.answers[f"gpu-0{number + 1}"] = hangs.Answer(seen, {one.rank: one.rank % 2 for one in seen}, ras=text)
+        ruling = evidence.ruling(job)
+        assert ruling.named is named, (other, ruling)
+        if named:
+            words = "has launched NCCL's operations up to 8 only, while all other 3 ranks have launched operation 9 (AllReduce)"
+            assert ruling.ranks == (2,) and ruling.text[2] == words
+            for options, is_short in ((["-n", "400"], True), (["-n", "20", "-m", "100"], False), (["x -w 5000 -n 20"], False)):
+                many = of.job([launching.LaunchCommand(["all_reduce_perf", *options], {})], 4, 1.0)
+                assert evidence.ruling(many).named is is_short, options
+
+
 class RasService(threading.Thread):
     """A RAS service on a port of its own that does with each connection what the next of `scenes` says."""
 

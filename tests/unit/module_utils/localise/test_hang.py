@@ -373,6 +373,18 @@ def test_a_flight_record_is_read_only_if_it_is_whole(text: str | None, flight: t
     assert answer.seen[0].flight == flight
 
 
+def test_a_native_rank_that_has_launched_less_than_all_others_is_named_if_nothing_speaks_against() -> None:
+    late = {3: "has launched NCCL's operations up to 9 only"}
+    ruling = hang.judge(scene(*polling(0, 1, 2, 3), late=late))
+    assert (ruling.rule, ruling.ranks, ruling.text) == ("late", (3,), late)
+    assert not hang.judge(scene(*polling(0, 1, 2, 3))).named
+    assert not hang.judge(scene(*polling(0, 1, 2, 3), late={2: "", 3: ""})).named
+    assert not hang.judge(scene(*polling(0, 1, 2, 3), late=late, done=frozenset({3}))).named
+    assert hang.judge(scene(*polling(0, 1, 3), stuck(2), late=late)).ranks == (2,)
+    # In Python a rank may wait for lost data before it launches the next one.
+    assert not hang.judge(scene(*(rank(number, SCRIPT, state="R", busy=1.0) for number in range(4)), late=late)).named
+
+
 def test_a_rank_that_asks_between_short_sleeps_is_not_taken_for_one_that_sleeps() -> None:
     sleeps = rank(3, SCRIPT, wchan="hrtimer_nanosleep")
     for woke, named in ((None, True), (4, True), (40, False)):
