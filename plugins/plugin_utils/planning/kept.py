@@ -91,12 +91,15 @@ def settings(written: Plan, planner: t.Any, stages: list[Interface]) -> tuple[di
         for name in sorted({*saved_values, *now}) if now else ():
             saved_text, text_now = _plain(saved_values.get(name)), _plain(now.get(name))
             if name in saved_values and saved_text != text_now and name not in connection:
-                differs.setdefault(
-                    f"{name} is {text_now[:SHOWN]} in today's inventory, this run goes on with {saved_text[:SHOWN]}", []
-                ).append(host)
+                words = f"{name} is {_cut(text_now)} in today's inventory, this run goes on with {_cut(saved_text)}"
+                differs.setdefault(words, []).append(host)
     for text, hosts in differs.items():
         notes.append(f"{', '.join(hosts[:5])}{' ...' if len(hosts) > 5 else ''}: {text}")
     return by_host, notes
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]} ..."
 
 
 def _plain(value: t.Any) -> str:

@@ -119,6 +119,8 @@ class Past:
         store = self.store()
         if store is None:
             raise HistoryError("there is no history yet")
+        if not after:
+            raise HistoryError("found no run to compare, expected its id in the parameter after")
         new = comparing.of_run(store, after)
         before = before or comparing.last_accepted(store, new) or ""
         if not before:
