@@ -127,6 +127,10 @@ options:
         description: The user and the machine that the run was started by, for people.
         type: str
         default: ""
+      host:
+        description: The name that the node has in the inventory; another one for the same machine in the same run is refused.
+        type: str
+        default: ""
       output:
         description: The file on the node that shows the last lines of the tool that runs. It is removed with the probe.
         type: str
