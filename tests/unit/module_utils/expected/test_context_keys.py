@@ -29,7 +29,7 @@ RESULTS = {
     "absent", "addresses", "at_once", "boots", "case", "condition", "criteria", "curves", "devices", "echo", "fabrics", "facts", "few",
     "findings", "fingerprint", "gaps", "gbps_stated", "gpu_bus", "gpu_places", "gpu_uuids", "identities", "index", "is_mount_point",
     "link", "loaded_h", "locks", "looked_for", "missing", "mount", "not_looked_for", "of_peers", "owners", "part_of", "parts",
-    "patterns", "ports", "preflight", "rails", "replaced", "scale", "sees", "series_units", "set_aside", "shared", "silent_parts",
+    "path", "patterns", "ports", "preflight", "rails", "replaced", "scale", "sees", "series_units", "set_aside", "shared", "silent_parts",
     "size_gib", "sizes", "stated", "suspects", "told", "unseen", "visible", "wanted",
 }  # fmt: skip
 
