@@ -1,7 +1,8 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The GPU-sharing matrix on two versions of the real system, built from a clone that GPUFLEET_SHARING_SOURCE names."""
+"""The GPU-sharing matrix on two versions of the real system, built from a clone that GPUFLEET_SHARING_SOURCE names. GPUFLEET_SHARING_CASES
+takes some of the cases: all of them take an hour for a version on two cores."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from rigs.sharing.real.build import COMMITS
 from rigs.sharing.real.real import Real
 
 SOURCE = os.environ.get("GPUFLEET_SHARING_SOURCE", "")
+SOME = [case for case in os.environ.get("GPUFLEET_SHARING_CASES", "").split(",") if case]
 pytestmark = [
     pytest.mark.kubernetes(own=True), pytest.mark.long,
     pytest.mark.skipif(not SOURCE, reason="GPUFLEET_SHARING_SOURCE names no clone of the real system's repository"),
@@ -74,10 +76,10 @@ def test_a_real_version_passes_but_for_its_own_defects(prefix: str, tmp_path: pa
     system = functools.partial(Real, source=pathlib.Path(SOURCE), prefix=prefix)
     with two_clusters(nodes=(1, 1), speeds=(0.2, 0.04), system=system) as clusters:
         matrix = Matrix(clusters, tmp_path, 0.002)
-        cases = sorted((ALL | BEYOND) - LEFT)
+        cases = SOME or sorted((ALL | BEYOND) - LEFT)
         found = matrix.run({"c1": cases, "c2": cases})
         assert not {key: why for key, why in found.items() if wrong(key[1], *why)}
         assert len(found) == 2 * len(cases)
         passed = collections.Counter(verdict for verdict, _why in found.values())
-        assert passed["PASS"] >= 70, passed
+        assert passed["PASS"] >= (1 if SOME else 70), passed
         assert not matrix.gone()
