@@ -30,7 +30,7 @@ PLACES = 4
 
 
 class Beginning:
-    """When the nodes begin, by time.monotonic(), as a context.
+    """The moment at which the nodes begin, by time.monotonic(), as a context.
 
     `first` is {"address", "port", "token"} of the first node. Without an address this is the first node itself: it begins in `begins_in`
     seconds, and answers the others until then and until the context ends. Another node asks for up to `within` seconds. None: nobody is

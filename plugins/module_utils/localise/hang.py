@@ -119,8 +119,8 @@ class Look(t.NamedTuple):
 
 
 class Flight(t.NamedTuple):
-    """What PyTorch's flight recorder of a rank had in an operation of the workload, by the number of that: how many collectives the rank
-    had given to its device, or to other threads, that were not completed."""
+    """The collectives that were open by PyTorch's flight recorder of a rank: given to its device or to another thread, and not completed.
+    `operation` is the number of the workload's operation in which the recorder was read, `open` how many they were."""
 
     operation: int
     open: int

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What NCCL's RAS service (`verbose status`, NCCL 2.24 and later) says of ranks that have launched fewer collectives than others.
+"""Parser for what NCCL's RAS service answers (`verbose status`, NCCL 2.24 and later): ranks that have launched less than the others.
 
 NCCL counts what the host has launched, whether it is completed or not, up to 2.25 for all collectives together, later for each kind
 (src/ras/client_support.cc). It lists the ranks of a count only if they are few, be they behind the others or ahead of them.

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""When the nodes that test a file system together do what.
+"""The timetable of nodes that test a file system together.
 
 This module util is PRIVATE to the collection.
 """
@@ -22,7 +22,7 @@ PATTERN_TIMES = 2.0
 
 
 class Timeline(t.NamedTuple):
-    """When the nodes do what, in seconds behind the beginning of their timetable. `exchange`: they ask each other by files; `steps`: the
+    """The moments of a timetable, in seconds behind its beginning. `exchange`: they ask each other by files; `steps`: the
     first step; `few`: the first round of few nodes, each of which takes `round_s`; `patterns`: the first of three, each of which has
     `pattern_s`; `end`: all is done."""
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is asked of a file system, and done there, by processes of their own.
+"""Questions to a file system and work on it, for processes of their own: one that hangs holds up nothing else.
 
 This module util is PRIVATE to the collection.
 """

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is alike in a fabric: the value that most have, the rails of ports, and the kinds of links.
+"""Likeness in a fabric: the value that most things have, the rails of ports, and the kinds of links.
 
 This plugin util is PRIVATE to the collection.
 """

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What nodes see of each other on a file system that they share: files, locks, renames, owners, and how soon.
+"""Coherence of a file system that nodes share: their files, locks, renames and owners as the other nodes see them, and how soon.
 
 This plugin util is PRIVATE to the collection.
 """

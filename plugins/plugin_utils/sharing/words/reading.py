@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpufleet.acceptance contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What words read of the evidence of a case. Each raises Absent if it is missing or incomplete.
+"""Evidence of a case as words read it. Each function raises Absent if its evidence is missing or incomplete.
 
 This plugin util is PRIVATE to the collection.
 """

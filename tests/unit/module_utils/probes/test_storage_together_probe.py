@@ -98,6 +98,19 @@ def patterns(self: together_tests.TogetherTest, marks: pathlib.Path, own: t.Any,
     yield from seen
 
 
+def moments(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[float]]:
+    """Return {index of a node: the moments of the timetable that it waits for}, which fills as they work."""
+    waited: dict[int, list[float]] = {0: [], 1: [], 2: []}
+    wait = together_tests.TogetherTest._wait
+
+    def waits(self: together_tests.TogetherTest, at: float) -> bool:
+        waited[self.index].append(at)
+        return wait(self, at)
+
+    monkeypatch.setattr(together_tests.TogetherTest, "_wait", waits)
+    return waited
+
+
 def together(tmp_path: pathlib.Path, folders: t.Mapping[int, str] | None = None, begins_in: float = 3.0) -> dict[str, dict[str, t.Any]]:
     """Return {node: {check: observation}}; `folders` are those of nodes that have not the same one as the others."""
     (tmp_path / "shared").mkdir(exist_ok=True)
@@ -166,14 +179,7 @@ def test_a_folder_that_is_left_is_said_by_the_last_check(tmp_path: pathlib.Path,
 
 
 def test_a_node_keeps_its_checkpoint_until_the_last_node_must_have_read_it(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    waited: dict[int, list[float]] = {0: [], 1: [], 2: []}
-    wait = together_tests.TogetherTest._wait
-
-    def waits(self: together_tests.TogetherTest, at: float) -> bool:
-        waited[self.index].append(at)
-        return wait(self, at)
-
-    monkeypatch.setattr(together_tests.TogetherTest, "_wait", waits)
+    waited = moments(monkeypatch)
     together(tmp_path)
     assert {each[-1] for each in waited.values()} == {timeline.Timeline.of([1, 2, 3], 0.05, 0.5).end}
 
@@ -290,14 +296,7 @@ def test_a_node_that_cannot_write_keeps_its_files_until_the_others_have_looked(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "plan").write_text(json.dumps({"write": {"error": 28}}))
-    waited: dict[int, list[float]] = {0: [], 1: [], 2: []}
-    wait = together_tests.TogetherTest._wait
-
-    def waits(self: together_tests.TogetherTest, at: float) -> bool:
-        waited[self.index].append(at)
-        return wait(self, at)
-
-    monkeypatch.setattr(together_tests.TogetherTest, "_wait", waits)
+    waited = moments(monkeypatch)
     monkeypatch.setitem(AT_PATTERNS, "nodes", 0)
     found = together(tmp_path)
     assert {seen["together"]["reason_code"] for seen in found.values()} == {"disk_full"}
